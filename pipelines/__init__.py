@@ -1,0 +1,1 @@
+"""Orchestration: thin, typed; knows DVC, Ray and MLflow. The science is in `tasks`."""

@@ -1,0 +1,1 @@
+"""The machinery every stage shares, and nothing of any science."""

@@ -1,0 +1,1 @@
+"""One module a stage: read params, make cells, fan out, write outs."""

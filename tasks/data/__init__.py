@@ -1,0 +1,1 @@
+"""Getting files: downloads with checksum and resume."""

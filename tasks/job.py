@@ -1,0 +1,64 @@
+"""The contract between a task and whatever runs it.
+
+A task is a generator function over one or more :class:`Job` s. It reads `job.inputs`, leaves its
+results as files in `job.output`, and yields events meanwhile: metrics to record, checkpoints to go
+on from. It knows nothing of where it runs or who listens, so a plain loop may drive it::
+
+    for event in train([job]):
+        print(event)
+
+Most tasks take one job at a time; a task that can advance several at once (a stack of agents) is
+handed them together. Files must depend on `params`, `inputs` and `seed`s in them alone: no times,
+host names or absolute paths, so that two runs of a job are byte-identical.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One unit of work: parameters in, files out."""
+
+    params: Any
+    """The task's own frozen dataclass of parameters."""
+    inputs: Mapping[str, Path]
+    """Files to read, by the name the task gives them. Read-only."""
+    output: Path
+    """An empty directory for the results. Nothing of it is kept unless the task runs to its end."""
+    device: str = "cpu"
+    """Torch device, already resolved (`cpu`, `cuda`, `cuda:1`, …)."""
+    checkpoint: bytes | None = None
+    """What this job's last :class:`Checkpoint` held, if it was interrupted."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Measurements of one job, for whoever records them."""
+
+    job: int
+    """Position of the job in the sequence the task was called with."""
+    step: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything one job needs to go on from here, bit for bit."""
+
+    job: int
+    step: int
+    state: bytes
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A fraction of the whole call that is done, between 0 and 1."""
+
+    fraction: float
+
+
+Event = Metrics | Checkpoint | Progress
+Task = Callable[[Sequence[Job]], Iterator[Event]]

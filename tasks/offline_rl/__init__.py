@@ -1,0 +1,1 @@
+"""Offline reinforcement learning: datasets, BCQ, BC, training, evaluation, experts."""

@@ -1,0 +1,1 @@
+"""Single-shot pruning: scores, masks, statistics."""
