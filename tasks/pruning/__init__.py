@@ -1,1 +1,1 @@
-"""Single-shot pruning: scores, masks, statistics."""
+"""Pruning at initialization: scores of weights, masks from scores, counts of what is left."""
