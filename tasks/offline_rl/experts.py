@@ -1,0 +1,155 @@
+"""Expert policies: multilayer perceptrons shipped as small safetensors files, each with its model card."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from tasks.errors import UserError
+from tasks.offline_rl.environments import TASKS
+
+ACTION_NOISE = 0.1
+"""Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
+
+Activation = Literal["relu", "tanh", "linear"]
+_FUNCTIONS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "tanh": np.tanh,
+    "linear": lambda x: x,
+}
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Undiscounted returns over a number of episodes."""
+
+    mean: float
+    std: float
+    d4rl_score: float
+    """Of the mean (:func:`tasks.offline_rl.environments.d4rl_score`)."""
+
+
+@dataclass(frozen=True)
+class ExpertCard:
+    """Where a policy comes from, and what it is worth."""
+
+    task: str
+    """Name in :data:`tasks.offline_rl.environments.TASKS`."""
+    environment: str
+    """Gymnasium identifier it was trained and measured in."""
+    algorithm: str
+    steps: int
+    """Environment steps it was trained for, those of the policy it was started from included."""
+    seed: int
+    hyper_parameters: Mapping[str, float | int | str]
+    episodes: int
+    """Behind each of the two measurements, on initial states that training never started from."""
+    deterministic: Returns
+    noisy: Returns
+    """With Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
+    versions: Mapping[str, str]
+    """Of the libraries that trained and measured it."""
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Expert:
+    """A policy a = output(… activation(x W₀ + b₀) … W_L + b_L) with x = (s - mean) / std, a in [-1, 1]."""
+
+    weights: tuple[NDArray[np.float32], ...]
+    """W₀ … W_L, each (inputs, outputs)."""
+    biases: tuple[NDArray[np.float32], ...]
+    """b₀ … b_L, each (outputs,)."""
+    observation_mean: NDArray[np.float32]
+    """(S,)"""
+    observation_std: NDArray[np.float32]
+    """(S,)"""
+    card: ExpertCard
+    activation: Activation = "relu"
+    output: Activation = "tanh"
+
+    def act(self, observations: NDArray) -> NDArray[np.float32]:
+        """Actions (n, A) in [-1, 1], float32, at `observations` (n, S)."""
+        x = (observations.astype(np.float32) - self.observation_mean) / self.observation_std
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = _FUNCTIONS[self.activation](x @ weight + bias)
+        return np.clip(_FUNCTIONS[self.output](x @ self.weights[-1] + self.biases[-1]), -1, 1)
+
+
+def save_expert(expert: Expert, path: Path) -> None:
+    """Write as safetensors with the card as JSON in its metadata; equal experts give equal bytes."""
+    tensors = {"observation_mean": expert.observation_mean, "observation_std": expert.observation_std}
+    for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
+        tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
+    # One key: safetensors writes the entries of its metadata in no certain order.
+    header = dataclasses.asdict(expert.card) | {"activation": expert.activation, "output": expert.output}
+    arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
+
+
+def load_expert(path: Path) -> Expert:
+    """Read what :func:`save_expert` wrote.
+
+    Raises:
+        UserError: the file is missing, truncated, or holds no policy for the task its card names.
+    """
+    fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; {fix}") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
+    try:
+        expert = _from_tensors(tensors, json.loads(metadata["card"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: not an expert policy ({type(error).__name__}: {error}); {fix}") from error
+    _check(expert, path, fix)
+    return expert
+
+
+def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> Expert:
+    layers = range(sum(name.startswith("weight_") for name in tensors))
+    activation, output = header.pop("activation"), header.pop("output")
+    returns = {kind: Returns(**header.pop(kind)) for kind in ("deterministic", "noisy")}
+    return Expert(
+        weights=tuple(tensors[f"weight_{i}"] for i in layers),
+        biases=tuple(tensors[f"bias_{i}"] for i in layers),
+        observation_mean=tensors["observation_mean"],
+        observation_std=tensors["observation_std"],
+        card=ExpertCard(**header, **returns),
+        activation=activation,
+        output=output,
+    )
+
+
+def _check(expert: Expert, path: Path, fix: str) -> None:
+    task = TASKS.get(expert.card.task)
+    if task is None:
+        raise UserError(
+            f"{path}: made for the task {expert.card.task!r}, known are {', '.join(TASKS)}; {fix}"
+        )
+    if not {expert.activation, expert.output} <= set(_FUNCTIONS):
+        raise UserError(
+            f"{path}: activation {expert.activation!r}, output {expert.output!r}; known are "
+            f"{', '.join(_FUNCTIONS)}; {fix}"
+        )
+    sizes = [task.observation_size, *(len(bias) for bias in expert.biases[:-1]), task.action_size]
+    shapes = [(len(expert.observation_mean),), (len(expert.observation_std),)]
+    shapes += [tensor.shape for tensor in (*expert.weights, *expert.biases)]
+    expected = [(task.observation_size,)] * 2
+    expected += [*zip(sizes[:-1], sizes[1:], strict=True), *((size,) for size in sizes[1:])]
+    if shapes != expected:
+        raise UserError(f"{path}: tensors of shapes {shapes}, {task.name} needs {expected}; {fix}")
+    if not all(np.isfinite(tensor).all() for tensor in (*expert.weights, *expert.biases)):
+        raise UserError(f"{path}: holds NaN or infinity; {fix}")
