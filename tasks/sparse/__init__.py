@@ -1,1 +1,1 @@
-"""Sparse networks: storage formats."""
+"""Sparse networks: how many bytes they take in each storage format."""

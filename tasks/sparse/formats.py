@@ -1,0 +1,192 @@
+"""Storage formats of sparse networks, and the fewest bytes any format could take.
+
+A format is one small class that turns a network's tensors into bytes and back, listed in :data:`FORMATS`.
+Entries that are zero are the pruned ones, so a format needs no mask. Values are float32, as trained.
+"""
+
+import io
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.errors import UserError
+
+Tensors = Mapping[str, Tensor]
+"""A network's float32 tensors by name, as in a state dict: weights (2 axes or more) and biases (1 axis)."""
+
+
+class Format(Protocol):
+    """A way to write a network to a file."""
+
+    name: str
+
+    def encode(self, tensors: Tensors) -> bytes:
+        """The content of a file that holds the network."""
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        """The network in such a file, dense. UserError if the file is damaged or of another kind."""
+
+
+class _TorchSaved:
+    """A file of `torch.save`, as in Arnob et al. 2021, with each tensor in a form the subclass chooses.
+
+    The file itself takes some 300 bytes a stored tensor, whatever the form.
+    """
+
+    name: str
+
+    def encode(self, tensors: Tensors) -> bytes:
+        stored = {}
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.float32:
+                raise UserError(f"tensor {name} is {tensor.dtype}; storage formats are for torch.float32")
+            # Saving a view writes all the memory behind it: of a stack of agents, every agent.
+            own = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            stored[name] = self._store(own)
+        file = io.BytesIO()
+        torch.save(stored, file)
+        return file.getvalue()
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        try:
+            damaged = zipfile.ZipFile(io.BytesIO(data)).testzip()  # torch.load itself compares no checksums
+            if damaged is not None:
+                raise ValueError(f"checksum mismatch in {damaged}")
+            # Without the invariants, a wrong index makes torch write outside the tensor.
+            with torch.sparse.check_sparse_tensor_invariants():
+                stored = torch.load(io.BytesIO(data), weights_only=True)
+                return {name: self._restore(entry) for name, entry in stored.items()}
+        except Exception as error:  # zipfile, torch and its unpickler each have their own
+            raise UserError(
+                f"not a network in format {self.name}, or damaged ({error}); write the file anew"
+            ) from error
+
+    def _store(self, tensor: Tensor) -> Any:
+        raise NotImplementedError
+
+    def _restore(self, stored: Any) -> Tensor:
+        raise NotImplementedError
+
+
+class Dense(_TorchSaved):
+    """Every entry (Table 1, "Dense Model"): 4 bytes each."""
+
+    name = "dense"
+
+    def _store(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def _restore(self, stored: Tensor) -> Tensor:
+        return stored.to_dense()
+
+
+class Coordinates(Dense):
+    """`to_sparse()` of every tensor, biases included (Table 1, "95% sparse").
+
+    A weight costs 20 bytes, two int64 and its value: less than `dense` above 80 % sparsity only.
+    """
+
+    name = "coo"
+
+    def _store(self, tensor: Tensor) -> Tensor:
+        return tensor.to_sparse()
+
+
+class DenseCoordinates(Dense):
+    """`to_sparse()` of the network before it was pruned (Table 1, "Dense Model Sparse Indexing").
+
+    Zeros are indexed like any value, so a pruned network takes the bytes of its unpruned original.
+    """
+
+    name = "dense_sparse_indexing"
+
+    def _store(self, tensor: Tensor) -> Tensor:
+        indices = torch.ones_like(tensor).to_sparse().indices()
+        return torch.sparse_coo_tensor(
+            indices, tensor.flatten(), tensor.shape, is_coalesced=True, check_invariants=False
+        )
+
+
+class CompressedRows(_TorchSaved):
+    """Compressed sparse rows: int32 row pointers, then 8 bytes a weight, int32 column and value."""
+
+    name = "csr_int32"
+
+    def _store(self, tensor: Tensor) -> Any:
+        if tensor.ndim < 2:
+            return tensor
+        matrix = tensor.flatten(1)
+        rows, columns = matrix.nonzero(as_tuple=True)
+        pointers = torch.nn.functional.pad(matrix.count_nonzero(1).cumsum(0), (1, 0))
+        return tensor.shape, pointers.int(), columns.int(), matrix[rows, columns]
+
+    def _restore(self, stored: Any) -> Tensor:
+        if isinstance(stored, Tensor):
+            return stored
+        shape, pointers, columns, values = stored
+        tensor = torch.zeros(shape)
+        rows = torch.arange(shape[0]).repeat_interleave(pointers.diff())
+        tensor.flatten(1)[rows, columns.long()] = values
+        return tensor
+
+
+class Bitmap(_TorchSaved):
+    """A bit an entry that says whether it is kept, then 4 bytes a weight."""
+
+    name = "bitmap"
+
+    def _store(self, tensor: Tensor) -> Any:
+        if tensor.ndim < 2:
+            return tensor
+        kept = tensor != 0
+        return tensor.shape, torch.from_numpy(np.packbits(kept.numpy())), tensor[kept]
+
+    def _restore(self, stored: Any) -> Tensor:
+        if isinstance(stored, Tensor):
+            return stored
+        shape, bits, values = stored
+        kept = torch.from_numpy(np.unpackbits(bits.numpy(), count=shape.numel())).bool().view(shape)
+        return torch.zeros(shape).masked_scatter(kept, values)
+
+
+FORMATS: tuple[Format, ...] = (Dense(), DenseCoordinates(), Coordinates(), CompressedRows(), Bitmap())
+
+
+def entropy_bound_bytes(tensors: Tensors) -> int:
+    """Bytes, to the nearest, that telling a network's mask and values takes if all masks are equally likely.
+
+    Choosing which k of a layer's N weights are kept takes log2 C(N, k) bits, each kept value and each bias
+    32. Values are counted as incompressible; a coder that exploits the few exponents in use goes lower.
+    """
+    bits = 0.0
+    for tensor in tensors.values():
+        kept = int(tensor.count_nonzero()) if tensor.ndim >= 2 else tensor.numel()
+        bits += _log2_binomial(tensor.numel(), kept) + 32 * kept
+    return round(bits / 8)
+
+
+def _log2_binomial(n: int, k: int) -> float:
+    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one network takes in one format. `ratio_to_dense` is dense bytes over these bytes."""
+
+    format: str
+    bytes: int
+    ratio_to_dense: float
+    entropy_bound_bytes: int
+
+
+def measure(tensors: Tensors) -> list[Size]:
+    """A network's size in each of :data:`FORMATS`, by writing it."""
+    written = {format.name: len(format.encode(tensors)) for format in FORMATS}
+    bound = entropy_bound_bytes(tensors)
+    return [Size(name, size, written[Dense.name] / size, bound) for name, size in written.items()]
