@@ -75,6 +75,6 @@ def _log_mujoco_warning(message: str) -> None:
     logging.getLogger(__name__).log(level, message.strip())
 
 
-# MuJoCo's own handler prints, and appends to MUJOCO_LOG.TXT in the working directory: HalfCheetah's model, whose
-# XML has a deprecated attribute, would leave that file wherever a command is run.
+# MuJoCo's own handler prints, and appends to MUJOCO_LOG.TXT in the working directory: HalfCheetah's model
+# (a deprecated attribute) would leave that file wherever a command is run.
 mujoco.set_mju_user_warning(_log_mujoco_warning)

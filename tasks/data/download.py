@@ -1,0 +1,186 @@
+"""Downloads that resume, are checked, and never harm the good file that is already there."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import platformdirs
+import requests
+from filelock import FileLock
+from requests.adapters import HTTPAdapter
+from tqdm import tqdm
+from urllib3.util.retry import Retry
+
+from tasks.errors import UserError
+
+CHUNK_BYTES = 1 << 20
+TIMEOUT_S = (10, 60)
+"""To connect, and between two reads."""
+RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 502, 503, 504))
+"""Of a request that gets no answer or a transient one: 4 times within 7 s."""
+
+
+def download(url: str, destination: Path, sha256: str | None = None) -> str:
+    """Bring `url` to `destination` and return its SHA-256, in hexadecimal.
+
+    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the SHA-256 wanted
+    (any will do for None); it is replaced only by one that is whole and checked. What came before an
+    interruption stays beside it as `.part`, and the next call goes on from there if the server still has the
+    same file.
+
+    Raises:
+        UserError: unreachable, refused (404 and the like), cut off, another SHA-256, or not there.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{destination}.lock"):
+        if destination.is_file():
+            found = sha256_of(destination)
+            if sha256 is None or found == sha256.lower():
+                return found
+        part = _Part(destination)
+        if is_remote(url):
+            _fetch(url, part)
+        else:
+            _copy(url, part)
+        found = sha256_of(part.path)
+        if sha256 and found != sha256.lower():
+            part.discard()
+            raise UserError(
+                f"{url}: its SHA-256 is {found}, not {sha256}; the file there is damaged or another version. "
+                "Run again, or correct the SHA-256 in the configuration if that file is the one you want"
+            )
+        part.finish(destination)
+        return found
+
+
+def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
+    """Path and SHA-256 of `url` in the user's cache of downloads, fetched by :func:`download` where needed.
+
+    The cache (`$XDG_CACHE_HOME/singleshot/downloads` on Linux) outlives a task's output, so that an
+    interrupted download resumes.
+    """
+    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{Path(urlsplit(url).path).name}"
+    path = platformdirs.user_cache_path("singleshot") / "downloads" / name
+    return path, download(url, path, sha256)
+
+
+def is_remote(url: str) -> bool:
+    """Whether `url` needs a network: not file:// and not a path."""
+    return "://" in url and not url.startswith("file://")
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a partial file is a part of; bytes of two origins must not be joined."""
+
+    url: str
+    validator: str | None
+    """Strong ETag or date of change, for `If-Range` (RFC 9110, section 13.1.5)."""
+    total: int | None
+    """Bytes of the whole file, where the server tells."""
+
+
+class _Part:
+    """The file on its way: `NAME.part`, and its origin in `NAME.part.json`."""
+
+    def __init__(self, destination: Path):
+        self.path = destination.with_name(destination.name + ".part")
+        self._record = destination.with_name(destination.name + ".part.json")
+
+    def __len__(self) -> int:
+        return self.path.stat().st_size if self.path.is_file() else 0
+
+    def origin(self) -> _Origin | None:
+        try:
+            return _Origin(**json.loads(self._record.read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def begin(self, origin: _Origin) -> None:
+        self.discard()
+        self._record.write_text(json.dumps(asdict(origin)))
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._record.unlink(missing_ok=True)
+
+    def finish(self, destination: Path) -> None:
+        self.path.replace(destination)
+        self._record.unlink(missing_ok=True)
+
+
+def _copy(url: str, part: _Part) -> None:
+    source = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
+    try:
+        shutil.copyfile(source, part.path)
+    except OSError as error:
+        raise UserError(f"{url}: can't be read ({error.strerror}); correct the path") from error
+
+
+def _fetch(url: str, part: _Part) -> None:
+    """Fill `part`, going on after each interruption for as long as bytes keep coming."""
+    with requests.Session() as session:
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
+        while True:
+            before = len(part)
+            try:
+                return _transfer(session, url, part)
+            except requests.HTTPError as error:
+                raise UserError(f"{url}: the server answers '{error}'; check the address") from error
+            except (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL) as error:
+                raise UserError(f"{url}: not a URL of http, https or file; correct it") from error
+            except requests.RequestException as error:
+                if len(part) <= before:
+                    raise UserError(
+                        f"{url}: {type(error).__name__} after {len(part):,} bytes, which are kept. Check the "
+                        "network and run again to go on from there, or fetch the file elsewhere and give its "
+                        "path instead"
+                    ) from error
+
+
+def _transfer(session: requests.Session, url: str, part: _Part) -> None:
+    """One request: for the rest of the file if its origin is known to be the same, else for all of it."""
+    headers = {"Accept-Encoding": "identity"}
+    origin = part.origin()
+    if origin and origin.url == url and origin.validator and len(part):
+        if len(part) == origin.total:
+            return
+        headers |= {"Range": f"bytes={len(part)}-", "If-Range": origin.validator}
+    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
+        if response.status_code == requests.codes.requested_range_not_satisfiable:
+            part.discard()
+        response.raise_for_status()
+        length = response.headers.get("Content-Length")
+        remaining = int(length) if length else None
+        if response.status_code != requests.codes.partial_content:
+            part.begin(_Origin(url, _validator(response), remaining))
+        _append(response, part, remaining)
+
+
+def _validator(response: requests.Response) -> str | None:
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
+
+
+def _append(response: requests.Response, part: _Part, remaining: int | None) -> None:
+    have = len(part)
+    total = have + remaining if remaining is not None else None
+    name = part.path.name.removesuffix(".part")
+    with (
+        part.path.open("ab") as file,
+        # disable=None: no bar where standard error is no terminal.
+        tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+    ):
+        for chunk in response.iter_content(CHUNK_BYTES):
+            file.write(chunk)
+            bar.update(len(chunk))
