@@ -1,0 +1,166 @@
+"""What an agent is: the point of a sweep that names it, its algorithm, its networks, its file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import safetensors
+import safetensors.torch
+import torch
+from annotated_types import Ge, Lt
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from tasks.errors import UserError
+from tasks.offline_rl.bc import BC, BCConfig
+from tasks.offline_rl.bcq import BCQ, BCQConfig
+from tasks.offline_rl.environments import TASKS, TaskName
+from tasks.offline_rl.networks import Network, Weights, from_parameters, initialize
+from tasks.pruning.pruners import PRUNERS
+
+AlgorithmName = Literal["bcq", "bc"]
+AlgorithmConfig = BCQConfig | BCConfig
+Algorithm = BCQ | BC
+Masks = dict[str, Weights]
+"""Network → layer → bool, (out, in) in files and (K, out, in) in stacks; true where a weight is kept."""
+
+CONFIGS: Mapping[AlgorithmName, type[AlgorithmConfig]] = {"bcq": BCQConfig, "bc": BCConfig}
+DENSE = "dense"
+"""The pruner of agents that keep all weights."""
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """One agent of a sweep."""
+
+    task: TaskName
+    algorithm: AlgorithmName
+    pruner: str
+    """One of `tasks.pruning`'s, or `dense`."""
+    sparsity: Annotated[float, Ge(0), Lt(1)]
+    """Fraction of weights pruned before training: 0 if and only if the pruner is `dense`."""
+    seed: Annotated[int, Ge(0)]
+
+    def __post_init__(self) -> None:
+        known = [DENSE, *PRUNERS]
+        if self.pruner not in known:
+            raise UserError(f"pruner is {self.pruner!r}; it has to be one of {', '.join(known)}")
+        if (self.pruner == DENSE) != (self.sparsity == 0):
+            raise UserError(
+                f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
+                "any other with a pruner"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.algorithm} {self.pruner} {self.sparsity:g} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A trained agent, as its file holds it: a stack of one."""
+
+    spec: AgentSpec
+    config: AlgorithmConfig
+    networks: Mapping[str, Network]
+    masks: Masks
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What makes a policy of the networks."""
+        return make_algorithm(self.spec, self.config)
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors: `actor.pi.0.weight` (out, in), `….bias` (out,), `….mask` (bool), and what is
+        needed to rebuild the policy as JSON in its metadata. Equal agents give equal bytes."""
+        tensors = {
+            f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0]
+            for name, network in self.networks.items()
+            for parameter_name, parameter in network.parameters().items()
+        }
+        tensors |= {f"{key}.mask": mask for key, mask in flatten_masks(self.masks).items()}
+        # A single key: safetensors writes several in an order that changes from run to run.
+        description = json.dumps({"spec": asdict(self.spec), "config": asdict(self.config)}, sort_keys=True)
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        safetensors.torch.save_file(contiguous, path, metadata={"agent": description})
+
+
+def load_agent(path: Path) -> Agent:
+    """Read what :meth:`Agent.save` wrote.
+
+    Raises:
+        UserError: the file is missing, damaged, or holds no agent.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            description = json.loads((file.metadata() or {})["agent"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; train an agent with `dvc repro`") from error
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: not an agent's agent.safetensors ({error}); make it again") from error
+    spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
+    config: AlgorithmConfig = TypeAdapter(CONFIGS[spec.algorithm]).validate_python(description["config"])
+    networks, masks = {}, {}
+    for name, layers in make_algorithm(spec, config).layers.items():
+        parameters = {}
+        for layer in layers:
+            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"][None].clone()
+            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None].clone()
+        networks[name] = from_parameters(parameters)
+        masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
+    return Agent(spec, config, networks, masks)
+
+
+def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
+    """The algorithm of `spec` for the sizes of its task. UserError if `config` is another algorithm's."""
+    task = TASKS[spec.task]
+    match spec.algorithm, config:
+        case "bcq", BCQConfig():
+            return BCQ(config, task.observation_size, task.action_size)
+        case "bc", BCConfig():
+            return BC(config, task.observation_size, task.action_size)
+    raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
+
+
+def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, Network]:
+    """An algorithm's networks before pruning, one agent per seed. Each `draw` gives a seed other weights."""
+    return {name: initialize(name, layers, seeds, draw) for name, layers in algorithm.layers.items()}
+
+
+def flatten_masks(masks: Mapping[str, Weights]) -> dict[str, Tensor]:
+    """Masks by `network.layer`, as files hold them."""
+    return {f"{name}.{layer}": mask for name, layers in masks.items() for layer, mask in layers.items()}
+
+
+def dense_masks(algorithm: Algorithm) -> Masks:
+    """Masks that keep every weight."""
+    return {
+        name: {
+            layer: torch.ones(outputs, inputs, dtype=torch.bool)
+            for layer, (inputs, outputs) in layers.items()
+        }
+        for name, layers in algorithm.layers.items()
+    }
+
+
+def load_masks(path: Path, algorithm: Algorithm) -> Masks:
+    """Read a `masks.safetensors` that was made for `algorithm`'s networks.
+
+    Raises:
+        UserError: the file is missing or damaged, or its masks are of other networks.
+    """
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; make it with `dvc repro prune`") from error
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); make it again") from error
+    expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}
+    if {key: (mask.shape, mask.dtype) for key, mask in tensors.items()} != expected:
+        raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")
+    return {
+        name: {layer: tensors[f"{name}.{layer}"] for layer in layers}
+        for name, layers in algorithm.layers.items()
+    }

@@ -1,0 +1,125 @@
+"""Returns of trained agents: every episode of every agent of a stack in lockstep, actions in one batch."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import cv2
+import gymnasium
+import numpy as np
+import torch
+from annotated_types import Ge
+from numpy.typing import NDArray
+
+from tasks.errors import UserError
+from tasks.offline_rl.agents import Agent, Algorithm
+from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
+from tasks.offline_rl.networks import Network
+from tasks.offline_rl.randomness import Randomness
+
+FIRST_EPISODE = 100
+"""Environment seed of an evaluation's first episode (the authors' BCQ adds 100 to its seed), then 101, ….
+Every agent meets the same starts at every evaluation, so that their difference is the agents'."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How agents are scored while they train."""
+
+    episodes: Annotated[int, Ge(1)] = 10
+    env_version: EnvironmentVersion = "v5"
+
+
+def make_environments(task: MujocoTask, config: EvaluationConfig, agents: int) -> list[list[gymnasium.Env]]:
+    """An environment per agent and episode, to be used again at each evaluation."""
+    return [
+        [make_environment(task, config.env_version) for _ in range(config.episodes)] for _ in range(agents)
+    ]
+
+
+def play(
+    algorithm: Algorithm,
+    networks: Mapping[str, Network],
+    environments: Sequence[Sequence[gymnasium.Env]],
+    randomness: Randomness,
+) -> NDArray[np.float64]:
+    """Undiscounted return of one episode in each of `environments[agent][episode]`: (K, episodes).
+
+    Episodes end one by one, when they terminate or their time is up, and their batch shrinks with them.
+    """
+    starts = [[env.reset(seed=FIRST_EPISODE + e)[0] for e, env in enumerate(row)] for row in environments]
+    observations = np.array(starts, dtype=np.float32)  # (K, episodes, state)
+    running = np.ones(observations.shape[:2], dtype=bool)
+    returns = np.zeros(running.shape)
+    while running.any():
+        # Noise for all episodes, ended ones too: what the others get must not depend on which have ended.
+        noise = randomness.normal(observations.shape[1], *algorithm.noise_shape)
+        episodes = np.flatnonzero(running.any(axis=0))
+        state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
+        actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
+        for agent, i in np.argwhere(running[:, episodes]):
+            episode = episodes[i]
+            observation, reward, terminated, truncated, _ = environments[agent][episode].step(
+                actions[agent, i]
+            )
+            observations[agent, episode] = observation
+            returns[agent, episode] += float(reward)
+            running[agent, episode] = not (terminated or truncated)
+    return returns
+
+
+def evaluate(
+    agent: Agent, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
+) -> NDArray[np.float64]:
+    """Undiscounted returns of a trained agent over some episodes; `seed` is that of its policy's noise."""
+    environments = make_environments(
+        TASKS[agent.spec.task], EvaluationConfig(episodes, env_version), agents=1
+    )
+    returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [seed]))
+    return returns[0]
+
+
+def record_video(agent: Agent, path: Path, seed: int = 0, env_version: EnvironmentVersion = "v5") -> float:
+    """Write one episode as an MP4 at its real speed, and return what it was worth.
+
+    Raises:
+        UserError: MuJoCo can't render on this machine, or OpenCV can't write `path`.
+    """
+    environment = make_environment(TASKS[agent.spec.task], env_version, render_mode="rgb_array")
+    algorithm, randomness = agent.algorithm, Randomness("evaluation", [seed])
+    observation, _ = environment.reset(seed=FIRST_EPISODE)
+    video = _open_video(path, _render(environment), fps=environment.metadata["render_fps"])
+    total, ended = 0.0, False
+    while not ended:
+        state = torch.as_tensor(observation, dtype=torch.float32)[None, None]
+        action = algorithm.act(agent.networks, state, randomness.normal(1, *algorithm.noise_shape))
+        observation, reward, terminated, truncated, _ = environment.step(action[0, 0].numpy())
+        video.write(cv2.cvtColor(_render(environment), cv2.COLOR_RGB2BGR))
+        total, ended = total + float(reward), terminated or truncated
+    video.release()
+    environment.close()
+    return total
+
+
+def _render(environment: gymnasium.Env) -> NDArray[np.uint8]:
+    """The present frame, (height, width, 3) RGB."""
+    try:
+        return np.asarray(environment.render())
+    except Exception as error:  # MuJoCo's back ends each raise another kind where OpenGL is missing
+        raise UserError(
+            f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}. "
+            "Without a display, set MUJOCO_GL=egl (GPU driver, or package libegl1 with libgl1-mesa-dri) or "
+            "MUJOCO_GL=osmesa (package libosmesa6)"
+        ) from error
+
+
+def _open_video(path: Path, frame: NDArray[np.uint8], fps: float) -> cv2.VideoWriter:
+    height, width, _ = frame.shape
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
+    if not video.isOpened():
+        raise UserError(
+            f"{path}: OpenCV can't write this video; give a path ending in .mp4 in an existing folder"
+        )
+    return video

@@ -1,0 +1,115 @@
+"""Multilayer perceptrons of K agents side by side: each weight has a leading axis of K.
+
+A network is two plain dicts of tensors by layer, and a forward pass is a function of them: pruning
+differentiates it by the weights, training hands them to an optimiser, and one agent is a slice.
+
+Weights are (K, out, in), a `nn.Linear`'s with the axis in front. Transposed ones are no faster: on one core,
+forward and backward of the VAE's decoder took 2.8 ms in either layout and 2.8 ms with `nn.Linear`
+(K = 1, batch 100).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tasks.offline_rl.randomness import stream
+
+Weights = dict[str, Tensor]
+"""Tensors by layer."""
+Layers = Mapping[str, tuple[int, int]]
+"""Inputs and outputs of each layer of a network."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """K networks of one architecture."""
+
+    weights: Weights
+    """(K, out, in) by layer. These are what pruning removes."""
+    biases: Weights
+    """(K, 1, out) by layer. Never pruned."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """All tensors by name: `q1.0.weight`, `q1.0.bias`, …"""
+        return {
+            f"{layer}.{kind}": tensor
+            for layer in self.weights
+            for kind, tensor in (("weight", self.weights[layer]), ("bias", self.biases[layer]))
+        }
+
+    def with_weights(self, weights: Weights) -> "Network":
+        """The same network with other weights."""
+        return replace(self, weights=weights)
+
+    def copy(self) -> "Network":
+        """The same numbers in tensors of their own, without gradients."""
+        return from_parameters({name: tensor.detach().clone() for name, tensor in self.parameters().items()})
+
+    def to(self, device: str) -> "Network":
+        """The same network on `device`."""
+        return from_parameters({name: tensor.to(device) for name, tensor in self.parameters().items()})
+
+    def agent(self, i: int) -> "Network":
+        """Agent i alone, as a stack of one."""
+        return from_parameters(
+            {name: tensor[i : i + 1].detach() for name, tensor in self.parameters().items()}
+        )
+
+
+def from_parameters(parameters: Mapping[str, Tensor]) -> Network:
+    """The inverse of :meth:`Network.parameters`."""
+    weights, biases = (
+        {name.removesuffix(kind): tensor for name, tensor in parameters.items() if name.endswith(kind)}
+        for kind in (".weight", ".bias")
+    )
+    return Network(weights, biases)
+
+
+def stack(networks: Sequence[Network]) -> Network:
+    """Networks of one architecture joined along the axis of agents."""
+    parameters = [network.parameters() for network in networks]
+    return from_parameters({name: torch.cat([p[name] for p in parameters]) for name in parameters[0]})
+
+
+def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> Network:
+    """A network per seed, drawn as `nn.Linear` draws by default, from that seed, the name and `draw` alone.
+
+    Weights and biases are uniform in ±1/√in, which is what Kaiming's uniform with a = √5 comes to. Agents
+    of one seed therefore begin with the same weights whatever pruner and sparsity they are for.
+    """
+    return stack([_initialize(name, layers, seed, draw) for seed in seeds])
+
+
+def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
+    generator = stream(f"initial {name}", seed, draw)
+
+    def uniform(*shape: int, inputs: int) -> Tensor:
+        return (2 * torch.rand(1, *shape, generator=generator) - 1) / inputs**0.5
+
+    weights, biases = {}, {}
+    for layer, (inputs, outputs) in layers.items():
+        weights[layer] = uniform(outputs, inputs, inputs=inputs)
+        biases[layer] = uniform(1, outputs, inputs=inputs)
+    return Network(weights, biases)
+
+
+def linear(network: Network, layer: str, x: Tensor) -> Tensor:
+    """x Wᵀ + b for each agent: (K, batch, in) to (K, batch, out)."""
+    return torch.baddbmm(network.biases[layer], x, network.weights[layer].transpose(1, 2))
+
+
+def mlp(network: Network, layers: Sequence[str], x: Tensor) -> Tensor:
+    """Layers with ReLU between them, none after the last."""
+    *hidden, last = layers
+    for layer in hidden:
+        x = torch.relu(linear(network, layer, x))
+    return linear(network, last, x)
+
+
+def linear_flow(weights: Weights, layers: Sequence[str], x: Tensor) -> Tensor:
+    """The layers' product with `x`, without biases or nonlinearities (SynFlow's 1ᵀ ∏|θ| is made of it)."""
+    for layer in layers:
+        x = x @ weights[layer].transpose(1, 2)
+    return x

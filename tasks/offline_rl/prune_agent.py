@@ -1,0 +1,91 @@
+"""Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import safetensors.torch
+
+from tasks.job import Event, Job, Progress
+from tasks.offline_rl.agents import (
+    AgentSpec,
+    AlgorithmConfig,
+    Masks,
+    flatten_masks,
+    initial_networks,
+    make_algorithm,
+)
+from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.randomness import Randomness, stream
+from tasks.offline_rl.replay import ReplayBuffer
+from tasks.pruning.masks import PruningConfig, prune
+from tasks.pruning.pruners import Objective
+from tasks.pruning.statistics import count_layers
+
+LAYER_COLUMNS = (
+    "task", "algorithm", "network", "layer", "pruner", "sparsity", "seed", "weights_total", "weights_kept"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PruneParams:
+    """What the masks of one agent depend on, besides its dataset."""
+
+    agent: AgentSpec
+    """Not a dense one."""
+    algorithm: AlgorithmConfig
+    pruning: PruningConfig
+
+
+def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Make the masks of each job's agent, from the initial weights of its seed.
+
+    Input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where a
+    weight is kept) and `layers.csv` (what is left of each layer).
+
+    Raises:
+        UserError: the dataset is damaged, or the scores aren't finite.
+    """
+    for i, job in enumerate(jobs):
+        params: PruneParams = job.params
+        data = ReplayBuffer(Transitions.load(job.inputs["dataset"], TASKS[params.agent.task]), job.device)
+        masks = make_masks(params, data, job.device)
+        cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
+        safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
+        _write_counts(job, params.agent, masks)
+        yield Progress((i + 1) / len(jobs))
+
+
+def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> Masks:
+    """Masks of an agent's networks, bool (out, in).
+
+    Each round of pruning sees a batch of its own, of the size that the pruner's paper uses. Batches and noise
+    depend on the seed alone: pruners, and sparsities of one pruner, are compared on the same ones.
+    """
+    spec, pruning = params.agent, params.pruning
+    algorithm = make_algorithm(spec, params.algorithm)
+    networks = {
+        name: network.to(device) for name, network in initial_networks(algorithm, [spec.seed]).items()
+    }
+
+    def objectives(iteration: int) -> Mapping[str, Objective]:
+        randomness = Randomness("pruning", [spec.seed], iteration, device=device)
+        batch = data.sample(randomness, pruning.batch_size_of(spec.pruner))
+        return algorithm.objectives(
+            networks, batch, randomness, stream("pruning scores", spec.seed, iteration)
+        )
+
+    weights = {name: network.weights for name, network in networks.items()}
+    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning)
+    return {name: {layer: mask[0] for layer, mask in layers.items()} for name, layers in masks.items()}
+
+
+def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
+    with (job.output / "layers.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(LAYER_COLUMNS)
+        for count in count_layers(masks):
+            place = (spec.task, spec.algorithm, count.network, count.layer)
+            cause = (spec.pruner, spec.sparsity, spec.seed)
+            writer.writerow([*place, *cause, count.weights_total, count.weights_kept])
