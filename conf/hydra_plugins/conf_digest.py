@@ -1,0 +1,22 @@
+"""The resolver `${conf_digest:}`: what `params.yaml` was composed from.
+
+Hydra imports this file when DVC composes (`hydra.plugins_path` in .dvc/config).
+"""
+
+import hashlib
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+CONF = Path(__file__).parents[1]
+
+
+def conf_digest() -> str:
+    """SHA-256 over names and contents of the YAML files in `conf/`."""
+    digest = hashlib.sha256()
+    for path in sorted(CONF.rglob("*.yaml")):
+        digest.update(path.relative_to(CONF).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+OmegaConf.register_new_resolver("conf_digest", conf_digest, replace=True)

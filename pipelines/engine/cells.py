@@ -1,0 +1,191 @@
+"""Cells and where they are kept: the unit of work and of resume.
+
+A cell's digest says what is computed, never where: the task, its parameters, the contents of its
+inputs and the source of everything inside `tasks/` that the task imports. A finished cell is a
+directory `.cells/<digest>/`, whole or absent; stages hard-link it into their DVC outs.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grimp
+
+from tasks.job import Task
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "cell.json"
+
+
+@functools.cache
+def _source_graph(package: str) -> grimp.ImportGraph:
+    return grimp.build_graph(package, cache_dir=None)
+
+
+@functools.cache
+def source_closure(module: str) -> tuple[str, ...]:
+    """`module`, every module of its top package it imports, directly or not, and their packages; sorted."""
+    imported = _source_graph(module.partition(".")[0]).find_upstream_modules(module) | {module}
+    packages = {name.rsplit(".", depth)[0] for name in imported for depth in range(1, name.count(".") + 1)}
+    return tuple(sorted(imported | packages))
+
+
+@functools.cache
+def source_digest(module: str) -> str:
+    """SHA-256 of the source files of `module`'s import closure."""
+    digest = hashlib.sha256()
+    for name in source_closure(module):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        digest.update(name.encode() + b"\0" + Path(spec.origin).read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@functools.cache
+def _file_digest(path: Path, _size: int, _modified_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file; read once as long as the file does not change."""
+    stat = path.stat()
+    return _file_digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One job of a sweep, named for people and addressed by its digest."""
+
+    name: str
+    """Unique within its stage; also its directory below the stage's out, e.g. `Hopper/bcq/snip-0.95/seed-0`."""
+    task: Task
+    params: Any
+    """A frozen dataclass, the task's own."""
+    inputs: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What to filter by in MLflow, e.g. the pruner and the sparsity."""
+    stack: str | None = None
+    """Cells of the same `stack` may be handed to their task together."""
+
+    @functools.cached_property
+    def identity(self) -> dict[str, Any]:
+        """What the digest covers, as plain data."""
+        return {
+            "task": f"{self.task.__module__}.{self.task.__qualname__}",
+            "params": dataclasses.asdict(self.params),
+            "inputs": {name: file_digest(path) for name, path in sorted(self.inputs.items())},
+            "source": source_digest(self.task.__module__),
+        }
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """32 hexadecimal digits, equal wherever the same thing is computed from the same things."""
+        canonical = json.dumps(self.identity, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedCheckpoint:
+    """A checkpoint of an unfinished cell, as the store holds it."""
+
+    step: int
+    path: Path
+
+    def read(self) -> bytes:
+        """The state that the task yielded."""
+        return self.path.read_bytes()
+
+
+class CellStore:
+    """Finished cells and the checkpoints of unfinished ones, below one directory."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def path(self, digest: str) -> Path:
+        """Where the cell is, or would be."""
+        return self.root / digest
+
+    def has(self, cell: Cell) -> bool:
+        """Whether the cell is there and undamaged. A damaged one is removed, with a warning."""
+        directory = self.path(cell.digest)
+        manifest = directory / MANIFEST
+        if not directory.exists():
+            return False
+        try:
+            files = json.loads(manifest.read_text())["files"]
+            damaged = [name for name, digest in files.items() if file_digest(directory / name) != digest]
+        except (OSError, ValueError, KeyError):
+            damaged = [MANIFEST]
+        if damaged:
+            log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged[0], cell.name)
+            shutil.rmtree(directory)
+        return not damaged
+
+    def commit(self, cell: Cell, files: Mapping[str, bytes]) -> None:
+        """Keep a cell's results, all of them or none, and drop its checkpoints."""
+        staging = self.root / "staging" / uuid.uuid4().hex
+        for name, content in files.items():
+            target = staging / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+        manifest = {"name": cell.name, **cell.identity, "files": digests}
+        staging.mkdir(parents=True, exist_ok=True)
+        (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        for file in staging.rglob("*"):
+            if file.is_file():
+                # The outs of stages are hard links to these files: an edit there must not reach them.
+                file.chmod(0o444)
+        try:
+            staging.rename(self.path(cell.digest))
+        except OSError:
+            if not self.has(cell):
+                raise
+            shutil.rmtree(staging)  # another driver was first; its files are the same
+        shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
+
+    def link(self, cell: Cell, destination: Path) -> None:
+        """Hard-link a finished cell's files below `destination`; copy where a link is impossible."""
+        source = self.path(cell.digest)
+        for file in sorted(source.rglob("*")):
+            if file.is_file() and file.name != MANIFEST:
+                target = destination / file.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.unlink(missing_ok=True)
+                try:
+                    os.link(file, target)
+                except OSError:
+                    shutil.copyfile(file, target)
+
+    def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
+        """Keep the newest checkpoint of an unfinished cell; the one before goes once this is on disk."""
+        directory = self._checkpoints(cell)
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = directory / f"{step}.partial"
+        partial.write_bytes(state)
+        partial.rename(directory / str(step))
+        for older in directory.iterdir():
+            if older.name != str(step):
+                older.unlink()
+
+    def checkpoint(self, cell: Cell) -> SavedCheckpoint | None:
+        """The newest checkpoint of an unfinished cell."""
+        saved = [path for path in self._checkpoints(cell).glob("*") if path.name.isdigit()]
+        newest = max(saved, key=lambda path: int(path.name), default=None)
+        return None if newest is None else SavedCheckpoint(int(newest.name), newest)
+
+    def _checkpoints(self, cell: Cell) -> Path:
+        return self.root / "checkpoints" / cell.digest

@@ -1,0 +1,129 @@
+"""The whole configuration as frozen dataclasses, read from `params.yaml`, which `conf/` composes to."""
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+from annotated_types import Ge, Lt, MinLen
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.tracking import TrackingConfig
+from tasks.errors import UserError
+from tasks.offline_rl.bc import BCConfig
+from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.datasets import DataConfig
+from tasks.offline_rl.evaluation import EvaluationConfig
+from tasks.offline_rl.training import TrainingConfig
+from tasks.pruning.masks import PruningConfig
+
+PARAMS = Path("params.yaml")
+CONF = Path("conf")
+COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepConfig:
+    """The grid of agents: every combination, but sparsity 0 once, as the pruner `dense`."""
+
+    tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
+    algorithms: Annotated[tuple[Literal["bc", "bcq"], ...], MinLen(1)]
+    pruners: Annotated[tuple[str, ...], MinLen(1)]
+    sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
+    seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class OfflineRLConfig:
+    """Seed 1: single-shot pruning of offline-RL agents."""
+
+    sweep: SweepConfig
+    data: DataConfig
+    pruning: PruningConfig
+    training: TrainingConfig
+    evaluation: EvaluationConfig
+    bcq: BCQConfig
+    bc: BCConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything `params.yaml` says."""
+
+    conf_digest: str
+    """SHA-256 of the files of `conf/` that params.yaml was composed from."""
+    profile: str
+    offline_rl: OfflineRLConfig
+    executor: ExecutorConfig
+    tracking: TrackingConfig
+
+
+def load_config(path: Path = PARAMS) -> Config:
+    """Read and check `params.yaml`.
+
+    Raises:
+        UserError: the file cannot be read, or has an unknown, missing or mistyped key.
+    """
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+    return _parse(values, path)
+
+
+def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
+    """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does.
+
+    Raises:
+        UserError: an override that `conf/` has no place for, or a wrong value.
+    """
+    from dvc.utils.hydra import compose_and_dump
+    from hydra.errors import HydraException
+
+    with tempfile.TemporaryDirectory() as directory:
+        composed = Path(directory) / output.name
+        try:
+            compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"{CONF}: {' '.join(str(error).split())}") from error
+        load_config(composed)
+        output.write_text(composed.read_text())
+
+
+def check(path: Path = PARAMS) -> Config:
+    """Read `params.yaml` and make sure that it was composed from `conf/` as it is now.
+
+    `dvc repro` reads params.yaml alone, so without this an edit in `conf/` would change nothing and
+    nobody would notice.
+
+    Raises:
+        UserError: `conf/` was edited since; or what :func:`load_config` raises.
+    """
+    config = load_config(path)
+    with tempfile.TemporaryDirectory() as directory:
+        compose([], Path(directory) / "params.yaml")
+        current = load_config(Path(directory) / "params.yaml").conf_digest
+    if config.conf_digest != current:
+        raise UserError(f"{CONF}/ was edited after {path} was composed from it; {COMPOSE_AGAIN}")
+    return config
+
+
+def _parse(values: Any, path: Path) -> Config:
+    adapter = pydantic.TypeAdapter(Config)
+    try:
+        # From JSON's point of view: lists become tuples, but "5" does not become 5.
+        return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
+    except pydantic.ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            + ("" if isinstance(problem["input"], dict) else f" (it is {problem['input']!r})")
+            for problem in error.errors()
+        )
+        raise UserError(f"{path}: {problems}; mend conf/ and {COMPOSE_AGAIN}") from error

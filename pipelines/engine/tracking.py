@@ -1,0 +1,263 @@
+"""MLflow: one parent run a stage, one child run a cell. The only module that imports mlflow.
+
+The driver owns every run: it creates the database, the experiment and the runs before it fans
+out, and workers reach MLflow only through the events they send it. So there is exactly one run for
+a cell's digest, whatever is killed and retried, and SQLite has one writer.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from pipelines.engine.cells import Cell
+from tasks.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+LARGEST_ARTIFACT_BYTES = 1_000_000
+"""Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
+METRICS_PER_BATCH = 1000  # MLflow's limit
+FLUSH_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackingConfig:
+    """Where runs are recorded. The environment's MLFLOW_TRACKING_URI goes first."""
+
+    uri: str = "sqlite:///mlflow.db"
+    experiment: str = "singleshot"
+
+
+class Tracker:
+    """Records a stage and its cells in MLflow."""
+
+    def __init__(self, client: "MlflowClient", experiment_id: str, stage: str, profile: str):
+        self._client = client
+        self._experiment_id = experiment_id
+        self._stage = stage
+        self._profile = profile
+        self._runs = {
+            run.data.tags["cell"]: run
+            for run in self._search(f"tags.stage = '{stage}' and tags.kind = 'cell'")
+        }
+        self._reap()
+        self._parent = self._open_parent()
+        self._logged: dict[tuple[str, str], int] = {}
+        self._buffer: dict[str, list[Metric]] = collections.defaultdict(list)
+        self._flushed = time.monotonic()
+        self._open: set[str] = set()
+
+    def reused(self, cells: Sequence[Cell]) -> None:
+        """Note how much of the sweep was there already."""
+        self._client.set_tag(self._parent, "cells_reused", str(len(cells)))
+
+    def started(self, cell: Cell) -> None:
+        """Create the cell's run, or go on with the one that an earlier try left."""
+        run = self._runs.get(cell.digest)
+        if run is None:
+            self._runs[cell.digest] = run = self._create(cell)
+        else:
+            self._reopen(run)
+        self._open.add(run.info.run_id)
+
+    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
+        """Buffer a cell's metrics; those of a step that was recorded before are dropped."""
+        from mlflow.entities import Metric
+
+        run_id = self._runs[cell.digest].info.run_id
+        now = int(time.time() * 1000)
+        new = {key: value for key, value in values.items() if step > self._logged.get((run_id, key), -1)}
+        self._buffer[run_id] += [Metric(key, float(value), now, step) for key, value in new.items()]
+        self._logged.update({(run_id, key): step for key in new})
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is buffered."""
+        for run_id, metrics in self._buffer.items():
+            for start in range(0, len(metrics), METRICS_PER_BATCH):
+                self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_BATCH])
+        self._buffer.clear()
+        self._flushed = time.monotonic()
+
+    def finished(self, cell: Cell, files: Mapping[str, bytes]) -> None:
+        """Close the run of a cell that is done, with its small files as artifacts."""
+        run_id = self._runs[cell.digest].info.run_id
+        with tempfile.TemporaryDirectory() as directory:
+            for name, content in files.items():
+                if len(content) <= LARGEST_ARTIFACT_BYTES and "/" not in name:
+                    (Path(directory) / name).write_bytes(content)
+            self._client.log_artifacts(run_id, directory)
+        self._terminate(run_id, "FINISHED")
+
+    def failed(self, cell: Cell, reason: str) -> None:
+        """Close the run of a cell that failed, with the traceback as an artifact."""
+        if cell.digest in self._runs:
+            run_id = self._runs[cell.digest].info.run_id
+            self._client.log_text(run_id, reason, "error.txt")
+            self._terminate(run_id, "FAILED")
+
+    def close(self, status: str) -> None:
+        """End the stage's run, and those of its cells that are still open."""
+        for run_id in self._open.copy():
+            self._terminate(run_id, status)
+        self._client.set_terminated(self._parent, status)
+
+    def _terminate(self, run_id: str, status: str) -> None:
+        self.flush()
+        self._client.set_terminated(run_id, status)
+        self._open.discard(run_id)
+
+    def _create(self, cell: Cell) -> "Run":
+        from mlflow.entities import Param
+
+        tags = {
+            **self._common_tags(),
+            **cell.tags,
+            "kind": "cell",
+            "cell": cell.digest,
+            "mlflow.parentRunId": self._parent,
+        }
+        run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
+        params = [Param(key, str(value)) for key, value in _flatten(dataclasses.asdict(cell.params))]
+        self._client.log_batch(run.info.run_id, params=params)
+        return run
+
+    def _reopen(self, run: "Run") -> None:
+        run_id = run.info.run_id
+        for key in run.data.metrics:
+            self._logged[run_id, key] = max(
+                metric.step for metric in self._client.get_metric_history(run_id, key)
+            )
+        self._client.update_run(run_id, status="RUNNING")
+        self._client.set_tag(run_id, "driver", _driver())
+        self._client.set_tag(run_id, "mlflow.parentRunId", self._parent)
+
+    def _open_parent(self) -> str:
+        """One parent for a stage and profile: the next `dvc repro` goes on with it."""
+        found = self._search(
+            f"tags.stage = '{self._stage}' and tags.kind = 'stage' and tags.profile = '{self._profile}'"
+        )
+        if not found:
+            tags = {**self._common_tags(), "kind": "stage", "profile": self._profile}
+            name = f"{self._stage} ({self._profile})"
+            return self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
+        run_id = found[0].info.run_id
+        self._client.update_run(run_id, status="RUNNING")
+        for key, value in self._common_tags().items():
+            self._client.set_tag(run_id, key, value)
+        return run_id
+
+    def _common_tags(self) -> dict[str, str]:
+        return {
+            "stage": self._stage,
+            "driver": _driver(),
+            "mlflow.source.name": f"dvc repro {self._stage}",
+            "mlflow.source.git.commit": _git_commit(),
+            **({"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}),
+            **({"dvc_experiment": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}),
+        }
+
+    def _reap(self) -> None:
+        """Close what a driver that was killed left RUNNING."""
+        for run in self._search(f"tags.stage = '{self._stage}' and attributes.status = 'RUNNING'"):
+            if not _alive(run.data.tags.get("driver", "")):
+                self._client.set_terminated(run.info.run_id, "KILLED")
+
+    def _search(self, query: str) -> "list[Run]":
+        page = self._client.search_runs([self._experiment_id], query, max_results=1000)
+        found = list(page)
+        while page.token:
+            page = self._client.search_runs(
+                [self._experiment_id], query, max_results=1000, page_token=page.token
+            )
+            found += page
+        return found
+
+
+@contextlib.contextmanager
+def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Tracker]:
+    """Open MLflow for a stage; its runs end with the stage: FINISHED, FAILED or, when interrupted, KILLED.
+
+    Raises:
+        UserError: the tracking server or database cannot be used.
+    """
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # An unreachable server is said so after some ten seconds rather than minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    tracker = _open(config, stage, profile)
+    try:
+        yield tracker
+    except KeyboardInterrupt:
+        tracker.close("KILLED")
+        raise
+    except BaseException:
+        tracker.close("FAILED")
+        raise
+    else:
+        tracker.close("FINISHED")
+
+
+def tracking_uri(config: TrackingConfig) -> str:
+    """The address that runs are recorded at."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or config.uri
+
+
+def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
+    import mlflow
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    uri = tracking_uri(config)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    try:
+        experiment = client.get_experiment_by_name(config.experiment)
+        experiment_id = (
+            experiment.experiment_id if experiment else client.create_experiment(config.experiment)
+        )
+        return Tracker(client, experiment_id, stage, profile)
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise UserError(
+            f"MLflow at {uri}: {str(error).splitlines()[0]}; see `python -m pipelines doctor`"
+        ) from error
+
+
+def _driver() -> str:
+    process = psutil.Process()
+    return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
+
+
+def _alive(driver: str) -> bool:
+    """Whether a run's driver still lives; one on another host is taken to."""
+    host, _, rest = driver.partition(":")
+    if host != os.uname().nodename:
+        return True
+    pid, _, created = rest.partition(":")
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.0f}" == created
+    except (psutil.Error, ValueError):
+        return False
+
+
+def _git_commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

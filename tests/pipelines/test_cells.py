@@ -1,0 +1,151 @@
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine import cells
+from pipelines.engine.cells import Cell, CellStore
+
+
+def test_digest_is_the_same_in_another_process_and_directory(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "data").write_text("same")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "elsewhere").write_text("same")
+    code = (
+        "from pathlib import Path; from pipelines.engine.cells import Cell; "
+        "from toy_tasks.work import SumParams, add_up; "
+        "print(Cell('n', add_up, SumParams(1), {'x': Path('elsewhere')}).digest)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "there",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = Cell("other name", add_up, SumParams(1), {"x": tmp_path / "here" / "data"})
+    assert there.stdout.strip() == here.digest
+
+
+def test_digest_covers_task_parameters_and_input_contents(tmp_path):
+    (tmp_path / "data").write_text("one")
+    base = Cell("n", add_up, SumParams(1), {"x": tmp_path / "data"})
+    digests = {
+        base.digest,
+        dataclasses.replace(base, params=SumParams(2)).digest,
+        dataclasses.replace(base, inputs={"y": tmp_path / "data"}).digest,
+    }
+    (tmp_path / "data").write_text("two!")
+    digests.add(dataclasses.replace(base).digest)
+    assert len(digests) == 4
+
+
+def test_source_closure_is_what_is_imported_and_nothing_else():
+    closure = cells.source_closure("toy_tasks.work")
+    assert set(closure) == {"toy_tasks", "toy_tasks.constants", "toy_tasks.work"}
+
+
+def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(tmp_path, monkeypatch):
+    package = tmp_path / "scratch_package"
+    package.mkdir()
+    for name, source in {
+        "__init__": "",
+        "used": "X = 1",
+        "unused": "Y = 1",
+        "work": "from scratch_package import used\ndef task(jobs):\n    yield used.X\n",
+    }.items():
+        (package / f"{name}.py").write_text(source + "\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def digest() -> str:
+        for cached in (cells._source_graph, cells.source_closure, cells.source_digest):
+            cached.cache_clear()
+        return cells.source_digest("scratch_package.work")
+
+    before = digest()
+    (package / "unused.py").write_text("Y = 2\n")
+    assert digest() == before
+    (package / "used.py").write_text("X = 2\n")
+    assert digest() != before
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CellStore(tmp_path / "cells")
+
+
+CELL = Cell("a/b", add_up, SumParams(1))
+
+
+def test_commit_link_and_manifest(store, tmp_path):
+    store.commit(CELL, {"result.json": b"{}", "sub/more.bin": b"\0\1"})
+    assert store.has(CELL)
+    store.link(CELL, tmp_path / "out")
+    assert sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")) == [
+        "result.json",
+        "sub/more.bin",
+    ]
+    assert os.path.samefile(tmp_path / "out" / "result.json", store.path(CELL.digest) / "result.json")
+    manifest = json.loads((store.path(CELL.digest) / "cell.json").read_text())
+    assert manifest["params"]["start"] == 1
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_linked_files_cannot_be_written_by_accident(store, tmp_path):
+    store.commit(CELL, {"result.json": b"{}"})
+    store.link(CELL, tmp_path / "out")
+    assert (tmp_path / "out" / "result.json").stat().st_mode & 0o222 == 0
+
+
+@pytest.mark.parametrize("damage", ["edit", "truncate", "remove", "manifest"])
+def test_a_damaged_cell_is_computed_again(store, caplog, damage):
+    store.commit(CELL, {"result.json": b'{"sum": 1}'})
+    file = store.path(CELL.digest) / ("cell.json" if damage == "manifest" else "result.json")
+    file.chmod(0o644)
+    match damage:
+        case "edit":
+            file.write_bytes(b'{"sum": 2}')
+        case "truncate" | "manifest":
+            file.write_bytes(b"{")
+        case "remove":
+            file.unlink()
+    assert not store.has(CELL)
+    assert "damaged" in caplog.text
+    assert not store.path(CELL.digest).exists()
+
+
+def test_a_second_commit_of_the_same_cell_is_harmless(store):
+    store.commit(CELL, {"result.json": b"1"})
+    store.commit(CELL, {"result.json": b"1"})
+    assert store.has(CELL)
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
+    assert store.checkpoint(CELL) is None
+    store.save_checkpoint(CELL, 9, b"nine")
+    store.save_checkpoint(CELL, 10, b"ten")
+    (store.root / "checkpoints" / CELL.digest / "11.partial").write_bytes(b"el")
+    saved = store.checkpoint(CELL)
+    assert (saved.step, saved.read()) == (10, b"ten")
+    store.commit(CELL, {"result.json": b"1"})
+    assert store.checkpoint(CELL) is None
+
+
+def test_link_copies_where_a_link_is_impossible(store, tmp_path, monkeypatch):
+    store.commit(CELL, {"result.json": b"1"})
+
+    def no_link(*_: object) -> None:
+        raise OSError("cross-device")
+
+    monkeypatch.setattr(os, "link", no_link)
+    store.link(CELL, tmp_path / "out")
+    assert Path(tmp_path / "out" / "result.json").read_bytes() == b"1"

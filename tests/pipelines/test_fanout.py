@@ -1,0 +1,180 @@
+import dataclasses
+import json
+import os
+
+import pytest
+from toy_tasks.work import KillParams, SumParams, add_up, kill_worker
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, batches, fan_out
+from tasks.errors import UserError
+
+LOCAL = ExecutorConfig(kind="local")
+RAY = ExecutorConfig(kind="ray")
+
+
+class Recorder:
+    """What a tracker would be told, as a list."""
+
+    def __init__(self):
+        self.said = []
+
+    def reused(self, cells):
+        self.said.append(("reused", len(cells)))
+
+    def started(self, cell):
+        self.said.append(("started", cell.name))
+
+    def metrics(self, cell, step, values):
+        self.said.append(("metrics", cell.name, step, dict(values)))
+
+    def flush(self):
+        pass
+
+    def finished(self, cell, files):
+        self.said.append(("finished", cell.name))
+
+    def failed(self, cell, reason):
+        self.said.append(("failed", cell.name))
+
+    def about(self, kind):
+        return [words[1:] for words in self.said if words[0] == kind]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CellStore(tmp_path / "cells")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster that tests join, quicker than one each; its workers know nothing of this directory."""
+    # Before Ray is imported: as in fanout.ray_cluster.
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield ExecutorConfig(kind="ray", address=cluster.address)
+    cluster.shutdown()
+
+
+@pytest.fixture(params=["local", "ray"])
+def executor(request):
+    return LOCAL if request.param == "local" else request.getfixturevalue("cluster")
+
+
+def sums(count, stack=None, **params):
+    return [Cell(f"sum-{start}", add_up, SumParams(start, **params), stack=stack) for start in range(count)]
+
+
+def contents(store, cells):
+    return {
+        file.relative_to(store.path(cell.digest)).as_posix() + cell.name: file.read_bytes()
+        for cell in cells
+        for file in store.path(cell.digest).iterdir()
+    }
+
+
+def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
+    cells = sums(3)
+    fan_out(cells[:2], LOCAL, store, Recorder())
+    recorder = Recorder()
+    fan_out(cells, LOCAL, store, recorder)
+    assert "3 cells: 2 reused, 1 to compute" in capsys.readouterr().out
+    assert recorder.about("started") == [("sum-2",)]
+    # 1 + Σ (2 + step) for step 1 … 4, by hand
+    assert json.loads((store.path(cells[2].digest) / "result.json").read_text())["sum"] == 1 + 3 + 4 + 5 + 6
+
+
+def test_ray_and_local_give_byte_identical_cells(store, tmp_path):
+    (tmp_path / "given").write_text("text")
+    cells = [
+        dataclasses.replace(cell, inputs={"given": tmp_path / "given"})
+        for cell in [*sums(3), *sums(5, stack="together", steps=3)[3:]]
+    ]
+    on_ray, here = CellStore(tmp_path / "ray"), CellStore(tmp_path / "local")
+    recorders = Recorder(), Recorder()
+    fan_out(cells, dataclasses.replace(RAY, stack_size=2), on_ray, recorders[0])
+    fan_out(cells, dataclasses.replace(LOCAL, stack_size=2), here, recorders[1])
+    assert contents(on_ray, cells) == contents(here, cells)
+    assert len(contents(here, cells)) == 10
+    assert sorted(recorders[0].about("metrics"), key=str) == sorted(recorders[1].about("metrics"), key=str)
+
+
+def test_a_failing_cell_is_named_and_costs_no_other(store, executor):
+    cells = [*sums(2), Cell("broken", add_up, SumParams(7, fail_at=3)), *sums(5)[3:]]
+    recorder = Recorder()
+    with pytest.raises(CellsFailedError, match="ZeroDivisionError: the toy broke") as failure:
+        fan_out(cells, executor, store, recorder)
+    assert "cell broken failed" in str(failure.value)
+    assert '"start": 7' in str(failure.value)
+    assert recorder.about("failed") == [("broken",)]
+    assert len(recorder.about("started")) == 5  # a deterministic exception is not retried
+    assert [store.has(cell) for cell in cells] == [True, True, False, True, True]
+
+
+def test_a_users_mistake_is_one_line(store, executor):
+    with pytest.raises(UserError, match=r"^bad: toy\.txt: bad value 7; write 8$"):
+        fan_out([Cell("bad", add_up, SumParams(0, user_error_at=1))], executor, store, Recorder())
+
+
+def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
+    class Stop(Recorder):
+        def metrics(self, cell, step, values):
+            super().metrics(cell, step, values)
+            if step == 3:
+                raise KeyboardInterrupt
+
+    (cell,) = sums(1)
+    with pytest.raises(KeyboardInterrupt):
+        fan_out([cell], LOCAL, store, Stop())
+    recorder = Recorder()
+    fan_out([cell], LOCAL, store, recorder)
+    assert "(1 from a checkpoint)" in capsys.readouterr().out
+    assert [step for _, step, _ in recorder.about("metrics")] == [3, 4]
+    undisturbed = CellStore(store.root.with_name("undisturbed"))
+    fan_out([cell], LOCAL, undisturbed, Recorder())
+    assert contents(store, [cell]) == contents(undisturbed, [cell])
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint(store, cluster, tmp_path):
+    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), times=2))]
+    (tmp_path / "deaths").mkdir()
+    recorder = Recorder()
+    fan_out(cells, cluster, store, recorder)
+    assert len(list((tmp_path / "deaths").iterdir())) == 2
+    assert (store.path(cells[0].digest) / "began_at").read_text() == "1"
+    assert recorder.about("metrics") == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
+
+
+def test_a_worker_that_always_dies_is_given_up(store, cluster, tmp_path):
+    (tmp_path / "deaths").mkdir()
+    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), times=99)), *sums(1)]
+    with pytest.raises(CellsFailedError, match="WorkerCrashedError"):
+        fan_out(cells, cluster, store, Recorder())
+    assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more
+    assert store.has(cells[1])
+
+
+@pytest.mark.parametrize("asked", [{"num_cpus": 999}, {"num_gpus": 77}, {"memory_gb": 99999}])
+def test_resources_that_no_node_has_are_an_error_before_anything_starts(store, cluster, asked):
+    recorder = Recorder()
+    with pytest.raises(UserError, match="no Ray node can run a cell"):
+        fan_out(sums(1), dataclasses.replace(cluster, **asked), store, recorder, gpu=True)
+    assert recorder.about("started") == []
+
+
+def test_an_unreachable_cluster_is_one_clear_error(store):
+    with pytest.raises(UserError, match=r"Ray cluster 127\.0\.0\.1:1"):
+        fan_out(sums(1), dataclasses.replace(RAY, address="127.0.0.1:1"), store, Recorder())
+
+
+def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(store):
+    together = sums(5, stack="s")
+    alone = [Cell("alone", add_up, SumParams(9))]
+    store.save_checkpoint(together[1], 2, b"")
+    store.save_checkpoint(together[4], 2, b"")
+    names = [
+        [cell.name for cell in batch.cells] for batch in batches([*together, *alone], store, stack_size=2)
+    ]
+    assert names == [["sum-0", "sum-2"], ["sum-3"], ["sum-1", "sum-4"], ["alone"]]

@@ -1,0 +1,1 @@
+"""Tasks small enough to reason about, for tests of the machinery."""

@@ -1,0 +1,72 @@
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks.errors import UserError
+from tasks.job import Checkpoint, Event, Job, Metrics, Progress
+from toy_tasks.constants import OFFSET
+
+
+@dataclass(frozen=True)
+class SumParams:
+    """Add `start`, `start` + 1, … for `steps` steps."""
+
+    start: int
+    steps: int = 4
+    seconds: float = 0.0
+    fail_at: int | None = None
+    user_error_at: int | None = None
+
+
+def add_up(jobs: Sequence[Job]) -> Iterator[Event]:
+    """A long job in small: a running sum with a checkpoint and a metric a step."""
+    states = [json.loads(job.checkpoint) if job.checkpoint else {"step": 0, "sum": OFFSET} for job in jobs]
+    assert len({state["step"] for state in states}) == 1
+    for step in range(states[0]["step"] + 1, jobs[0].params.steps + 1):
+        _mishap(jobs[0], step)
+        for index, (job, state) in enumerate(zip(jobs, states, strict=True)):
+            state["step"], state["sum"] = step, state["sum"] + job.params.start + step
+            yield Metrics(index, step, {"sum": state["sum"]})
+            yield Checkpoint(index, step, json.dumps(state).encode())
+        yield Progress(step / jobs[0].params.steps)
+    for job, state in zip(jobs, states, strict=True):
+        given = {name: path.read_text() for name, path in job.inputs.items()}
+        (job.output / "result.json").write_text(json.dumps({"sum": state["sum"], "inputs": given}))
+
+
+def _mishap(job: Job, step: int) -> None:
+    params = job.params
+    time.sleep(params.seconds)
+    if step == params.fail_at:
+        raise ZeroDivisionError("the toy broke")
+    if step == params.user_error_at:
+        raise UserError("toy.txt: bad value 7; write 8")
+
+
+@dataclass(frozen=True)
+class KillParams:
+    """Kill the process at `step`, unless `marker` exists already."""
+
+    marker: str
+    times: int = 1
+
+
+def kill_worker(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Die by SIGKILL in the middle, as often as asked, then finish."""
+    (job,) = jobs
+    step = int(job.checkpoint or b"0")
+    deaths = len(list(Path(job.params.marker).iterdir()))
+    if step == 0:
+        step = 1
+        yield Metrics(0, 1, {"step": 1})
+        yield Checkpoint(0, 1, b"1")
+    if deaths < job.params.times:
+        (Path(job.params.marker) / str(deaths)).touch()
+        time.sleep(1)  # what was yielded reaches the driver
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield Metrics(0, 2, {"step": 2})
+    (job.output / "began_at").write_text(str(step))
