@@ -26,8 +26,8 @@ RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 50
 def download(url: str, destination: Path, sha256: str | None = None) -> str:
     """Bring `url` to `destination` and return its SHA-256, in hexadecimal.
 
-    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the SHA-256 wanted
-    (any will do for None); it is replaced only by one that is whole and checked. What came before an
+    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the SHA-256
+    wanted (any will do for None); it is replaced only by one that is whole and checked. What came before an
     interruption stays beside it as `.part`, and the next call goes on from there if the server still has the
     same file.
 

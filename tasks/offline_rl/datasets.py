@@ -1,20 +1,47 @@
 """Transitions of offline RL: what every source of data is turned into, checked and kept as."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from tasks.errors import UserError
-from tasks.offline_rl.environments import TIME_LIMIT, MujocoTask
+from tasks.offline_rl.environments import TIME_LIMIT, MujocoTask, TaskName
 
 ACTION_TOLERANCE = 1e-5
 """How far beyond [-1, 1] an action may be: rounding of float32, not a policy of another range."""
+
+
+@dataclass(frozen=True)
+class D4RLFile:
+    """An HDF5 file of D4RL."""
+
+    url: str
+    """http(s)://, file:// or a path."""
+    sha256: str | None = None
+    """What its SHA-256 must be; without one it is only recorded."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where transitions come from, for every task."""
+
+    source: Literal["expert", "minari", "d4rl"] = "expert"
+    transitions: Annotated[int, Ge(1)] = 100_000
+    """Of rollouts of an expert; the other sources are used whole."""
+    action_noise: Annotated[float, Ge(0)] = 0.1
+    """Standard deviation of the Gaussian noise on an expert's actions."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Of an expert's rollouts."""
+    minari: Mapping[TaskName, str] = field(default_factory=dict)
+    """Ids of published Minari datasets, or directories of local ones."""
+    d4rl: Mapping[TaskName, D4RLFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +100,7 @@ class Transitions:
 
     def save(self, path: Path) -> None:
         """Write as safetensors, one tensor a field; equal transitions give equal bytes."""
-        arrays = {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
+        arrays = {f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
         safetensors.numpy.save_file(arrays, path)
 
     @classmethod
@@ -91,10 +118,10 @@ class Transitions:
             raise UserError(
                 f"{path}: not a whole safetensors file ({error}); delete it and make it again"
             ) from error
-        missing = [field.name for field in fields(cls) if field.name not in arrays]
+        missing = [f.name for f in fields(cls) if f.name not in arrays]
         if missing:
             raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; delete it and make it again")
-        return cls.cast(**{field.name: arrays[field.name] for field in fields(cls)}).check(path, task)
+        return cls.cast(**{f.name: arrays[f.name] for f in fields(cls)}).check(path, task)
 
     @classmethod
     def cast(

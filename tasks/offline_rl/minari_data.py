@@ -24,7 +24,7 @@ def write_minari(
     An episode that doesn't end in a terminal state is marked truncated. Equal episodes give equal bytes.
     """
     environment = gymnasium.make(environment_id)
-    data = directory / dataset_id / "data"
+    data = directory.resolve() / dataset_id / "data"  # Minari joins a relative path to itself
     data.mkdir(parents=True)
     storage = MinariStorage.new(
         data, environment.observation_space, environment.action_space, env_spec=environment.spec
@@ -80,7 +80,7 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
         except Exception as error:  # each remote's client has its own: httpx's, requests', google's
             raise UserError(
                 f"Minari dataset {dataset_id!r}: can't be downloaded ({type(error).__name__}: {error}). "
-                "Check the network, give a local Minari directory, or use data.source: expert, which needs neither"
+                "Check the network, give a local Minari directory, or use data.source: expert"
             ) from error
     return directory / dataset_id
 

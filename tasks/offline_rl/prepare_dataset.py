@@ -1,0 +1,216 @@
+"""Task: the dataset of a MuJoCo task, from whichever source is configured, with a card that describes it."""
+
+import json
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+from tasks.data.download import download_cached, is_remote, sha256_of
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.offline_rl.collect import collect
+from tasks.offline_rl.d4rl import read_d4rl
+from tasks.offline_rl.datasets import DataConfig, Dataset, Episode, from_episodes
+from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
+from tasks.offline_rl.experts import Expert, load_expert
+from tasks.offline_rl.minari_data import fetch_minari, read_minari, write_minari
+
+LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
+"""Whose versions a card names: their physics and their formats shape the data."""
+
+
+@dataclass(frozen=True)
+class DatasetParams:
+    """What one task's dataset depends on, besides its input file."""
+
+    task: TaskName
+    env_version: EnvironmentVersion
+    data: DataConfig
+
+    @classmethod
+    def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig) -> Self:
+        """With only what the configured source uses for this task: no other setting is to change its dataset.
+
+        Raises:
+            UserError: the source has no entry for the task.
+        """
+        if data.source == "expert":
+            return cls(task, env_version, replace(data, minari={}, d4rl={}))
+        unused = DataConfig(source=data.source)
+        entries = data.minari if data.source == "minari" else data.d4rl
+        if task not in entries:
+            raise UserError(f"data.{data.source} has no entry for {task}, only {sorted(entries)}; add one")
+        if data.source == "minari":
+            return cls(task, env_version, replace(unused, minari={task: data.minari[task]}))
+        return cls(task, env_version, replace(unused, d4rl={task: data.d4rl[task]}))
+
+    def inputs(self, expert: Path) -> dict[str, Path]:
+        """Files or directories that :func:`prepare_dataset` reads, where the source is not a remote one."""
+        if self.data.source == "expert":
+            return {"expert": expert}
+        if self.data.source == "minari":
+            directory = Path(self.data.minari[self.task])
+            return {"minari": directory} if directory.is_dir() else {}
+        file = self.data.d4rl[self.task]
+        return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://"))}
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Undiscounted returns of complete episodes."""
+
+    episodes: int
+    mean: float
+    std: float
+    min: float
+    max: float
+    d4rl_score: float
+    """Of the mean."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, task: MujocoTask) -> Self | None:
+        """None where no episode is complete."""
+        returns = dataset.returns
+        if len(returns) == 0:
+            return None
+        mean, std = float(returns.mean()), float(returns.std())
+        return cls(
+            len(returns), mean, std, float(returns.min()), float(returns.max()), d4rl_score(task, mean)
+        )
+
+
+@dataclass(frozen=True)
+class DatasetCard:
+    """What a dataset is."""
+
+    task: str
+    source: str
+    origin: str
+    """Of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
+    sha256: str | None
+    """Of the expert or the D4RL file."""
+    environment: str
+    """Gymnasium identifier of the environment to evaluate in; an expert's data were collected in it."""
+    action_noise: float | None
+    seed: int | None
+    """These two of rollouts alone."""
+    transitions: int
+    episodes: int
+    """Those cut short included."""
+    returns: Returns | None
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    name: str
+    sha256: str | None = None
+
+
+def prepare_dataset(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Make each job's dataset (:class:`DatasetParams`).
+
+    Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
+    :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
+    (:meth:`tasks.offline_rl.datasets.Transitions.load`), `card.json` (:class:`DatasetCard`), and for rollouts
+    `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
+
+    Raises:
+        UserError: the source can't be reached, or what it holds is damaged or another task's.
+    """
+    for i, job in enumerate(jobs):
+        params: DatasetParams = job.params
+        task = TASKS[params.task]
+        if params.data.source == "expert":
+            dataset, origin = yield from _roll_out(i, len(jobs), job, task)
+        elif params.data.source == "minari":
+            dataset, origin = _read_minari(job, task)
+        else:
+            dataset, origin = _read_d4rl(job, task)
+        dataset.transitions.save(job.output / "transitions.safetensors")
+        card = _card(params, dataset, origin)
+        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+        if card.returns:
+            values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
+            yield Metrics(i, card.transitions, values)
+        yield Progress((i + 1) / len(jobs))
+
+
+def _roll_out(
+    i: int, jobs: int, job: Job, task: MujocoTask
+) -> Generator[Event, None, tuple[Dataset, _Origin]]:
+    params: DatasetParams = job.params
+    data = params.data
+    expert = _expert(job.inputs["expert"], task)
+    episodes: list[Episode] = []
+    collected, start = 0, time.perf_counter()
+    for episode in collect(
+        expert.act, task, params.env_version, data.transitions, data.action_noise, data.seed
+    ):
+        episodes.append(episode)
+        collected += len(episode)
+        yield Progress((i + collected / data.transitions) / jobs)
+    seconds = time.perf_counter() - start
+    yield Metrics(i, collected, {"steps_per_second": collected / seconds})
+    dataset = from_episodes(episodes)
+    dataset.transitions.check(job.inputs["expert"], task)
+    algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
+    environment_id = f"{task.name}-{params.env_version}"
+    write_minari(episodes, job.output / "minari", f"{task.name.lower()}-expert-v0", environment_id, algorithm)
+    name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
+    return dataset, _Origin(name, sha256_of(job.inputs["expert"]))
+
+
+def _expert(path: Path, task: MujocoTask) -> Expert:
+    expert = load_expert(path)
+    if expert.card.task != task.name:
+        raise UserError(
+            f"{path}: an expert for {expert.card.task}, not for {task.name}; give that task's file"
+        )
+    return expert
+
+
+def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
+    entry = job.params.data.minari[task.name]
+    if "minari" in job.inputs:
+        return read_minari(job.inputs["minari"], task), _Origin(Path(entry).name)
+    with tempfile.TemporaryDirectory(dir=job.output) as directory:
+        return read_minari(fetch_minari(entry, Path(directory)), task), _Origin(entry)
+
+
+def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
+    file = job.params.data.d4rl[task.name]
+    if "d4rl" not in job.inputs:
+        path, sha256 = download_cached(file.url, file.sha256)
+        return read_d4rl(path, task), _Origin(file.url, sha256)
+    path = job.inputs["d4rl"]
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; correct data.d4rl.{task.name}.url")
+    sha256 = sha256_of(path)
+    if file.sha256 and sha256 != file.sha256.lower():
+        raise UserError(
+            f"{path}: its SHA-256 is {sha256}, not {file.sha256}; fetch it again, or correct "
+            f"data.d4rl.{task.name}.sha256"
+        )
+    return read_d4rl(path, task), _Origin(path.name, sha256)
+
+
+def _card(params: DatasetParams, dataset: Dataset, origin: _Origin) -> DatasetCard:
+    rolled_out = params.data.source == "expert"
+    return DatasetCard(
+        task=params.task,
+        source=params.data.source,
+        origin=origin.name,
+        sha256=origin.sha256,
+        environment=f"{params.task}-{params.env_version}",
+        action_noise=params.data.action_noise if rolled_out else None,
+        seed=params.data.seed if rolled_out else None,
+        transitions=len(dataset.transitions),
+        episodes=dataset.episodes,
+        returns=Returns.of(dataset, TASKS[params.task]),
+        versions={library: version(library) for library in LIBRARIES},
+    )
