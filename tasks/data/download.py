@@ -16,7 +16,8 @@ from urllib3.util.retry import Retry
 
 from tasks.errors import UserError
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
+"""What an interruption costs at most: urllib3 throws away the chunk it was reading."""
 TIMEOUT_S = (10, 60)
 """To connect, and between two reads."""
 RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 502, 503, 504))
@@ -142,9 +143,9 @@ def _fetch(url: str, part: _Part) -> None:
             except requests.RequestException as error:
                 if len(part) <= before:
                     raise UserError(
-                        f"{url}: {type(error).__name__} after {len(part):,} bytes, which are kept. Check the "
-                        "network and run again to go on from there, or fetch the file elsewhere and give its "
-                        "path instead"
+                        f"{url}: can't be downloaded ({type(error).__name__}); {len(part):,} bytes are here. "
+                        "Check the network and run again to go on from there, or fetch the file elsewhere and "
+                        "give its path instead"
                     ) from error
 
 

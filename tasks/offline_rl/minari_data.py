@@ -71,7 +71,9 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
         try:
             minari.download_dataset(dataset_id)
         except ImportError as error:
-            raise UserError(f"Minari dataset {dataset_id!r}: {error} Downloading needs it") from error
+            raise UserError(
+                f"Minari dataset {dataset_id!r}: downloading needs a package ({error})"
+            ) from error
         except ValueError as error:
             raise UserError(
                 f"Minari dataset {dataset_id!r}: neither a directory here nor to be had ({error}); "
