@@ -20,6 +20,7 @@ from typing import Any
 
 import grimp
 
+from tasks.errors import UserError
 from tasks.job import Task
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,24 @@ def _file_digest(path: Path, _size: int, _modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file; read once as long as the file does not change."""
-    stat = path.stat()
+    """SHA-256 of a file, or of the names and contents of a directory's files.
+
+    A file is read once, as long as it does not change.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    if path.is_dir():
+        parts = [
+            (str(file.relative_to(path)), file_digest(file))
+            for file in sorted(path.rglob("*"))
+            if file.is_file()
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    try:
+        stat = path.stat()
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; correct its path, or make it with `dvc repro`") from error
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 
 
@@ -127,7 +144,7 @@ class CellStore:
         try:
             files = json.loads(manifest.read_text())["files"]
             damaged = [name for name, digest in files.items() if file_digest(directory / name) != digest]
-        except (OSError, ValueError, KeyError):
+        except (OSError, UserError, ValueError, KeyError):
             damaged = [MANIFEST]
         if damaged:
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged[0], cell.name)

@@ -69,13 +69,16 @@ def load_config(path: Path = PARAMS) -> Config:
     Raises:
         UserError: the file cannot be read, or has an unknown, missing or mistyped key.
     """
+    return _parse(_read(path), path)
+
+
+def _read(path: Path) -> Any:
     try:
-        values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
     except (YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}") from error
-    return _parse(values, path)
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
@@ -93,7 +96,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(f"{CONF}: {' '.join(str(error).split())}") from error
-        load_config(composed)
+        _parse(_read(composed), CONF)
         output.write_text(composed.read_text())
 
 
@@ -115,7 +118,7 @@ def check(path: Path = PARAMS) -> Config:
     return config
 
 
-def _parse(values: Any, path: Path) -> Config:
+def _parse(values: Any, origin: Path) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
         # From JSON's point of view: lists become tuples, but "5" does not become 5.
@@ -126,4 +129,4 @@ def _parse(values: Any, path: Path) -> Config:
             + ("" if isinstance(problem["input"], dict) else f" (it is {problem['input']!r})")
             for problem in error.errors()
         )
-        raise UserError(f"{path}: {problems}; mend conf/ and {COMPOSE_AGAIN}") from error
+        raise UserError(f"{origin}: {problems}; correct it and {COMPOSE_AGAIN}") from error

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import logging
 import os
@@ -153,11 +152,8 @@ def fan_out(
     missing = [cell for cell in cells if not store.has(cell)]
     resumable = sum(store.checkpoint(cell) is not None for cell in missing)
     reused = [cell for cell in cells if cell not in missing]
-    print(
-        f"{len(cells)} cells: {len(reused)} reused, {len(missing)} to compute"
-        + (f" ({resumable} from a checkpoint)" if resumable else ""),
-        flush=True,
-    )
+    resumed = f" ({resumable} from a checkpoint)" if resumable else ""
+    print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused)
     if missing:
         with _executor(config, gpu) as executor, _Sweep(missing, store, recorder) as sweep:
@@ -335,7 +331,7 @@ class _Ray:
         import ray
 
         if path not in self.input_refs:
-            self.input_refs[path] = ray.put(path.read_bytes())
+            self.input_refs[path] = ray.put(_read_input(path))
         return self.input_refs[path]
 
     def _preflight(self) -> None:
@@ -374,14 +370,43 @@ def _execute_remotely(
 
     yield _Started()
     with tempfile.TemporaryDirectory(prefix="singleshot-inputs-") as directory:
-        paths: dict[Any, Path] = {}
-        for ref in itertools.chain.from_iterable(files.values() for files in inputs):
-            if ref not in paths:
-                paths[ref] = Path(directory) / ref.hex()
-                paths[ref].write_bytes(ray.get(ref))
-        local = [{name: paths[ref] for name, ref in files.items()} for files in inputs]
+        local = [
+            {name: _materialise(ref, Path(directory)) for name, ref in files.items()} for files in inputs
+        ]
         states = [ref and ray.get(ref) for ref in checkpoints]
-        yield from execute(batch, local, states, config, gpu)
+        try:
+            yield from execute(batch, local, states, config, gpu)
+        except UserError as error:
+            # The user knows the file by its own path.
+            raise UserError(str(error).replace(f"{directory}/", "")) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Input:
+    """A file, or a directory's files, on the way to a worker."""
+
+    path: Path
+    contents: Mapping[str, bytes]
+    """By path relative to `path`; a file itself is `.`."""
+
+
+def _read_input(path: Path) -> _Input:
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    return _Input(path, {str(file.relative_to(path)): file.read_bytes() for file in files})
+
+
+def _materialise(ref: Any, directory: Path) -> Path:
+    """Write an input below `directory`, under its own path, unless it is there already."""
+    import ray
+
+    given: _Input = ray.get(ref)
+    path = directory / given.path.relative_to(given.path.anchor)
+    for name, content in given.contents.items():
+        file = path / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    return path
 
 
 def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: int = 0) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ a cell's digest, whatever is killed and retried, and SQLite has one writer.
 import collections
 import contextlib
 import dataclasses
+import logging
 import os
 import subprocess
 import tempfile
@@ -219,6 +220,9 @@ def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
+    # Creating a database tells of every migration otherwise.
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(config)
     client = mlflow.MlflowClient(tracking_uri=uri)
     try:

@@ -80,7 +80,7 @@ def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
     fan_out(cells[:2], LOCAL, store, Recorder())
     recorder = Recorder()
     fan_out(cells, LOCAL, store, recorder)
-    assert "3 cells: 2 reused, 1 to compute" in capsys.readouterr().out
+    assert "cells: 3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
     assert recorder.about("started") == [("sum-2",)]
     # 1 + Σ (2 + step) for step 1 … 4, by hand
     assert json.loads((store.path(cells[2].digest) / "result.json").read_text())["sum"] == 1 + 3 + 4 + 5 + 6

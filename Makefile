@@ -1,0 +1,56 @@
+# `make repro` and `make test` need Python 3.11, git, make and a package index; everything else comes from here.
+PYTHON ?= python3.11
+PROFILE ?= default
+SET ?=
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export DVC_NO_ANALYTICS := 1
+export RAY_USAGE_STATS_ENABLED := 0
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.DEFAULT_GOAL := help
+.PHONY: help install repro test test-all params ui lint format lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(INSTALLED) ## Create .venv with the locked dependencies
+
+$(INSTALLED): requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or run make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	touch $@
+
+repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
+	dvc repro
+
+test: $(INSTALLED) ## Run the tests, without the slow ones
+	pytest -m "not slow"
+
+test-all: $(INSTALLED) ## Run all tests
+	pytest
+
+params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|paper [SET="executor=local …"]
+	python -m pipelines params profile=$(PROFILE) $(SET)
+
+ui: $(INSTALLED) ## Browse the runs in MLflow, at http://localhost:5000
+	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port 5000
+
+lint: $(INSTALLED) ## Check style, types and layers
+	ruff check
+	ruff format --check
+	mypy
+	lint-imports
+
+format: $(INSTALLED) ## Format the code
+	ruff check --fix --quiet
+	ruff format
+
+lock: ## Write requirements.lock anew from requirements.in and requirements-dev.in
+	pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock requirements.in requirements-dev.in
+	sed -i 's/+cpu//' requirements.lock
+
+clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build data models results report

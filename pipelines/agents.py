@@ -1,0 +1,56 @@
+"""The sweep of offline-RL agents, as the stages that prune, train and measure them share it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.engine.config import Config
+from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
+
+DATASETS = Path("data/offline_rl")
+MASKS = Path("models/masks")
+AGENTS = Path("models/agents")
+
+
+def agents(config: Config) -> Iterator[AgentSpec]:
+    """Every agent of the sweep; sparsity 0 is one dense agent, whatever the pruners."""
+    sweep = config.offline_rl.sweep
+    sparsities = sorted(set(sweep.sparsities) - {0})
+    for task in dict.fromkeys(sweep.tasks):
+        for algorithm in dict.fromkeys(sweep.algorithms):
+            for seed in dict.fromkeys(sweep.seeds):
+                if 0 in sweep.sparsities:
+                    yield AgentSpec(task, algorithm, DENSE, 0.0, seed)
+                for pruner in dict.fromkeys(sweep.pruners):
+                    yield from (AgentSpec(task, algorithm, pruner, sparsity, seed) for sparsity in sparsities)
+
+
+def pruned_agents(config: Config) -> Iterator[AgentSpec]:
+    """Those agents of the sweep that need masks."""
+    return (agent for agent in agents(config) if agent.pruner != DENSE)
+
+
+def name_of(agent: AgentSpec) -> str:
+    """An agent's directory below :data:`MASKS` and :data:`AGENTS`, and its run's name."""
+    variant = DENSE if agent.pruner == DENSE else f"{agent.pruner}-{agent.sparsity:g}"
+    return f"{agent.task}/{agent.algorithm}/{variant}/seed-{agent.seed}"
+
+
+def tags_of(agent: AgentSpec) -> dict[str, str]:
+    """What to filter an agent's runs by in MLflow."""
+    return {
+        "task": agent.task,
+        "algorithm": agent.algorithm,
+        "pruner": agent.pruner,
+        "sparsity": f"{agent.sparsity:g}",
+        "seed": str(agent.seed),
+    }
+
+
+def algorithm_config(config: Config, agent: AgentSpec) -> AlgorithmConfig:
+    """The hyper-parameters of an agent's algorithm."""
+    return config.offline_rl.bcq if agent.algorithm == "bcq" else config.offline_rl.bc
+
+
+def dataset_of(agent: AgentSpec) -> Path:
+    """The transitions that an agent is trained on."""
+    return DATASETS / agent.task / "transitions.safetensors"

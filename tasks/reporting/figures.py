@@ -1,0 +1,68 @@
+"""Figures of results, from their CSV files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import pandas
+
+from tasks.job import Event, Job
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+DENSE = "dense"
+COLOURS = {DENSE: "0.25", "snip": "tab:blue", "grasp": "tab:orange", "random": "tab:green"}
+
+
+@dataclass(frozen=True)
+class FigureParams:
+    """What the figures say of the run they show."""
+
+    profile: str
+
+
+def draw_figures(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Draw `scores.png` of each job's `scores`, a `scores.csv`."""
+    for job in jobs:
+        draw_scores(pandas.read_csv(job.inputs["scores"]), job.params.profile, job.output / "scores.png")
+    yield from ()
+
+
+def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
+    """Learning curves, one panel for each algorithm and task: mean over seeds, with a band from min to max.
+
+    The band is what Arnob et al. 2021 (Figures 1 and 2) call a 100 % confidence interval. Of each pruner
+    the highest sparsity is drawn, beside the dense agents.
+    """
+    panels = list(scores.groupby(["algorithm", "task"]))
+    algorithms, tasks = scores["algorithm"].nunique(), scores["task"].nunique()
+    figure, axes = pyplot.subplots(
+        algorithms, tasks, figsize=(4.2 * tasks, 3.1 * algorithms), sharex="row", squeeze=False
+    )
+    for axis, ((algorithm, task), panel) in zip(axes.flat, panels, strict=True):
+        for pruner, rows in panel.groupby("pruner", sort=False):
+            _draw_curve(axis, str(pruner), rows[rows["sparsity"] == rows["sparsity"].max()])
+        axis.set_title(f"{str(algorithm).upper()}, {task}")
+        axis.set_xlabel("gradient updates")
+        axis.grid(alpha=0.3)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("D4RL score")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    seeds = scores["seed"].nunique()
+    figure.suptitle(f"Pruned before training: mean and range of {seeds} seeds (profile {profile})")
+    figure.set_layout_engine("constrained")
+    # No creation date or version: equal scores give equal bytes.
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def _draw_curve(axis: pyplot.Axes, pruner: str, rows: pandas.DataFrame) -> None:
+    score = rows.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
+    sparsity = rows["sparsity"].iloc[0]
+    label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
+    style = "--" if pruner == DENSE else "-"
+    (line,) = axis.plot(score.index, score["mean"], style, label=label, color=COLOURS.get(pruner))
+    axis.fill_between(score.index, score["min"], score["max"], alpha=0.15, color=line.get_color())
