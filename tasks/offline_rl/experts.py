@@ -1,6 +1,7 @@
 """Expert policies: multilayer perceptrons shipped as small safetensors files, each with its model card."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ ACTION_NOISE = 0.1
 """Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
 
 Activation = Literal["relu", "tanh", "linear"]
-_FUNCTIONS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+_FUNCTIONS: Mapping[str, Callable[[NDArray], NDArray]] = {
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "linear": lambda x: x,
@@ -46,17 +47,18 @@ class ExpertCard:
     """Gymnasium identifier it was trained and measured in."""
     algorithm: str
     steps: int
-    """Environment steps it was trained for, those of the policy it was started from included."""
+    """Environment steps of its training; not those of the policy it was started from."""
     seed: int
     hyper_parameters: Mapping[str, float | int | str]
     episodes: int
-    """Behind each of the two measurements, on initial states that training never started from."""
+    """Behind each of the two measurements; none of them chose this policy among others."""
     deterministic: Returns
     noisy: Returns
     """With Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
     versions: Mapping[str, str]
     """Of the libraries that trained and measured it."""
-    note: str = ""
+    started_from: str | None = None
+    """The policy that training improved; None if it began with random weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,10 @@ class Expert:
 
 
 def save_expert(expert: Expert, path: Path) -> None:
-    """Write as safetensors with the card as JSON in its metadata; equal experts give equal bytes."""
+    """Write as safetensors with the card as JSON in its metadata, and beside it for people to read.
+
+    Equal experts give equal bytes.
+    """
     tensors = {"observation_mean": expert.observation_mean, "observation_std": expert.observation_std}
     for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
         tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
@@ -93,6 +98,7 @@ def save_expert(expert: Expert, path: Path) -> None:
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
+    path.with_suffix(".json").write_text(json.dumps(header, indent=2, sort_keys=True) + "\n")
 
 
 def load_expert(path: Path) -> Expert:
@@ -121,13 +127,13 @@ def load_expert(path: Path) -> Expert:
 def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> Expert:
     layers = range(sum(name.startswith("weight_") for name in tensors))
     activation, output = header.pop("activation"), header.pop("output")
-    returns = {kind: Returns(**header.pop(kind)) for kind in ("deterministic", "noisy")}
+    deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
     return Expert(
         weights=tuple(tensors[f"weight_{i}"] for i in layers),
         biases=tuple(tensors[f"bias_{i}"] for i in layers),
         observation_mean=tensors["observation_mean"],
         observation_std=tensors["observation_std"],
-        card=ExpertCard(**header, **returns),
+        card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
         activation=activation,
         output=output,
     )
@@ -145,11 +151,11 @@ def _check(expert: Expert, path: Path, fix: str) -> None:
             f"{', '.join(_FUNCTIONS)}; {fix}"
         )
     sizes = [task.observation_size, *(len(bias) for bias in expert.biases[:-1]), task.action_size]
-    shapes = [(len(expert.observation_mean),), (len(expert.observation_std),)]
-    shapes += [tensor.shape for tensor in (*expert.weights, *expert.biases)]
-    expected = [(task.observation_size,)] * 2
-    expected += [*zip(sizes[:-1], sizes[1:], strict=True), *((size,) for size in sizes[1:])]
+    tensors = [expert.observation_mean, expert.observation_std, *expert.weights, *expert.biases]
+    shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]
+    expected: list[tuple[int, ...]] = [(sizes[0],)] * 2
+    expected += [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
     if shapes != expected:
         raise UserError(f"{path}: tensors of shapes {shapes}, {task.name} needs {expected}; {fix}")
-    if not all(np.isfinite(tensor).all() for tensor in (*expert.weights, *expert.biases)):
+    if not all(np.isfinite(tensor).all() for tensor in tensors):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
