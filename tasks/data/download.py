@@ -144,8 +144,8 @@ def _fetch(url: str, part: _Part) -> None:
                 if len(part) <= before:
                     raise UserError(
                         f"{url}: can't be downloaded ({type(error).__name__}); {len(part):,} bytes are here. "
-                        "Check the network and run again to go on from there, or fetch the file elsewhere and "
-                        "give its path instead"
+                        "Check the network and run again to go on from there, or fetch the file elsewhere "
+                        "and give its path instead"
                     ) from error
 
 
