@@ -1,9 +1,9 @@
 """Online training of the experts whose rollouts are the default dataset.
 
 By sbx (Stable-Baselines3 in JAX), which is optional: `pip install -r requirements-experts.lock`. The policy
-that is kept is the best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and
-then measured on others. An interrupted run goes on from its last checkpoint; not bit for bit, for its
-environments start new episodes.
+kept is the best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and then
+measured on others. An interrupted run goes on from its last checkpoint; not bit for bit, for its environments
+start new episodes.
 """
 
 import dataclasses
