@@ -98,7 +98,7 @@ def evaluate_agent(
     agent: Annotated[
         Path,
         typer.Argument(
-            help="agent.safetensors, or the directory that has it, e.g. models/agents/Hopper/bc/snip-0.95/seed-0."
+            help="agent.safetensors or its directory, e.g. models/agents/Hopper/bc/snip-0.95/seed-0."
         ),
     ],
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 10,

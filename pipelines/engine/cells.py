@@ -86,7 +86,7 @@ class Cell:
     """One job of a sweep, named for people and addressed by its digest."""
 
     name: str
-    """Unique within its stage; also its directory below the stage's out, e.g. `Hopper/bcq/snip-0.95/seed-0`."""
+    """Unique within its stage; also its directory below the stage's out."""
     task: Task
     params: Any
     """A frozen dataclass, the task's own."""

@@ -39,11 +39,11 @@ class ExecutorConfig:
 
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
-    """Ray cluster to join (`host:port`, `auto`, `ray://…`); the environment's RAY_ADDRESS goes first. None: a local one."""
+    """Ray cluster to join (`host:port`, `auto`, `ray://…`), after RAY_ADDRESS's. None: a local one."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
-    """Cores, and compute threads, of each group of cells. Results may differ in the last bit for another number."""
+    """Cores, and compute threads, of each group of cells. Another number may round differently."""
     num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
-    """GPUs of each group of cells that can use one; fractions share a GPU. `auto`: one where the cluster has any."""
+    """GPUs of each group of cells that can use one; fractions share. `auto`: 1 where the cluster has any."""
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
     """Memory to reserve for each group of cells. None: not reserved."""
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
@@ -174,7 +174,7 @@ class _Sweep:
         self.bar = tqdm.tqdm(
             total=len(cells),
             unit="cell",
-            bar_format="{desc}{percentage:3.0f}%|{bar}| {n:.1f}/{total} cells [{elapsed}<{remaining}{postfix}]",
+            bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} cells [{elapsed}<{remaining}{postfix}]",
             mininterval=0.5 if sys.stderr.isatty() else 30,
         )
 
@@ -265,9 +265,10 @@ class _Local:
 
 
 class _Ray:
-    """Cells as Ray tasks. The driver retries what a lost worker or node took with it, from its last checkpoint.
+    """Cells as Ray tasks.
 
-    Ray's own retries would start a task again with the checkpoint it was first given.
+    What a lost worker or node took with it the driver tries again, from its last checkpoint. Ray's own
+    retries would start a task with the checkpoint it was first given.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -282,13 +283,14 @@ class _Ray:
     def run(self, sweep: _Sweep, cells: Sequence[Cell]) -> None:
         import ray
 
-        stack_size = _stack_size(self.config, len(cells), self.gpus > 0)
-        running = {self._submit(batch, sweep): batch for batch in batches(cells, sweep.store, stack_size)}
+        running: dict[Any, Batch] = {}
+        self._submit_all(cells, sweep, running)
         while running:
-            (stream,), _ = ray.wait(list(running), num_returns=1, fetch_local=False)
+            streams, _ = ray.wait(list(running), num_returns=1, fetch_local=False)
+            stream: Any = streams[0]
             batch = running[stream]
             try:
-                event = ray.get(next(stream))
+                event: Any = ray.get(next(stream))
             except StopIteration:
                 del running[stream]
             except _transient_faults() as error:
@@ -297,11 +299,10 @@ class _Ray:
                     sweep.failed(batch, error)
                     continue
                 log.warning(
-                    "%s: %s; trying again from the last checkpoint", batch.cells[0].name, type(error).__name__
+                    "%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__
                 )
                 unfinished = [cell for cell in batch.cells if not sweep.store.has(cell)]
-                for again in batches(unfinished, sweep.store, stack_size, batch.attempt + 1):
-                    running[self._submit(again, sweep)] = again
+                self._submit_all(unfinished, sweep, running, batch.attempt + 1)
             except ray.exceptions.RayTaskError as error:
                 del running[stream]
                 sweep.failed(batch, error.cause if isinstance(error.cause, UserError) else error)
@@ -310,6 +311,13 @@ class _Ray:
                     sweep.started(batch)
                 else:
                     sweep.handle(batch, event)
+
+    def _submit_all(
+        self, cells: Sequence[Cell], sweep: _Sweep, running: dict[Any, Batch], attempt: int = 0
+    ) -> None:
+        stack_size = _stack_size(self.config, len(cells), self.gpus > 0)
+        for batch in batches(cells, sweep.store, stack_size, attempt):
+            running[self._submit(batch, sweep)] = batch
 
     def _submit(self, batch: Batch, sweep: _Sweep) -> Any:
         import ray
@@ -347,10 +355,13 @@ class _Ray:
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             largest = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
             raise UserError(
-                f"no Ray node can run a cell: executor asks for {wanted['CPU']} CPU, {wanted['GPU']} GPU and "
-                f"{wanted['memory'] / 2**30:.1f} GB, the largest nodes have {largest['CPU']:g} CPU, {largest['GPU']:g} GPU and "
-                f"{largest['memory'] / 2**30:.1f} GB; lower executor.num_cpus, num_gpus or memory_gb"
+                f"no Ray node can run a cell: executor asks for {_amounts(wanted)}; the most that nodes have is "
+                f"{_amounts(largest)}; lower executor.num_cpus, num_gpus or memory_gb"
             )
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return f"{resources['CPU']:g} CPU, {resources['GPU']:g} GPU, {resources['memory'] / 2**30:.1f} GB"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -482,7 +493,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
 
 
 def check_reachable(address: str) -> None:
-    """Raise ConnectionError if nothing listens at `host:port` or `ray://host:port`. Ray would try for minutes."""
+    """Raise ConnectionError if nothing listens at `[ray://]host:port`. Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:

@@ -1,4 +1,4 @@
-"""Stage `sizes`: one cell a trained agent; its networks' bytes in every storage format (the paper's Table 1)."""
+"""Stage `sizes`: one cell a trained agent; its networks' bytes in every storage format (Table 1)."""
 
 import shutil
 from pathlib import Path

@@ -40,7 +40,7 @@ def _cell(config: Config, agent: AgentSpec) -> Cell:
 
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
-    """Mean D4RL score over seeds after the last update, by `task/algorithm/pruner-sparsity`: what `dvc metrics` shows."""
+    """What `dvc metrics` shows: by agent, the mean over seeds of the D4RL score after the last update."""
     last = scores[scores["update"] == scores["update"].max()]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {

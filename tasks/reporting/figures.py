@@ -11,6 +11,7 @@ from tasks.job import Event, Job
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
 DENSE = "dense"
 COLOURS = {DENSE: "0.25", "snip": "tab:blue", "grasp": "tab:orange", "random": "tab:green"}
@@ -39,7 +40,7 @@ def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
     panels = list(scores.groupby(["algorithm", "task"]))
     algorithms, tasks = scores["algorithm"].nunique(), scores["task"].nunique()
     figure, axes = pyplot.subplots(
-        algorithms, tasks, figsize=(4.2 * tasks, 3.1 * algorithms), sharex="row", squeeze=False
+        algorithms, tasks, figsize=(max(4.2 * tasks, 7), 3.1 * algorithms), sharex="row", squeeze=False
     )
     for axis, ((algorithm, task), panel) in zip(axes.flat, panels, strict=True):
         for pruner, rows in panel.groupby("pruner", sort=False):
@@ -51,15 +52,18 @@ def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
         axis.set_ylabel("D4RL score")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    seeds = scores["seed"].nunique()
-    figure.suptitle(f"Pruned before training: mean and range of {seeds} seeds (profile {profile})")
+    figure.suptitle(f"Pruned before training: mean and range over seeds {_seeds(scores)}, profile {profile}")
     figure.set_layout_engine("constrained")
     # No creation date or version: equal scores give equal bytes.
     figure.savefig(path, dpi=110, metadata={"Software": None})
     pyplot.close(figure)
 
 
-def _draw_curve(axis: pyplot.Axes, pruner: str, rows: pandas.DataFrame) -> None:
+def _seeds(scores: pandas.DataFrame) -> str:
+    return ", ".join(str(seed) for seed in sorted(scores["seed"].unique()))
+
+
+def _draw_curve(axis: Axes, pruner: str, rows: pandas.DataFrame) -> None:
     score = rows.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
     sparsity = rows["sparsity"].iloc[0]
     label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
