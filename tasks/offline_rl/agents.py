@@ -24,7 +24,7 @@ AlgorithmName = Literal["bcq", "bc"]
 AlgorithmConfig = BCQConfig | BCConfig
 Algorithm = BCQ | BC
 Masks = dict[str, Weights]
-"""Network → layer → bool, (out, in) in files and (K, out, in) in stacks; true where a weight is kept."""
+"""Network → layer → bool (out, in), as files hold them; true where a weight is kept."""
 
 CONFIGS: Mapping[AlgorithmName, type[AlgorithmConfig]] = {"bcq": BCQConfig, "bc": BCConfig}
 DENSE = "dense"
@@ -75,7 +75,7 @@ class Agent:
         """Write as safetensors: `actor.pi.0.weight` (out, in), `….bias` (out,), `….mask` (bool), and what is
         needed to rebuild the policy as JSON in its metadata. Equal agents give equal bytes."""
         tensors = {
-            f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0]
+            f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0].T
             for name, network in self.networks.items()
             for parameter_name, parameter in network.parameters().items()
         }
@@ -106,8 +106,8 @@ def load_agent(path: Path) -> Agent:
     for name, layers in make_algorithm(spec, config).layers.items():
         parameters = {}
         for layer in layers:
-            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"][None].clone()
-            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None].clone()
+            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
+            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     return Agent(spec, config, networks, masks)

@@ -182,5 +182,5 @@ def td_loss(critic: Network, batch: Batch, y: Tensor) -> Tensor:
 
 
 def _flow(weights: Weights, layers: tuple[str, ...]) -> Tensor:
-    agents, _, inputs = weights[layers[0]].shape
+    agents, inputs, _ = weights[layers[0]].shape
     return linear_flow(weights, layers, weights[layers[0]].new_ones(agents, 1, inputs)).sum()

@@ -14,7 +14,7 @@ AgentState = dict[str, Tensor]
 class Learner:
     """K agents' networks, each with an Adam optimiser, and slowly following targets of some of them.
 
-    `masks` (network → layer → bool (K, out, in)) names the weights that stay exactly zero: in the networks,
+    `masks` (network → layer → bool (K, in, out)) names the weights that stay exactly zero: in the networks,
     in Adam's moments and in the targets. A dense agent's are all true; `None` if the whole stack is dense.
     """
 
@@ -54,7 +54,8 @@ class Learner:
             # gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
         for parameter_name, parameter in parameters.items():
-            parameter.grad = gradients[parameter_name]
+            # Contiguous as the parameter is (free if so): fused Adam goes by memory, not by strides.
+            parameter.grad = gradients[parameter_name].contiguous()
         self.optimizers[name].step()
 
     @torch.no_grad()

@@ -78,7 +78,10 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
 
     weights = {name: network.weights for name, network in networks.items()}
     masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning)
-    return {name: {layer: mask[0] for layer, mask in layers.items()} for name, layers in masks.items()}
+    return {
+        name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
+        for name, layers in masks.items()
+    }
 
 
 def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:

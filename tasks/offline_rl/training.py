@@ -29,6 +29,7 @@ from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
 from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.networks import Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import ReplayBuffer
 
@@ -273,10 +274,10 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
     return jobs[0].params
 
 
-def _stack_masks(masks: Sequence[Masks]) -> Masks:
-    """Masks (out, in) of K agents as (K, out, in)."""
+def _stack_masks(masks: Sequence[Masks]) -> dict[str, Weights]:
+    """Masks (out, in) of K agents as (K, in, out)."""
     return {
-        name: {layer: torch.stack([agent[name][layer] for agent in masks]) for layer in layers}
+        name: {layer: torch.stack([agent[name][layer].T for agent in masks]) for layer in layers}
         for name, layers in masks[0].items()
     }
 

@@ -35,7 +35,7 @@ def vae_layers(state_size: int, action_size: int) -> Layers:
 
 def encode(vae: Network, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """μ and log σ of q(z | s, a): (K, batch, latent) each; log σ within [-4, 15] as in the authors' code."""
-    h = torch.relu(mlp(vae, ENCODER, torch.cat([state, action], dim=-1)))
+    h = mlp(vae, ENCODER, torch.cat([state, action], dim=-1)).relu_()
     return linear(vae, "mean", h), linear(vae, "log_std", h).clamp(-4, 15)
 
 
@@ -60,9 +60,9 @@ def vae_loss(vae: Network, state: Tensor, action: Tensor, noise: Tensor) -> tupl
 
 def vae_flow(weights: Weights) -> Tensor:
     """Sum of the decoded actions for an input of ones, all layers linear, for SynFlow."""
-    agents, _, inputs = weights["encoder.0"].shape
+    agents, inputs, _ = weights["encoder.0"].shape
     ones = weights["encoder.0"].new_ones(agents, 1, inputs)
     h = linear_flow(weights, ENCODER, ones)
     z = linear_flow(weights, ("mean",), h) + linear_flow(weights, ("log_std",), h)
-    state = ones[..., : weights["decoder.0"].shape[2] - z.shape[2]]
+    state = ones[..., : weights["decoder.0"].shape[1] - z.shape[2]]
     return linear_flow(weights, DECODER, torch.cat([state, z], dim=-1)).sum()
