@@ -90,21 +90,22 @@ import hashlib, numpy as np
 from tasks.offline_rl.collect import collect
 from tasks.offline_rl.environments import TASKS
 random = np.random.default_rng(0)
-layers = [random.normal(size=shape).astype(np.float32) / 8 for shape in ((17, 256), (256, 256), (256, 6))]
+layers = [random.normal(size=shape).astype(np.float32) / 8 for shape in ((17, 750), (750, 750), (750, 6))]
 def policy(x):
     for layer in layers: x = np.tanh(x.astype(np.float32) @ layer)
     return x
 digest = hashlib.sha256()
-for episode in collect(policy, TASKS["HalfCheetah"], "v5", 4000, 0.1, 0):
+for episode in collect(policy, TASKS["HalfCheetah"], "v5", 2000, 0.1, 0):
     digest.update(episode.observations.tobytes() + episode.actions.tobytes())
 print(digest.hexdigest())
 """
 
 
 def test_the_number_of_cores_changes_nothing() -> None:
+    """Layers of 750, whose products OpenBLAS rounds otherwise on two threads than on one."""
     root = Path(__file__).parents[3]
     digests = set()
-    for threads in ("1", "2", "4"):
+    for threads in ("1", "2"):
         environment = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
         run = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
