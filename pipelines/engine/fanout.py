@@ -355,8 +355,8 @@ class _Ray:
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             largest = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
             raise UserError(
-                f"no Ray node can run a cell: executor asks for {_amounts(wanted)}; the most that nodes have is "
-                f"{_amounts(largest)}; lower executor.num_cpus, num_gpus or memory_gb"
+                f"no Ray node can run a cell: executor asks for {_amounts(wanted)}; the most that nodes "
+                f"have is {_amounts(largest)}; lower executor.num_cpus, num_gpus or memory_gb"
             )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
+ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
 FLUSH_SECONDS = 5.0
 
@@ -227,14 +228,18 @@ def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
     client = mlflow.MlflowClient(tracking_uri=uri)
     try:
         experiment = client.get_experiment_by_name(config.experiment)
-        experiment_id = (
-            experiment.experiment_id if experiment else client.create_experiment(config.experiment)
-        )
+        experiment_id = experiment.experiment_id if experiment else _create_experiment(client, config, uri)
         return Tracker(client, experiment_id, stage, profile)
     except (MlflowException, SQLAlchemyError, OSError) as error:
         raise UserError(
             f"MLflow at {uri}: {str(error).splitlines()[0]}; see `python -m pipelines doctor`"
         ) from error
+
+
+def _create_experiment(client: "MlflowClient", config: TrackingConfig, uri: str) -> str:
+    """A server keeps artifacts where it was told to; beside SQLite they go to `mlartifacts/`."""
+    location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
+    return client.create_experiment(config.experiment, artifact_location=location)
 
 
 def _driver() -> str:
