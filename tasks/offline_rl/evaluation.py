@@ -1,6 +1,8 @@
 """Returns of trained agents: every episode of every agent of a stack in lockstep, actions in one batch."""
 
+import ctypes.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +89,7 @@ def record_video(agent: Agent, path: Path, seed: int = 0, env_version: Environme
     Raises:
         UserError: MuJoCo can't render on this machine, or OpenCV can't write `path`.
     """
+    _choose_opengl()
     environment = make_environment(TASKS[agent.spec.task], env_version, render_mode="rgb_array")
     algorithm, randomness = agent.algorithm, Randomness("evaluation", [seed])
     observation, _ = environment.reset(seed=FIRST_EPISODE)
@@ -103,6 +106,12 @@ def record_video(agent: Agent, path: Path, seed: int = 0, env_version: Environme
     return total
 
 
+def _choose_opengl() -> None:
+    """Without a display, draw by a library that needs none: left to itself, Gymnasium tries GLFW and fails."""
+    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
+        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
+
+
 def _render(environment: gymnasium.Env) -> NDArray[np.uint8]:
     """The present frame, (height, width, 3) RGB."""
     try:
@@ -110,8 +119,8 @@ def _render(environment: gymnasium.Env) -> NDArray[np.uint8]:
     except Exception as error:  # MuJoCo's back ends each raise another kind where OpenGL is missing
         raise UserError(
             f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}. "
-            "Without a display, set MUJOCO_GL=egl (GPU driver, or package libegl1 with libgl1-mesa-dri) or "
-            "MUJOCO_GL=osmesa (package libosmesa6)"
+            "Install a GPU's driver or the packages libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or else "
+            "libosmesa6 (MUJOCO_GL=osmesa)"
         ) from error
 
 

@@ -238,7 +238,7 @@ class _Losses:
             for spec, value in zip(specs, total.tolist(), strict=True):
                 if not math.isfinite(value):
                     raise FloatingPointError(
-                        f"{spec}: {name} became {value} within the {CHECK_EVERY} updates up to {update}; "
+                        f"{spec}: {name} became {value} at or shortly before update {update}; "
                         "look for extreme values in the dataset, or lower the learning rate"
                     )
 

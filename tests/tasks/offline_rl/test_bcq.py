@@ -1,11 +1,12 @@
-"""BCQ and BC against the same algorithms written again: one agent, `nn.Linear`, `backward`, the plain Adam."""
+"""BCQ and BC against the same algorithms written again: one agent, `nn.Linear`, `backward`, plain Adam."""
 
 import copy
+import itertools
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 
 from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
 from tasks.offline_rl.bc import BCConfig
@@ -44,9 +45,7 @@ class ReferenceVAE(nn.Module):
 
 class MLP(nn.Sequential):
     def __init__(self, *sizes):
-        layers = [
-            module for a, b in zip(sizes, sizes[1:], strict=False) for module in (nn.Linear(a, b), nn.ReLU())
-        ]
+        layers = [module for a, b in itertools.pairwise(sizes) for module in (nn.Linear(a, b), nn.ReLU())]
         super().__init__(*layers[:-1])
 
 

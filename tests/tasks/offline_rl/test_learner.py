@@ -71,8 +71,8 @@ def test_targets_start_as_copies_of_the_pruned_networks():
 
 @pytest.mark.parametrize("name", ["bcq", "bc"])
 def test_an_agent_of_a_stack_ends_as_it_does_alone(name, transitions):
-    """Batched products may round otherwise, and Adam makes much of a tiny gradient's rounding: after 10 updates
-    of 1e-3 each, all weights are within 1e-3 of the solo run's and 99.9 % of them within 1e-5."""
+    """Batched products may round otherwise, and Adam makes much of a tiny gradient's rounding: after 10
+    updates of 1e-3 each, all weights are within 1e-3 of the solo run's and 99.9 % of them within 1e-5."""
     algorithm = make(name)
     seeds, kept = [0, 1, 0, 1], [1.0, 0.05, 0.05, 1.0]
     stack, stack_losses = train(
