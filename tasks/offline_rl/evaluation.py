@@ -107,7 +107,7 @@ def record_video(agent: Agent, path: Path, seed: int = 0, env_version: Environme
 
 
 def _choose_opengl() -> None:
-    """Without a display, draw by a library that needs none: left to itself, Gymnasium tries GLFW and fails."""
+    """Without a display draw by a library that needs none; left to itself, Gymnasium tries GLFW and fails."""
     if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
         os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
 
