@@ -1,6 +1,7 @@
 """`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
 
 import importlib
+import json
 import logging
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 STAGES, CONFIGURATION, TOOLS = "Stages (run by `dvc repro`)", "Configuration", "Tools"
+EXPERTS = Path("experts")
 
 
 def _run_stage(name: str) -> None:
@@ -93,6 +95,15 @@ def params(
     print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
 
 
+@app.command(rich_help_panel=TOOLS)
+def doctor() -> None:
+    """Check this installation and what it is configured to use, and say the fix for what is wrong."""
+    from pipelines.doctor import print_findings
+
+    if not print_findings():
+        raise typer.Exit(1)
+
+
 @app.command("evaluate-agent", rich_help_panel=TOOLS)
 def evaluate_agent(
     agent: Annotated[
@@ -104,8 +115,11 @@ def evaluate_agent(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the policy's noise.")] = 0,
     env_version: Annotated[
-        Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
-    ] = "v5",
+        Literal["v5", "v4"] | None,
+        typer.Option(
+            help="Version of the Gymnasium environment.", show_default="the one it was scored in, else v5"
+        ),
+    ] = None,
     video: Annotated[
         Path | None, typer.Option(help="Also write one episode as an MP4, where MuJoCo can render.")
     ] = None,
@@ -115,15 +129,93 @@ def evaluate_agent(
     from tasks.offline_rl.environments import TASKS, d4rl_score
     from tasks.offline_rl.evaluation import evaluate, record_video
 
-    trained = load_agent(agent / "agent.safetensors" if agent.is_dir() else agent)
-    print(f"{trained.spec}")
-    returns = evaluate(trained, episodes, seed, env_version)
+    if video and not video.absolute().parent.is_dir():
+        raise UserError(f"{video}: its folder does not exist; make that first")
+    path = agent / "agent.safetensors" if agent.is_dir() else agent
+    trained = load_agent(path)
+    version = env_version or _scored_in(path.with_name("agent.json"))
+    print(f"{trained.spec}, in {trained.spec.task}-{version}")
+    returns = evaluate(trained, episodes, seed, version)
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
     score = d4rl_score(TASKS[trained.spec.task], float(returns.mean()))
     print(f"mean {returns.mean():.1f} ± {returns.std():.1f}, D4RL score {score:.1f}")
     if video:
-        print(f"{video}: one episode, return {record_video(trained, video, seed, env_version):.1f}")
+        print(f"{video}: one episode, return {record_video(trained, video, seed, version):.1f}")
+
+
+def _scored_in(description: Path) -> Literal["v5", "v4"]:
+    """The environment version of an agent's training, from what the stage `train` left beside it."""
+    if not description.exists():
+        return "v5"
+    try:
+        version = json.loads(description.read_text())["evaluation"]["env_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{description}: not an agent's description ({error}); give --env-version") from error
+    if version not in ("v5", "v4"):
+        raise UserError(f"{description}: its env_version is {version!r}, not v5 or v4; give --env-version")
+    return version
+
+
+@app.command("train-expert", rich_help_panel=TOOLS)
+def train_expert(
+    task: Annotated[
+        Literal["HalfCheetah", "Hopper", "Walker2d"], typer.Argument(help="What it is to learn.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The safetensors file to write, with its card beside it.",
+            show_default="experts/TASK.safetensors",
+        ),
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the run keeps its state, and goes on from.", show_default="experts/checkpoints/TASK"
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the checkpoint directory.")
+    ] = False,
+    start_from: Annotated[
+        Path | None, typer.Option(help="An expert to improve.", show_default="random actions")
+    ] = None,
+    algorithm: Annotated[Literal["TQC", "TD3"], typer.Option(help="How it learns.")] = "TQC",
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps in all.")] = 2_000_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of networks, exploration and environments.")] = 0,
+    steps_per_update: Annotated[int, typer.Option(min=1, help="Environment steps per gradient update.")] = 2,
+    batch_size: Annotated[int, typer.Option(min=1, help="Transitions per gradient update.")] = 128,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Of the actor.")] = 5e-4,
+    initial_steps: Annotated[int, typer.Option(min=0, help="Steps before the first update.")] = 10_000,
+    critic_warmup: Annotated[
+        int, typer.Option(min=0, help="Updates of the critics alone before an expert to improve may change.")
+    ] = 20_000,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=1, help="Environment steps between two checkpoints.")
+    ] = 50_000,
+) -> None:
+    """Train an expert whose rollouts become data; needs `pip install -r requirements-experts.lock`."""
+    from tasks.offline_rl import expert_training
+
+    config = expert_training.ExpertConfig(
+        task=task,
+        output=output or EXPERTS / f"{task.lower()}.safetensors",
+        checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / task,
+        steps=steps,
+        seed=seed,
+        algorithm=algorithm,
+        start_from=start_from,
+        resume=resume,
+        steps_per_update=steps_per_update,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        initial_steps=initial_steps,
+        critic_warmup=critic_warmup,
+        checkpoint_every=checkpoint_every,
+    )
+    returns = expert_training.train_expert(config).card.deterministic
+    print(f"{config.output}: mean return {returns.mean:.1f}, D4RL score {returns.d4rl_score:.1f}")
 
 
 def main() -> None:

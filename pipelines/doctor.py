@@ -1,0 +1,472 @@
+"""`python -m pipelines doctor`: is everything here that a run needs, and if not, what mends it?
+
+A check is one function without side effects. Whatever it raises becomes a problem of its own line, so no
+check stops another.
+"""
+
+import collections
+import functools
+import importlib.metadata
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import psutil
+
+from pipelines.engine.fanout import ExecutorConfig, check_reachable, ray_cluster
+from pipelines.engine.tracking import TrackingConfig, tracking_uri
+from tasks.errors import UserError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
+
+    from pipelines.engine.config import Config
+
+LOCK = Path("requirements.lock")
+DVC_CACHE = Path(".dvc/cache")
+
+AGENT_BYTES = 10e6
+"""A BCQ agent: 1.5 million weights in single precision with masks (7.7 MB for Hopper), and its masks alone."""
+TRANSITION_BYTES = 400
+"""A transition of HalfCheetah: 165 bytes as safetensors, some 200 in its Minari copy."""
+COPIES = 3
+"""Of each result: the store of cells, DVC's cache, and the workspace, where DVC puts copies."""
+CHECKPOINT_BYTES = 25e6
+"""Weights, target networks and Adam's two moments of an agent in training."""
+SPARE_BYTES = 1e9
+"""For MLflow, Ray's logs and what is written before the last is deleted."""
+
+NETWORK_SECONDS = 5
+PROCESS_SECONDS = 60
+"""A process of its own imports Ray, MLflow or MuJoCo first: 2 to 10 s on two busy cores."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found."""
+
+    state: Literal["ok", "warning", "problem"]
+    found: str
+    fix: str = ""
+    """What mends it, where `found` does not say so itself."""
+
+
+def diagnose() -> Iterator[tuple[str, Finding]]:
+    """Every check's name and finding, one after another."""
+    config = _read_config()
+    # Where params.yaml cannot be read, the other checks look at what conf/ has by default.
+    executor = config.executor if config else ExecutorConfig()
+    tracking = config.tracking if config else TrackingConfig()
+    checks: Mapping[str, Callable[[], Finding]] = {
+        "Python": check_python,
+        "packages": check_packages,
+        "PyTorch": functools.partial(check_torch, executor),
+        "params.yaml": check_params,
+        "disk": functools.partial(check_disk, config),
+        "DVC": check_dvc,
+        "MLflow": functools.partial(check_mlflow, tracking),
+        "Ray": functools.partial(check_ray, executor),
+        "MuJoCo": check_mujoco,
+        "rendering": check_rendering,
+        "experts": check_experts,
+    }
+    for name, check in checks.items():
+        yield name, examine(check)
+
+
+def examine(check: Callable[[], Finding]) -> Finding:
+    """The finding of `check`; a problem if it raises."""
+    try:
+        return check()
+    except UserError as error:
+        return Finding("problem", str(error))
+    except ImportError as error:
+        return Finding("problem", str(error), "make install")
+    except Exception as error:
+        return Finding("problem", f"{type(error).__name__}: {_first_line(str(error))}")
+
+
+def print_findings() -> bool:
+    """Run all checks and print what each finds. Whether there is no problem."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # A pipe has no width; 80 columns would break the commands of the fixes in two.
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    colours = {"ok": "green", "warning": "yellow", "problem": "red"}
+    states = collections.Counter[str]()
+    for name, finding in diagnose():
+        states[finding.state] += 1
+        row = Table.grid(padding=(0, 2))
+        row.add_column(width=len("warning"))
+        row.add_column(width=len("params.yaml"))
+        row.add_column(overflow="fold")
+        row.add_row(Text(finding.state, colours[finding.state]), name, Text(finding.found))
+        if finding.fix:
+            row.add_row("", "", Text(f"fix: {finding.fix}"))
+        console.print(row)
+    console.print(f"problems: {states['problem']}, warnings: {states['warning']}", highlight=False)
+    return not states["problem"]
+
+
+def check_python() -> Finding:
+    """Python 3.11, for which requirements.lock was resolved."""
+    found = f"{sys.version.split()[0]} ({sys.executable})"
+    if sys.version_info[:2] == (3, 11):
+        return Finding("ok", found)
+    return Finding("problem", f"{found}, not 3.11", "make clean && make PYTHON=/path/to/python3.11 install")
+
+
+def check_packages(lock: Path = LOCK) -> Finding:
+    """Installed versions against the lock file."""
+    from packaging.requirements import Requirement
+
+    lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
+    requirements = [Requirement(line) for line in lines]
+    wrong = []
+    for requirement in requirements:
+        try:
+            installed = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            wrong.append(f"{requirement.name} is {installed}, locked {requirement.specifier}")
+    if wrong:
+        return Finding(
+            "problem", "; ".join(wrong), "make install (if that has nothing to do: make clean first)"
+        )
+    return Finding("ok", f"the {len(requirements)} of {lock}, at its versions")
+
+
+def check_torch(executor: ExecutorConfig) -> Finding:
+    """What PyTorch computes on here; having no GPU is fine."""
+    import torch
+
+    gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    devices = [f"{gpu.name} with {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
+    found = f"{torch.__version__}, {', '.join(devices) or 'no CUDA device'}; {os.cpu_count()} cores"
+    if gpus:
+        return Finding("ok", found)
+    if Path("/proc/driver/nvidia/version").exists():
+        fix = "install a PyTorch built for the CUDA version that `nvidia-smi` shows, or a newer driver"
+        return Finding("warning", f"{found}, though an NVIDIA driver is here", fix)
+    if executor.device == "cuda" and _ray_address(executor) is None:
+        found = f"{found}, and executor.device is cuda"
+        return Finding("problem", found, "set executor.device to auto or cpu in conf/")
+    return Finding("ok", found)
+
+
+def check_params() -> Finding:
+    """`params.yaml` is valid, and composed from `conf/` as it is."""
+    from pipelines.engine.config import check
+
+    config = check()
+    found = f"profile {config.profile}, {_agents(config)[0]} agents, composed from conf/ as it is"
+    return Finding("ok", found)
+
+
+def check_disk(config: "Config | None") -> Finding:
+    """Room for what is still to be computed of the sweep that `params.yaml` asks for."""
+    from pipelines.engine.stage import CELLS
+
+    stores = [path for path in (Path(), CELLS, DVC_CACHE) if path.exists()]
+    free = min(shutil.disk_usage(path).free for path in stores)
+    needed = SPARE_BYTES + (_bytes_to_come(config) if config else 0)
+    found = f"{free / 1e9:.1f} GB free, this sweep takes up to {needed / 1e9:.1f} GB more"
+    if free < needed:
+        fix = "free some, mount a larger disk at .cells and .dvc/cache, or shorten the sweep in conf/"
+        return Finding("problem", found, fix)
+    return Finding("ok", found)
+
+
+def check_dvc() -> Finding:
+    """A DVC repository, inside git unless told otherwise, that reports to nobody."""
+    from dvc.exceptions import NotDvcRepoError
+    from dvc.repo import Repo
+    from scmrepo.exceptions import SCMError
+
+    try:
+        with Repo() as repo:
+            core = repo.config["core"]
+    except NotDvcRepoError:
+        return Finding("problem", "no .dvc here", "run in the repository's root, or `git checkout .dvc`")
+    except SCMError as error:
+        fix = "git init, or `dvc config core.no_scm true` where there is to be no git"
+        return Finding("problem", str(error), fix)
+    version = importlib.metadata.version("dvc")
+    if core.get("analytics", True) and not os.environ.get("DVC_NO_ANALYTICS"):
+        return Finding("warning", f"{version} sends usage statistics", "dvc config core.analytics false")
+    return Finding("ok", f"{version}, {'without git' if core.get('no_scm') else 'with git'}, analytics off")
+
+
+def check_mlflow(config: TrackingConfig) -> Finding:
+    """The tracking server answers and lets us in, or the database can be written or made."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    uri = tracking_uri(config)
+    if uri.startswith(("http://", "https://")):
+        return _check_server(uri)
+    try:
+        url = make_url(uri)
+    except ArgumentError:
+        return Finding(
+            "problem", f"{uri}: neither a server nor a database", f"{_SET_URI} sqlite:///mlflow.db"
+        )
+    if url.get_backend_name() == "sqlite" and (finding := _check_file(url)):
+        return finding
+    return _check_schema(url)
+
+
+_SET_URI = "set MLFLOW_TRACKING_URI, or tracking.uri in conf/, to"
+
+
+def _check_server(uri: str) -> Finding:
+    import requests
+
+    try:
+        requests.get(f"{uri.rstrip('/')}/health", timeout=NETWORK_SECONDS)
+    except requests.RequestException as error:
+        fix = f"start it (`mlflow server`), or {_SET_URI} where it is"
+        return Finding("problem", f"{uri}: nothing answers ({type(error).__name__})", fix)
+    # MLflow's own command, for the credentials and certificates that runs would be recorded with.
+    limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": str(NETWORK_SECONDS)}
+    command = ["-m", "mlflow", "experiments", "search"]
+    done = _python(command, MLFLOW_TRACKING_URI=uri, MLFLOW_DISABLE_TELEMETRY="true", **limits)
+    if done.returncode == 0:
+        return Finding("ok", f"{uri}: answers and lets us in")
+    reason = _last_line(done.stderr)
+    if "Invalid Host header" in reason:
+        fix = f"start it with `mlflow server --allowed-hosts {uri.split('/')[2]} …`: it takes no other names"
+    elif "error code 401" in reason or "error code 403" in reason:
+        fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+    else:
+        fix = f"look at the server's log, or {_SET_URI} another"
+    return Finding("problem", f"{uri}: {reason}", fix)
+
+
+def _check_file(url: "URL") -> Finding | None:
+    """An SQLite file that cannot be opened to write, or is still to be made. None: it is there and can be."""
+    path = Path(url.database or "")
+    try:
+        if not path.exists() or path.stat().st_size == 0:
+            tempfile.TemporaryFile(dir=path.parent).close()
+            return Finding("ok", f"{path} will be made by the first stage")
+        with closing(sqlite3.connect(path, timeout=NETWORK_SECONDS, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+    except OSError as error:
+        fix = f"make {path.parent} a folder you can write in, or {_SET_URI} a database elsewhere"
+        return Finding("problem", f"{path} cannot be made: {error.strerror}", fix)
+    except sqlite3.Error as error:
+        fix = f"see that nothing else holds it and you may write it, or {_SET_URI} another database"
+        return Finding("problem", f"{path}: {error}", fix)
+    return None
+
+
+def _check_schema(url: "URL") -> Finding:
+    """Only a look: MLflow itself would make or migrate the tables."""
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import create_engine, inspect
+
+    mlflow = importlib.metadata.distribution("mlflow")
+    newest = ScriptDirectory(str(mlflow.locate_file("mlflow/store/db_migrations"))).get_current_head()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+        tables = inspect(connection).get_table_names()
+    engine.dispose()
+    where = url.render_as_string()  # hides a password
+    if current == newest:
+        return Finding("ok", f"{where}, schema as MLflow {mlflow.version} has it")
+    if not tables:
+        return Finding("ok", f"{where}: its tables will be made by the first stage")
+    if current is None:
+        return Finding("problem", f"{where}: a database, but not MLflow's", f"{_SET_URI} another")
+    fix = f"back it up, then `mlflow db upgrade {where}`; if a newer MLflow made it, {_SET_URI} another"
+    return Finding("problem", f"{where}: schema {current}, MLflow {mlflow.version} has {newest}", fix)
+
+
+def check_ray(executor: ExecutorConfig) -> Finding:
+    """The cluster can be joined, and has a node that can run a cell."""
+    if executor.kind == "local":
+        return Finding("ok", "not used: executor.kind is local")
+    address = _ray_address(executor)
+    if address is None:
+        return _check_nodes(executor, "one to be started here", [_this_node()])
+    try:
+        check_reachable(address)
+    except ConnectionError as error:
+        fix = "start it (`ray start --head`), or set RAY_ADDRESS, or executor.address in conf/, to another"
+        return Finding("problem", f"{address}: {error}", fix)
+    # Ray asks a cluster that refuses it 20 times by default, a second apart.
+    done = _call(join_ray, RAY_ADDRESS=address, RAY_NUM_REDIS_GET_RETRIES="2")
+    if done.returncode:
+        return explain_ray(address, done.stderr)
+    return _check_nodes(executor, f"{address}, same versions", json.loads(_last_line(done.stdout)))
+
+
+def _check_nodes(executor: ExecutorConfig, where: str, nodes: Sequence[Mapping[str, float]]) -> Finding:
+    """Ray waits for ever for what no node has."""
+    gpus = 0 if executor.device == "cpu" or executor.num_gpus == "auto" else executor.num_gpus
+    asked = {"CPU": executor.num_cpus, "GPU": gpus, "memory": (executor.memory_gb or 0) * 2**30}
+    found = f"{importlib.metadata.version('ray')}, {where}: {_describe(nodes)}"
+    if any(all(node.get(name, 0) >= amount for name, amount in asked.items()) for node in nodes):
+        return Finding("ok", found)
+    fix = "lower executor.num_cpus, num_gpus or memory_gb in conf/, or add a larger node"
+    return Finding("problem", f"{found}; no node has the {_describe([asked])} that a cell asks for", fix)
+
+
+def join_ray() -> None:
+    """Join the cluster as a stage does, and print the resources of its nodes as JSON."""
+    with ray_cluster(ExecutorConfig()):
+        import ray
+
+        print(json.dumps([node["Resources"] for node in ray.nodes() if node["Alive"]]))
+
+
+def explain_ray(address: str, log: str) -> Finding:
+    """Why a cluster that answers could not be joined, from what Ray wrote."""
+    if "InvalidAuthToken" in log or "authentication token" in log:
+        fix = (
+            "put the cluster's token (its ~/.ray/auth_token, or what `ray get-auth-token` prints there) into "
+            "RAY_AUTH_TOKEN or this ~/.ray/auth_token, with RAY_AUTH_MODE=token"
+        )
+        return Finding("problem", f"{address}: the cluster does not take this token", fix)
+    if "Version mismatch" in log:
+        lines = [line.strip() for line in log.partition("Version mismatch:")[2].splitlines()]
+        theirs, ours = (" and ".join(lines[start : start + 2]) for start in (1, 4))
+        fix = "start the cluster with the versions of requirements.lock, as the Dockerfile has them"
+        return Finding("problem", f"{address} has {theirs}, here is {ours}", fix)
+    fix = "see that Ray's ports are open; from outside the cluster join as ray://HEAD:10001"
+    return Finding("problem", f"{address}: {_last_line(log)}", fix)
+
+
+def check_mujoco() -> Finding:
+    """The physics run."""
+    from tasks.offline_rl.environments import TASKS, make_environment
+
+    with closing(make_environment(TASKS["HalfCheetah"])) as environment:
+        environment.reset(seed=0)
+        environment.step(environment.action_space.sample())
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("mujoco", "gymnasium")]
+    return Finding("ok", f"HalfCheetah-v5 steps, with {' and '.join(versions)}")
+
+
+def check_rendering() -> Finding:
+    """MuJoCo can draw, which nothing but `evaluate-agent --video` needs."""
+    chosen = os.environ.get("MUJOCO_GL")
+    if _renders(chosen):
+        return Finding("ok", f"MUJOCO_GL is {chosen or 'unset'}")
+    found = f"no videos: MuJoCo draws nothing with MUJOCO_GL {chosen or 'unset'}"
+    for other in ("egl", "osmesa"):
+        if _renders(other):
+            return Finding("warning", found, f"export MUJOCO_GL={other}")
+    packages = "libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl) or libosmesa6 (MUJOCO_GL=osmesa)"
+    return Finding("warning", found, f"install a GPU's driver or the system packages {packages}")
+
+
+def render() -> None:
+    """Draw one frame."""
+    from tasks.offline_rl.environments import TASKS, make_environment
+
+    environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
+    environment.reset(seed=0)
+    environment.render()
+
+
+def check_experts() -> Finding:
+    """The policies whose rollouts are the default data are there and whole."""
+    from pipelines.stages.prepare_data import EXPERTS
+    from tasks.offline_rl.environments import TASKS
+    from tasks.offline_rl.experts import load_expert
+
+    cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in TASKS]
+    scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]
+    return Finding("ok", f"D4RL scores: {', '.join(scores)}")
+
+
+def _read_config() -> "Config | None":
+    """None if params.yaml cannot be read, which :func:`check_params` is there to say."""
+    try:
+        from pipelines.engine.config import load_config
+
+        return load_config()
+    except (UserError, ImportError):
+        return None
+
+
+def _ray_address(executor: ExecutorConfig) -> str | None:
+    return os.environ.get("RAY_ADDRESS") or executor.address
+
+
+def _agents(config: "Config") -> tuple[int, int]:
+    """How many agents the sweep has, and how many of them are still to be trained."""
+    from pipelines.agents import AGENTS, agents, name_of
+
+    models = [AGENTS / name_of(agent) / "agent.safetensors" for agent in agents(config)]
+    return len(models), sum(not model.exists() for model in models)
+
+
+def _bytes_to_come(config: "Config") -> float:
+    """What the rest of the sweep adds to the disk."""
+    from pipelines.agents import DATASETS
+
+    tasks = [task for task in config.offline_rl.sweep.tasks if not (DATASETS / task).exists()]
+    data = len(tasks) * config.offline_rl.data.transitions * TRANSITION_BYTES
+    agents = _agents(config)[1]
+    # At worst all train at once, as one stack.
+    return COPIES * (data + agents * AGENT_BYTES) + agents * CHECKPOINT_BYTES
+
+
+def _this_node() -> dict[str, float]:
+    import torch
+
+    memory = psutil.virtual_memory().total
+    return {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count(), "memory": memory}
+
+
+def _describe(nodes: Sequence[Mapping[str, float]]) -> str:
+    amounts = [[node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / 2**30] for node in nodes]
+    counts = collections.Counter("{:g} CPU, {:g} GPU, {:.1f} GiB".format(*amount) for amount in amounts)
+    return "; ".join(f"{count} × {node}" if count > 1 else node for node, count in counts.items())
+
+
+def _renders(back_end: str | None) -> bool:
+    return _call(render, MUJOCO_GL=back_end).returncode == 0
+
+
+def _call(function: Callable[[], None], **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """Call a function of this module in a process of its own: what crashes or hangs there does so alone."""
+    return _python(["-c", f"import {__name__} as doctor; doctor.{function.__name__}()"], **environment)
+
+
+def _python(arguments: Sequence[str], **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """Run Python with some environment variables set, or unset where None."""
+    merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    command = [sys.executable, *arguments]
+    try:
+        return subprocess.run(
+            command, env=merged, capture_output=True, text=True, timeout=PROCESS_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"no answer within {PROCESS_SECONDS} s") from error
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2]
