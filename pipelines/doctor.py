@@ -35,7 +35,7 @@ LOCK = Path("requirements.lock")
 DVC_CACHE = Path(".dvc/cache")
 
 AGENT_BYTES = 10e6
-"""A BCQ agent: 1.5 million weights in single precision with masks (7.7 MB for Hopper), and its masks alone."""
+"""A BCQ agent: 1.5 million weights in single precision with masks (7.7 MB for Hopper); its masks alone."""
 TRANSITION_BYTES = 400
 """A transition of HalfCheetah: 165 bytes as safetensors, some 200 in its Minari copy."""
 COPIES = 3
@@ -366,24 +366,26 @@ def check_mujoco() -> Finding:
 
 def check_rendering() -> Finding:
     """MuJoCo can draw, which nothing but `evaluate-agent --video` needs."""
-    chosen = os.environ.get("MUJOCO_GL")
-    if _renders(chosen):
-        return Finding("ok", f"MUJOCO_GL is {chosen or 'unset'}")
-    found = f"no videos: MuJoCo draws nothing with MUJOCO_GL {chosen or 'unset'}"
-    for other in ("egl", "osmesa"):
-        if _renders(other):
-            return Finding("warning", found, f"export MUJOCO_GL={other}")
-    packages = "libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl) or libosmesa6 (MUJOCO_GL=osmesa)"
-    return Finding("warning", found, f"install a GPU's driver or the system packages {packages}")
+    done = _call(render)
+    if done.returncode == 0:
+        return Finding("ok", f"MuJoCo draws with MUJOCO_GL={_last_line(done.stdout)}")
+    reason = _last_line(done.stderr) if done.returncode > 0 else f"MuJoCo died of signal {-done.returncode}"
+    return Finding("warning", f"no videos: {reason}", "unset MUJOCO_GL" if "MUJOCO_GL" in os.environ else "")
 
 
 def render() -> None:
-    """Draw one frame."""
+    """Draw a frame as a video's are drawn, and print the OpenGL library that did it."""
     from tasks.offline_rl.environments import TASKS, make_environment
+    from tasks.offline_rl.evaluation import _choose_opengl, _render
 
+    _choose_opengl()
     environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
     environment.reset(seed=0)
-    environment.render()
+    try:
+        _render(environment)
+    except UserError as error:
+        sys.exit(" ".join(str(error).split()))
+    print(os.environ.get("MUJOCO_GL", "(unset)"))
 
 
 def check_experts() -> Finding:
@@ -403,7 +405,7 @@ def _read_config() -> "Config | None":
         from pipelines.engine.config import load_config
 
         return load_config()
-    except (UserError, ImportError):
+    except Exception:
         return None
 
 
@@ -441,10 +443,6 @@ def _describe(nodes: Sequence[Mapping[str, float]]) -> str:
     amounts = [[node.get("CPU", 0), node.get("GPU", 0), node.get("memory", 0) / 2**30] for node in nodes]
     counts = collections.Counter("{:g} CPU, {:g} GPU, {:.1f} GiB".format(*amount) for amount in amounts)
     return "; ".join(f"{count} × {node}" if count > 1 else node for node, count in counts.items())
-
-
-def _renders(back_end: str | None) -> bool:
-    return _call(render, MUJOCO_GL=back_end).returncode == 0
 
 
 def _call(function: Callable[[], None], **environment: str | None) -> subprocess.CompletedProcess[str]:
