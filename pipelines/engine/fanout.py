@@ -62,7 +62,7 @@ class Finished:
 class Recorder(Protocol):
     """Who is told of a cell's fate and its metrics: :class:`pipelines.engine.tracking.Tracker`."""
 
-    def reused(self, cells: Sequence[Cell]) -> None:  # noqa: D102
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:  # noqa: D102
         ...
 
     def started(self, cell: Cell) -> None:  # noqa: D102
@@ -74,7 +74,7 @@ class Recorder(Protocol):
     def flush(self) -> None:  # noqa: D102
         ...
 
-    def finished(self, cell: Cell, files: Mapping[str, bytes]) -> None:  # noqa: D102
+    def finished(self, cell: Cell, directory: Path) -> None:  # noqa: D102
         ...
 
     def failed(self, cell: Cell, reason: str) -> None:  # noqa: D102
@@ -154,7 +154,7 @@ def fan_out(
     reused = [cell for cell in cells if cell not in missing]
     resumed = f" ({resumable} from a checkpoint)" if resumable else ""
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
-    recorder.reused(reused)
+    recorder.reused(reused, store)
     if missing:
         with _executor(config, gpu) as executor, _Sweep(missing, store, recorder) as sweep:
             executor.run(sweep, missing)
@@ -208,8 +208,9 @@ class _Sweep:
                 self.recorder.flush()
                 self.store.save_checkpoint(cell, event.step, event.state)
             case Finished():
+                self.recorder.flush()  # whoever finds the cell in the store will not record its metrics
                 self.store.commit(cell, event.files)
-                self.recorder.finished(cell, event.files)
+                self.recorder.finished(cell, self.store.path(cell.digest))
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
 

@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from pipelines.engine.cells import Cell
+from pipelines.engine.cells import Cell, CellStore
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,9 +59,13 @@ class Tracker:
         self._flushed = time.monotonic()
         self._open: set[str] = set()
 
-    def reused(self, cells: Sequence[Cell]) -> None:
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
         """Note how much of the sweep was there already."""
         self._client.set_tag(self._parent, "cells_reused", str(len(cells)))
+        for cell in cells:
+            # A driver may be killed when it has kept a cell, before it has said so.
+            if cell.digest in self._runs and self._runs[cell.digest].info.status != "FINISHED":
+                self.finished(cell, store.path(cell.digest))
 
     def started(self, cell: Cell) -> None:
         """Create the cell's run, or go on with the one that an earlier try left."""
@@ -93,14 +96,12 @@ class Tracker:
         self._buffer.clear()
         self._flushed = time.monotonic()
 
-    def finished(self, cell: Cell, files: Mapping[str, bytes]) -> None:
-        """Close the run of a cell that is done, with its small files as artifacts."""
+    def finished(self, cell: Cell, directory: Path) -> None:
+        """Close the run of a cell that is done, with the small files of its `directory` as artifacts."""
         run_id = self._runs[cell.digest].info.run_id
-        with tempfile.TemporaryDirectory() as directory:
-            for name, content in files.items():
-                if len(content) <= LARGEST_ARTIFACT_BYTES and "/" not in name:
-                    (Path(directory) / name).write_bytes(content)
-            self._client.log_artifacts(run_id, directory)
+        for file in sorted(directory.iterdir()):
+            if file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
+                self._client.log_artifact(run_id, str(file))
         self._terminate(run_id, "FINISHED")
 
     def failed(self, cell: Cell, reason: str) -> None:
@@ -138,6 +139,7 @@ class Tracker:
 
     def _reopen(self, run: "Run") -> None:
         run_id = run.info.run_id
+        self.flush()  # the last step recorded is asked for next
         for key in run.data.metrics:
             self._logged[run_id, key] = max(
                 metric.step for metric in self._client.get_metric_history(run_id, key)
@@ -225,8 +227,8 @@ def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(config)
-    client = mlflow.MlflowClient(tracking_uri=uri)
     try:
+        client = mlflow.MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(config.experiment)
         experiment_id = experiment.experiment_id if experiment else _create_experiment(client, config, uri)
         return Tracker(client, experiment_id, stage, profile)
@@ -260,7 +262,8 @@ def _alive(driver: str) -> bool:
 
 
 def _git_commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 

@@ -19,7 +19,7 @@ class Recorder:
     def __init__(self):
         self.said = []
 
-    def reused(self, cells):
+    def reused(self, cells, store):
         self.said.append(("reused", len(cells)))
 
     def started(self, cell):
@@ -31,7 +31,7 @@ class Recorder:
     def flush(self):
         pass
 
-    def finished(self, cell, files):
+    def finished(self, cell, directory):
         self.said.append(("finished", cell.name))
 
     def failed(self, cell, reason):

@@ -1,0 +1,310 @@
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import pytest
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
+from tasks.errors import UserError
+
+CELL = Cell("Hopper/sum", add_up, SumParams(1), tags={"task": "Hopper", "pruner": "snip", "sparsity": "0.95"})
+OTHER = Cell("Hopper/other", add_up, SumParams(2))
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """MLflow's schema takes seconds to make: once is enough."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def config(empty_database, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return TrackingConfig(uri("mlflow.db"))
+
+
+def uri(name):
+    """Absolute: within a process, MLflow keeps the database that it once opened under a name."""
+    return f"sqlite:///{Path.cwd() / name}"
+
+
+def client():
+    return mlflow.MlflowClient(uri("mlflow.db"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CellStore(tmp_path / "cells")
+
+
+def runs(query=""):
+    experiment = client().get_experiment_by_name("singleshot")
+    return list(client().search_runs([experiment.experiment_id], query, max_results=5000))
+
+
+def cell_runs():
+    return runs("tags.kind = 'cell'")
+
+
+def history(key):
+    (run,) = cell_runs()
+    return [(metric.step, metric.value) for metric in client().get_metric_history(run.info.run_id, key)]
+
+
+def artifacts(run):
+    return {file.path for file in client().list_artifacts(run.info.run_id)}
+
+
+def finish(tracker, store, cell, **files):
+    store.commit(cell, {name: content.encode() for name, content in files.items()})
+    tracker.finished(cell, store.path(cell.digest))
+
+
+def test_a_stage_is_a_run_and_each_cell_a_run_below_it(config, store, monkeypatch):
+    monkeypatch.setenv("DVC_STAGE", "train")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    with tracking(config, "train", "smoke") as tracker:
+        for cell in (CELL, OTHER):
+            tracker.started(cell)
+            finish(tracker, store, cell, result="1")
+    (parent,) = runs("tags.kind = 'stage'")
+    (run,) = runs(f"tags.cell = '{CELL.digest}'")
+    assert len(runs()) == 3
+    assert {child.data.tags["mlflow.parentRunId"] for child in cell_runs()} == {parent.info.run_id}
+    expected = CELL.tags | {
+        "stage": "train",
+        "dvc_stage": "train",
+        "cell": CELL.digest,
+        "mlflow.source.git.commit": commit.stdout.strip(),
+    }
+    assert expected.items() <= run.data.tags.items()
+    assert run.info.run_name == "Hopper/sum"
+    assert run.data.params == {
+        "start": "1", "steps": "4", "seconds": "0.0", "fail_at": "None", "user_error_at": "None"
+    }  # fmt: skip
+    assert {each.info.status for each in runs()} == {"FINISHED"}
+    assert "result" in artifacts(run)
+
+
+def test_nested_parameters_are_flattened(config, store):
+    cell = Cell("nested", add_up, Outer(Inner(0.5), (1, 2)))
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(cell)
+        finish(tracker, store, cell)
+    assert cell_runs()[0].data.params == {"inner.rate": "0.5", "sizes": "(1, 2)"}
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    sizes: tuple[int, ...]
+
+
+def test_without_a_commit_the_tag_says_so(config):
+    subprocess.run(["git", "init", "-q"], check=True)
+    with tracking(config, "train", "smoke"):
+        pass
+    assert runs()[0].data.tags["mlflow.source.git.commit"] == "unknown"
+
+
+def test_steps_replayed_by_the_next_driver_are_recorded_once(config, store):
+    with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        for step in (1, 2, 3):
+            tracker.metrics(CELL, step, {"sum": step * 10})
+        raise KeyboardInterrupt
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        for step in (2, 3, 4):
+            tracker.metrics(CELL, step, {"sum": step * 10})
+        finish(tracker, store, CELL)
+    assert history("sum") == [(1, 10), (2, 20), (3, 30), (4, 40)]
+    assert len(runs()) == 2  # one cell, one stage
+
+
+def test_steps_replayed_after_a_lost_worker_are_recorded_once(config, store):
+    """A driver goes on with a run of the last session, loses the worker, and starts the cell once more."""
+    with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        tracker.metrics(CELL, 1, {"sum": 10})
+        raise KeyboardInterrupt
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        tracker.metrics(CELL, 2, {"sum": 20})
+        tracker.started(CELL)
+        for step in (2, 3):
+            tracker.metrics(CELL, step, {"sum": step * 10})
+        finish(tracker, store, CELL)
+    assert history("sum") == [(1, 10), (2, 20), (3, 30)]
+
+
+def test_a_cell_that_was_kept_just_before_the_driver_died_is_finished_when_it_is_reused(config, store):
+    with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        store.commit(CELL, {"result": b"1"})
+        raise KeyboardInterrupt
+    assert cell_runs()[0].info.status == "KILLED"
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.reused([CELL, OTHER], store)
+    (run,) = cell_runs()
+    assert run.info.status == "FINISHED"
+    assert "result" in artifacts(run)
+    assert runs("tags.kind = 'stage'")[0].data.tags["cells_reused"] == "2"
+
+
+def test_more_metrics_than_a_request_may_hold(config, store):
+    steps = 2 * METRICS_PER_BATCH + 1
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        for step in range(steps):
+            tracker.metrics(CELL, step, {"sum": step})
+        finish(tracker, store, CELL)
+    assert history("sum") == [(step, step) for step in range(steps)]
+
+
+def test_weights_and_data_are_no_artifacts(config, store):
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        finish(tracker, store, CELL, small="1", large="1" * 1_000_001)
+    found = artifacts(cell_runs()[0])
+    assert "small" in found
+    assert "large" not in found
+
+
+def test_a_failure_is_told_with_its_traceback(config):
+    with pytest.raises(ZeroDivisionError), tracking(config, "train", "smoke") as tracker:  # noqa: PT012
+        tracker.started(CELL)
+        tracker.started(OTHER)
+        tracker.failed(CELL, "Traceback: the toy broke")
+        raise ZeroDivisionError
+    assert {run.info.status for run in runs()} == {"FAILED"}
+    (run,) = runs(f"tags.cell = '{CELL.digest}'")
+    text = client().download_artifacts(run.info.run_id, "error.txt")
+    assert Path(text).read_text() == "Traceback: the toy broke"
+
+
+def test_an_interrupt_closes_every_open_run(config, store):
+    with pytest.raises(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:  # noqa: PT012
+        for cell in (CELL, OTHER):
+            tracker.started(cell)
+        finish(tracker, store, OTHER)
+        tracker.metrics(CELL, 1, {"sum": 5})
+        raise KeyboardInterrupt
+    assert {run.info.run_name: run.info.status for run in runs()} == {
+        "Hopper/sum": "KILLED", "Hopper/other": "FINISHED", "train (smoke)": "KILLED"
+    }  # fmt: skip
+    (run,) = runs(f"tags.cell = '{CELL.digest}'")
+    assert run.data.metrics == {"sum": 5}  # what was buffered is kept
+
+
+DRIVER = """
+import sys, time
+from toy_tasks.work import SumParams, add_up
+from pipelines.engine.cells import Cell
+from pipelines.engine.tracking import TrackingConfig, tracking
+with tracking(TrackingConfig("sqlite:///mlflow.db"), "train", "smoke") as tracker:
+    tracker.started(Cell("Hopper/sum", add_up, SumParams(1)))
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_driver(config):
+    """Another process, with a cell's run open."""
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ["PYTHONPATH"]])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "open\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_only_runs_of_dead_drivers_are_closed(config, other_driver):
+    with tracking(config, "train", "paper"):
+        assert cell_runs()[0].info.status == "RUNNING"
+    other_driver.send_signal(signal.SIGKILL)
+    other_driver.wait()
+    assert cell_runs()[0].info.status == "RUNNING"
+    with tracking(config, "sizes", "smoke"):
+        pass
+    assert cell_runs()[0].info.status == "RUNNING"  # of another stage
+    with tracking(config, "train", "paper"):
+        assert cell_runs()[0].info.status == "KILLED"
+    assert {run.info.run_name: run.info.status for run in runs()} == {
+        "Hopper/sum": "KILLED",
+        "train (smoke)": "KILLED",
+        "train (paper)": "FINISHED",
+        "sizes (smoke)": "FINISHED",
+    }
+
+
+def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatch):
+    shutil.copy(empty_database, tmp_path / "elsewhere.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri("elsewhere.db"))
+    with tracking(config, "train", "smoke"):
+        pass
+    assert mlflow.MlflowClient(uri("elsewhere.db")).get_experiment_by_name("singleshot")
+    assert client().get_experiment_by_name("singleshot") is None
+
+
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_an_unreachable_server_is_one_line(config):
+    began = time.monotonic()
+    server = f"http://127.0.0.1:{unused_port()}"
+    with pytest.raises(UserError, match=rf"^MLflow at {server}: .*doctor") as failure:
+        tracking(TrackingConfig(server), "train", "smoke").__enter__()
+    assert "\n" not in str(failure.value)
+    assert time.monotonic() - began < 120  # MLflow's own patience is minutes
+
+
+def test_a_file_that_is_no_database_is_one_line(config, tmp_path):
+    (tmp_path / "mlflow.db").write_text("these are my notes, not a database\n" * 100)
+    with pytest.raises(UserError, match=r"^MLflow at sqlite:///.*/mlflow\.db: .*doctor") as failure:
+        tracking(config, "train", "smoke").__enter__()
+    assert "\n" not in str(failure.value)
+    assert (tmp_path / "mlflow.db").read_text().startswith("these are my notes")
+
+
+def test_a_second_cell_of_a_session_appears_while_the_first_runs(config):
+    """A user watches a sweep as it goes: metrics don't wait for a cell's end."""
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        tracker.metrics(CELL, 1, {"sum": 5})
+        tracker.flush()
+        assert history("sum") == [(1, 5)]
+        assert cell_runs()[0].info.status == "RUNNING"
