@@ -1,0 +1,196 @@
+import itertools
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from checkouts import Checkout, cleaned
+
+from pipelines.agents import agents
+from pipelines.engine import config
+from pipelines.engine.config import check, compose, load_config
+from tasks.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def options(group):
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+@pytest.fixture
+def composed(tmp_path, monkeypatch):
+    """Compose the repository's conf/ with overrides to a params.yaml; its path."""
+    monkeypatch.chdir(ROOT)
+
+    def compose_to(*overrides):
+        compose(overrides, tmp_path / "params.yaml")
+        return tmp_path / "params.yaml"
+
+    return compose_to
+
+
+@pytest.mark.parametrize(
+    ("profile", "executor"), list(itertools.product(options("profile"), options("executor")))
+)
+def test_every_profile_composes_on_every_executor(composed, profile, executor):
+    loaded = load_config(composed(f"profile={profile}", f"executor={executor}"))
+    assert (loaded.profile, loaded.executor.kind) == (profile, executor)
+
+
+@pytest.mark.parametrize("source", options("data"))
+def test_every_source_of_data_composes(composed, source):
+    assert load_config(composed(f"data@offline_rl.data={source}")).offline_rl.data.source == source
+
+
+@pytest.mark.parametrize("tracking", options("tracking"))
+def test_every_tracking_composes(composed, tracking):
+    assert load_config(composed(f"tracking={tracking}")).tracking.experiment == "singleshot"
+
+
+def edited(path, edit):
+    values = yaml.safe_load(path.read_text())
+    edit(values)
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def put(value, *keys):
+    def edit(values):
+        for key in keys[:-1]:
+            values = values[key]
+        values[keys[-1]] = value
+
+    return edit
+
+
+def remove(*keys):
+    def edit(values):
+        for key in keys[:-1]:
+            values = values[key]
+        del values[keys[-1]]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (put(3, "offline_rl", "bcq", "lamda"), r"offline_rl\.bcq\.lamda: .*Unexpected"),
+        (put(3, "offline_rl2"), "offline_rl2: .*Unexpected"),
+        (remove("offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds: .*required"),
+        (remove("conf_digest"), "conf_digest: .*required"),
+        (put("5", "offline_rl", "training", "updates"), r"offline_rl\.training\.updates: .*integer.*'5'"),
+        (put(0, "offline_rl", "training", "updates"), r"offline_rl\.training\.updates: .*greater.*0"),
+        (put([1.5], "offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds\.0: .*1\.5"),
+        (put([0.5, 1], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities\.1: .*less.*1"),
+        (put([], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks: .*at least 1"),
+        (put(["Ant"], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks\.0: .*HalfCheetah.*'Ant'"),
+        (put("slurm", "executor", "kind"), r"executor\.kind: .*local.*'slurm'"),
+        (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
+    ],
+)
+def test_a_wrong_key_or_value_is_one_line_that_names_it(composed, edit, named):
+    path = edited(composed(), edit)
+    with pytest.raises(UserError, match=named) as failure:
+        load_config(path)
+    assert str(failure.value).startswith(f"{path}: ")
+    assert "\n" not in str(failure.value)
+
+
+def test_an_unknown_pruner_is_named_before_anything_is_computed(composed):
+    path = composed("offline_rl.sweep.pruners=[snip,snap]")
+    with pytest.raises(UserError, match=r"'snap'.*snip"):
+        list(agents(load_config(path)))
+
+
+@pytest.mark.parametrize("content", ["a: [", "a: ${nowhere}", None])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, content):
+    path = tmp_path / "params.yaml"
+    if content:
+        path.write_text(content)
+    with pytest.raises(UserError, match=r"params\.yaml: ") as failure:
+        load_config(path)
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "profile=huge",
+        "offline_rl.sweep.sede=[1]",
+        "offline_rl.training.updates=many",
+        "offline_rl.training.updates=[",
+    ],
+)
+def test_a_wrong_override_is_one_line_and_leaves_params_alone(composed, tmp_path, override):
+    before = composed().read_text()
+    with pytest.raises(UserError) as failure:
+        composed(override)
+    assert "\n" not in str(failure.value)
+    assert (tmp_path / "params.yaml").read_text() == before
+
+
+def test_the_committed_params_are_what_conf_composes(composed):
+    committed = (ROOT / "params.yaml").read_text()
+    assert composed(f"profile={yaml.safe_load(committed)['profile']}").read_text() == committed
+
+
+def test_check_notices_an_edited_or_added_file_of_conf(tmp_path):
+    checkout = Checkout.of_working_tree(tmp_path / "clone")
+    checkout.compose()
+    file = checkout.path / "conf" / "offline_rl.yaml"
+    before = file.read_text()
+    file.write_text(before.replace("tau: 0.005", "tau: 0.01"))
+    message = checkout.run("python", "-m", "pipelines", "check-config", expect=1)
+    assert message == (
+        f"error: conf/ was edited after params.yaml was composed from it; {config.COMPOSE_AGAIN}\n"
+    )
+    file.write_text(before)
+    (checkout.path / "conf" / "profile" / "mine.yaml").write_text("# @package _global_\nprofile: mine\n")
+    checkout.run("python", "-m", "pipelines", "check-config", expect=1)
+
+
+def test_values_set_by_hand_stay(composed):
+    """params.yaml may be edited, or overridden with -S: only conf/ itself is compared."""
+    path = edited(composed(), put(123, "offline_rl", "training", "updates"))
+    assert check(path).offline_rl.training.updates == 123
+
+
+@pytest.mark.slow
+def test_dvc_composes_as_we_do(tmp_path):
+    """`dvc exp run -S`, up to where the experiment would start."""
+    checkout = Checkout.of_working_tree(tmp_path / "clone")
+    overrides = ["profile=paper", "executor=local", "offline_rl.sweep.seeds=[3,4]", "offline_rl.bcq.tau=0.5"]
+    with cleaned(checkout):
+        checkout.run("dvc", "exp", "run", "--queue", *itertools.chain(*(("-S", word) for word in overrides)))
+        composed_by_dvc = checkout.run("git", "show", "refs/exps/celery/stash:params.yaml")
+        checkout.compose(*overrides)
+    assert (checkout.path / "params.yaml").read_text() == composed_by_dvc
+
+
+def test_the_paper_profile_is_the_paper(composed):
+    """Arnob et al. 2021, section 5: 2 pruners and 6 sparsities beside the dense agents, 5 seeds."""
+    sweep = list(agents(load_config(composed("profile=paper"))))
+    assert len(sweep) == len(set(sweep)) == 390
+    assert set(Counter((agent.task, agent.algorithm) for agent in sweep).values()) == {65}
+    assert len({(agent.task, agent.algorithm) for agent in sweep}) == 6
+    by_pruner = Counter((agent.pruner, agent.sparsity) for agent in sweep)
+    assert by_pruner == {("dense", 0.0): 30} | {
+        (pruner, sparsity): 30
+        for pruner in ("snip", "grasp")
+        for sparsity in (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+    }
+
+
+def test_params_command_prints_one_line_for_a_mistake():
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines", "params", "profile=huge"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: conf: ")
+    assert "huge" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,214 @@
+"""dvc.yaml against the code: what a stage reads and imports, it depends on."""
+
+import dataclasses
+import importlib
+from pathlib import Path, PurePosixPath
+
+import grimp
+import pydantic
+import pytest
+import yaml
+
+from pipelines.engine import cells, config
+from pipelines.engine.config import Config, compose, load_config
+
+ROOT = Path(__file__).parents[2]
+DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+FAN_OUTS = sorted(set(DVC) - {"config"})
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory):
+    """The composed configuration as plain data."""
+    params = tmp_path_factory.mktemp("conf") / "params.yaml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        compose(["profile=smoke"], params)
+    return yaml.safe_load(params.read_text())
+
+
+class PlannedError(Exception):
+    """Raised where a stage would start to compute."""
+
+
+class Planner:
+    """A stage that keeps its cells instead of computing them."""
+
+    def __init__(self, loaded: Config):
+        self.config = loaded
+
+    def compute(self, cells, out, *, gpu=False):
+        self.cells, self.out = list(cells), out
+        raise PlannedError
+
+
+def plan(stage, values):
+    planner = Planner(pydantic.TypeAdapter(Config).validate_python(values))
+    with pytest.raises(PlannedError):
+        importlib.import_module(f"pipelines.stages.{stage}").run(planner)
+    return planner
+
+
+def description(planner):
+    """Everything of a plan that a result can depend on, but for the contents of inputs."""
+    return {
+        (
+            cell.name,
+            cell.task.__qualname__,
+            repr(dataclasses.asdict(cell.params)),
+            repr(sorted(cell.inputs.items())),
+        )
+        for cell in planner.cells
+    }
+
+
+def leaves(values, prefix=()):
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*prefix, key))
+        else:
+            yield (*prefix, key)
+
+
+OTHER = {
+    "offline_rl.sweep.tasks": ["Walker2d"],
+    "offline_rl.sweep.algorithms": ["bc"],
+    "offline_rl.sweep.pruners": ["random"],
+    "offline_rl.sweep.sparsities": [0.5],
+    "offline_rl.data.source": None,  # of another source's own group
+    "offline_rl.data.minari": {"Hopper": "mujoco/hopper/expert-v0"},
+    "offline_rl.data.d4rl": {"Hopper": {"url": "http://127.0.0.1/hopper.hdf5", "sha256": None}},
+    "offline_rl.pruning.scope": "layer",
+    "offline_rl.pruning.batch_size": 7,
+    "offline_rl.evaluation.env_version": "v4",
+    "profile": "another",
+}
+
+
+def changed(values, leaf):
+    """The configuration with another value at one leaf."""
+    name = ".".join(leaf)
+    copy = pydantic.TypeAdapter(dict).validate_json(pydantic.TypeAdapter(dict).dump_json(values))
+    at = copy
+    for key in leaf[:-1]:
+        at = at[key]
+    if name == "offline_rl.data.source":
+        at |= {"source": "minari", "minari": OTHER["offline_rl.data.minari"]}
+    elif name in OTHER:
+        at[leaf[-1]] = OTHER[name]
+    elif isinstance(at[leaf[-1]], bool):
+        at[leaf[-1]] = not at[leaf[-1]]
+    elif isinstance(at[leaf[-1]], list):
+        at[leaf[-1]] = [value + 1 for value in at[leaf[-1]]]
+    elif isinstance(at[leaf[-1]], float):
+        at[leaf[-1]] /= 2
+    else:
+        at[leaf[-1]] += 1
+    return copy
+
+
+def covers(params, leaf):
+    return any(tuple(name.split(".")) == leaf[: name.count(".") + 1] for name in params)
+
+
+def science(values):
+    return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "profile"}]
+
+
+@pytest.mark.parametrize("stage", FAN_OUTS)
+def test_a_key_that_changes_a_stages_cells_is_among_its_params(values, stage):
+    before = description(plan(stage, values))
+    params = DVC[stage]["params"]
+    effective = [
+        leaf for leaf in science(values) if description(plan(stage, changed(values, leaf))) != before
+    ]
+    assert effective
+    assert [leaf for leaf in effective if not covers(params, leaf)] == []
+    # And none that changes nothing: it would only make DVC run the stage for nothing.
+    assert [name for name in params if not any(covers([name], leaf) for leaf in effective)] == []
+
+
+@pytest.mark.parametrize("stage", DVC)
+def test_where_it_runs_and_is_recorded_is_in_no_stages_params(stage):
+    for name in DVC[stage].get("params", []):
+        assert name.split(".")[0] not in {"executor", "tracking", "conf_digest"}
+
+
+def test_executor_and_tracking_change_no_plan(values):
+    elsewhere = values | {
+        "executor": values["executor"] | {"kind": "local", "num_cpus": 2, "stack_size": 3, "device": "cpu"},
+        "tracking": {"uri": "http://elsewhere:5000", "experiment": "another"},
+    }
+    for stage in FAN_OUTS:
+        assert description(plan(stage, elsewhere)) == description(plan(stage, values))
+
+
+def code_of(stage, values):
+    """Modules whose source decides the stage's results: of its tasks, itself, and what it shares with stages.
+
+    `pipelines.engine` carries cells about and cannot change what they hold, so it is left out.
+    """
+    graph = grimp.build_graph("pipelines", cache_dir=None)
+    own = f"pipelines.stages.{stage}"
+    shared = {
+        name
+        for name in graph.find_upstream_modules(own)
+        if name.startswith("pipelines.") and not name.startswith("pipelines.engine")
+    }
+    tasks = {cell.task.__module__ for cell in plan(stage, values).cells}
+    closures = {name for task in tasks for name in cells.source_closure(task)}
+    return {name for name in closures | shared | {own} if not _is_empty_package(name)}
+
+
+def _file(module):
+    path = ROOT / module.replace(".", "/")
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _is_empty_package(module):
+    file = _file(module)
+    return file.name == "__init__.py" and "import" not in file.read_text() and "=" not in file.read_text()
+
+
+def below(path, directories):
+    return any(PurePosixPath(path).is_relative_to(directory) for directory in directories)
+
+
+@pytest.mark.parametrize("stage", FAN_OUTS)
+def test_the_code_a_stages_results_depend_on_is_among_its_deps(values, stage):
+    files = [_file(module).relative_to(ROOT).as_posix() for module in code_of(stage, values)]
+    deps = DVC[stage]["deps"]
+    assert f"pipelines/stages/{stage}.py" in files
+    assert [file for file in files if not below(file, deps)] == []
+    code = [dep for dep in deps if dep.split("/")[0] in {"tasks", "pipelines"}]
+    assert [dep for dep in code if not any(below(file, [dep]) for file in files)] == []
+
+
+@pytest.mark.parametrize("stage", FAN_OUTS)
+def test_the_inputs_and_outs_of_a_stages_cells_are_its_own(values, stage):
+    planner = plan(stage, values)
+    for cell in planner.cells:
+        for path in cell.inputs.values():
+            assert below(path.as_posix(), DVC[stage]["deps"]), path
+    assert planner.out.parts[0] == "build" or planner.out.as_posix() in DVC[stage]["outs"]
+
+
+def outs(stage):
+    for out in [*DVC[stage].get("outs", []), *DVC[stage].get("metrics", [])]:
+        yield from [out] if isinstance(out, str) else out
+
+
+def test_every_stage_waits_for_the_check_of_the_configuration():
+    maker = {out: stage for stage in DVC for out in outs(stage)}
+
+    def upstream(stage):
+        makers = {maker[dep] for dep in DVC[stage]["deps"] if dep in maker}
+        return makers.union(*map(upstream, makers))
+
+    for stage in FAN_OUTS:
+        assert "config" in upstream(stage)
+
+
+def test_the_check_sees_all_of_the_configuration():
+    assert {config.CONF.as_posix(), config.PARAMS.as_posix()} <= set(DVC["config"]["deps"])
+    assert load_config(ROOT / "params.yaml")

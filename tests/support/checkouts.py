@@ -1,0 +1,208 @@
+"""Copies of this repository in which tests run the real pipeline, as a user does in a clone of theirs."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+MARKER = "SINGLESHOT_TEST"
+BIN = Path(sys.executable).parent
+
+
+class Checkout:
+    """A copy of the working tree, and every process that was started in it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.marker = uuid.uuid4().hex
+        self.logs: list[Path] = []
+
+    @classmethod
+    def of_working_tree(cls, path: Path) -> "Checkout":
+        """Files that git tracks or would, committed to a repository of their own."""
+        listed = _git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+        for name in filter(None, listed):
+            # Tests are no part of a run, and results of a run here no part of a clone.
+            if (ROOT / name).is_file() and not name.startswith("tests/") and name != "dvc.lock":
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, path / name)
+        _git(path, "init", "--quiet")
+        _git(path, "add", ".")
+        identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+        _git(path, *identity, "commit", "--quiet", "--no-verify", "--message", "Copy")
+        return cls(path)
+
+    def copy(self, path: Path) -> "Checkout":
+        """Everything as it is: cells, MLflow's database, DVC's cache and outs."""
+        shutil.copytree(self.path, path, symlinks=True)
+        return Checkout(path)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """A user's: nothing of the tests or of a surrounding DVC, Ray or MLflow reaches the pipeline."""
+        foreign = ("DVC_", "RAY_", "MLFLOW_", "GIT_", "PYTHONPATH", "PYTEST_")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+        return kept | {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "DVC_NO_ANALYTICS": "1",
+            MARKER: self.marker,
+        }
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen:
+        """Start a command at the head of a process group of its own, its output in :attr:`output`."""
+        log = self.path.with_name(f"{self.path.name}-{len(self.logs)}.log")
+        self.logs.append(log)
+        with log.open("w") as file:
+            return subprocess.Popen(
+                command,
+                cwd=self.path,
+                env=self.environment | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """What the last started command has written so far."""
+        return self.logs[-1].read_text()
+
+    def run(self, *command: str, timeout: float = 280, expect: int = 0, **environment: str) -> str:
+        """Run a command to its end; its output."""
+        process = self.start(*command, **environment)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{' '.join(command)} runs on after {timeout} s:\n{self.output}") from None
+        assert status == expect, f"{' '.join(command)} ended with {status}:\n{self.output}"
+        return self.output
+
+    def repro(self, *arguments: str, **options: Any) -> str:
+        """`dvc repro`; its output."""
+        return self.run("dvc", "repro", *arguments, **options)
+
+    def compose(self, *overrides: str) -> None:
+        """Write params.yaml anew."""
+        self.run("python", "-m", "pipelines", "params", *overrides)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process alive that was started here, directly or not, with or without its parents.
+
+        Ray's workers overwrite their environment with their title, hence the other two looks.
+        """
+        ours: dict[int, psutil.Process] = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                here = Path(process.cwd()).is_relative_to(self.path)
+                if here or process.environ().get(MARKER) == self.marker:
+                    ours[process.pid] = process
+        for process in list(ours.values()):
+            with contextlib.suppress(psutil.Error):
+                ours |= {child.pid: child for child in process.children(recursive=True)}
+        return list(ours.values())
+
+    def process(self, *words: str) -> psutil.Process | None:
+        """The first process started here whose command line begins with `words`, paths aside."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                line = [part.rsplit("/", 1)[-1] for part in process.cmdline()[: len(words)]]
+                if all(part.startswith(word) for part, word in zip(line, words, strict=False)) and line:
+                    return process
+        return None
+
+    def kill_all(self) -> None:
+        """End what still runs here."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGKILL)
+
+    def cells(self) -> dict[str, float]:
+        """Finished cells in the store, with the time each was made."""
+        return {
+            manifest.parent.name: manifest.stat().st_mtime
+            for manifest in (self.path / ".cells").glob("*/cell.json")
+        }
+
+    def files(self, *directories: str) -> dict[str, bytes]:
+        """The contents of all files below `directories`."""
+        return {
+            file.relative_to(self.path).as_posix(): file.read_bytes()
+            for directory in directories
+            for file in sorted((self.path / directory).rglob("*"))
+            if file.is_file() and file.name != ".gitignore"
+        }
+
+    def results(self) -> dict[str, bytes]:
+        """All that a run leaves for its user."""
+        results = self.files("data", "models", "results", "report")
+        # Its timestamps and paths are MLflow's, its figures' bytes matplotlib's: only data is compared.
+        return {name: content for name, content in results.items() if not name.endswith(".png")}
+
+    @property
+    def mlflow(self) -> Any:
+        """A client of the checkout's own database."""
+        import mlflow
+
+        return mlflow.MlflowClient(f"sqlite:///{self.path / 'mlflow.db'}")
+
+    def runs(self, **tags: str) -> list[Any]:
+        """MLflow's runs with these tags."""
+        client = self.mlflow
+        experiment = client.get_experiment_by_name("singleshot")
+        query = " and ".join(f"tags.{key} = '{value}'" for key, value in tags.items())
+        return list(client.search_runs([experiment.experiment_id], query, max_results=1000))
+
+    def check_runs(self) -> None:
+        """One finished run for each cell in the store, each metric once a step, and no stage left open."""
+        cells = self.runs(kind="cell")
+        assert Counter(run.data.tags["cell"] for run in cells) == Counter(self.cells().keys())
+        assert {run.info.status for run in self.runs()} == {"FINISHED"}
+        for run in cells:
+            for key in run.data.metrics:
+                steps = [metric.step for metric in self.mlflow.get_metric_history(run.info.run_id, key)]
+                assert len(steps) == len(set(steps)), f"{run.info.run_name}: {key} twice at a step: {steps}"
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout: float = 120) -> Any:
+    """Poll until `condition` is true; what it returned."""
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"after {timeout:g} s still not: {what}"
+        time.sleep(0.2)
+    return result
+
+
+@contextlib.contextmanager
+def cleaned(checkout: Checkout) -> Iterator[Checkout]:
+    """The checkout; whatever runs in it at the end is killed, also when a test fails."""
+    try:
+        yield checkout
+    finally:
+        checkout.kill_all()
+
+
+def progress(output: str) -> Mapping[str, tuple[int, int, int]]:
+    """By stage, the cells in all, reused and to compute, as a run's output tells them."""
+    found = re.findall(r"(\w+) \(\w+\): cells: (\d+) in all, (\d+) reused, (\d+) to compute", output)
+    return {stage: (int(total), int(reused), int(missing)) for stage, total, reused, missing in found}
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout
