@@ -194,7 +194,7 @@ def check_dvc() -> Finding:
     """A DVC repository, inside git unless told otherwise, that reports to nobody."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
-    from scmrepo.exceptions import SCMError
+    from dvc.scm import SCMError
 
     try:
         with Repo() as repo:

@@ -1,0 +1,225 @@
+import dataclasses
+import inspect
+import json
+import re
+import sys
+
+import click
+import pytest
+import safetensors.torch
+import torch
+import typer
+from checkouts import Checkout, cleaned
+
+import pipelines.__main__ as command_line
+from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from tasks.offline_rl.bc import BCConfig
+from tasks.offline_rl.expert_training import ExpertConfig
+
+COMMANDS = typer.main.get_command(command_line.app).commands
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    copy = Checkout.of_working_tree(tmp_path_factory.mktemp("checkout") / "clone")
+    with cleaned(copy):
+        copy.compose("profile=smoke", "executor=local")
+        yield copy
+
+
+@pytest.fixture
+def repository(checkout, monkeypatch, tmp_path):
+    """The working directory: a checkout that a test may break."""
+    path = checkout.copy(tmp_path / "clone").path
+    monkeypatch.chdir(path)
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command line in this process; its status, its output and what it said of an error."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run_command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["python -m pipelines", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            command_line.main()
+        out, err = capsys.readouterr()
+        if isinstance(ended.value.code, str):  # what Python prints when it ends with a text
+            return 1, out, f"{err}{ended.value.code}\n"
+        return ended.value.code or 0, out, err
+
+    return run_command
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """The file of an agent that has learnt nothing."""
+    spec = AgentSpec("Hopper", "bc", "dense", 0.0, seed=0)
+    algorithm = make_algorithm(spec, BCConfig())
+    networks = {name: stack.agent(0) for name, stack in initial_networks(algorithm, [0]).items()}
+    Agent(spec, BCConfig(), networks, dense_masks(algorithm)).save(tmp_path / "agent.safetensors")
+    return tmp_path / "agent.safetensors"
+
+
+def assert_one_line(result, *words):
+    status, _, error = result
+    assert status == 1
+    assert re.fullmatch(r"error: [^\n]+\n", error), error
+    for word in words:
+        assert str(word) in error
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_tells_of_each_of_its_options(run, name):
+    status, out, _ = run(name, "--help")
+    assert status == 0
+    for parameter in COMMANDS[name].params:
+        assert isinstance(parameter, click.Argument) or parameter.opts[0] in out
+        assert parameter.name == "help" or parameter.help
+    assert COMMANDS[name].help.partition(".")[0][:40] in out
+
+
+def test_all_commands_are_listed(run):
+    _, out, _ = run("--help")
+    assert all(f" {name} " in out for name in COMMANDS)
+    assert {"prepare-data", "prune", "train", "sizes", "report", "doctor", "evaluate-agent"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["prune", "--no-such-option"], ["no-such-command"], ["train-expert", "Ant"], ["evaluate-agent"]],
+)
+def test_a_wrong_command_line_shows_the_usage(run, arguments):
+    status, _, error = run(*arguments)
+    assert status == 2
+    assert "Usage: " in error
+
+
+@pytest.mark.parametrize("override", ["no_such_key=1", "profile=huge", "offline_rl.training.updates=none"])
+def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, override):
+    before = (checkout.path / "params.yaml").read_bytes()
+    # In a process of its own: Hydra keeps the first conf/ that it composes.
+    output = checkout.run("python", "-m", "pipelines", "params", override, expect=1)
+    assert re.fullmatch(r"error: conf[^\n]+\n", output)
+    assert (checkout.path / "params.yaml").read_bytes() == before
+
+
+def test_params_composes_what_it_is_told(checkout, tmp_path):
+    copy = checkout.copy(tmp_path / "clone")
+    command = ("python", "-m", "pipelines", "params", "profile=smoke", "offline_rl.sweep.seeds=[3,4]")
+    assert copy.run(*command) == "params.yaml: profile smoke; next: dvc repro\n"
+    assert "    - 3\n    - 4\n" in (copy.path / "params.yaml").read_text()
+
+
+@pytest.mark.parametrize("command", ["check-config", "prepare-data", "train"])
+def test_without_params_yaml(run, repository, command):
+    (repository / "params.yaml").unlink()
+    assert_one_line(run(command), "params.yaml", "make params")
+
+
+def test_a_params_yaml_that_is_no_yaml(run, repository):
+    (repository / "params.yaml").write_text("profile: [")
+    assert_one_line(run("check-config"), "params.yaml")
+
+
+def test_a_damaged_dataset(run, repository):
+    dataset = repository / "data/offline_rl/Hopper/transitions.safetensors"
+    dataset.parent.mkdir(parents=True)
+    dataset.write_bytes(b"cut short")
+    status, _, error = run("prune")
+    assert status == 1
+    assert error.splitlines()[-1].startswith("error: Hopper/")
+    assert "data/offline_rl/Hopper/transitions.safetensors" in error.splitlines()[-1]
+    assert "Traceback" not in error
+
+
+def test_an_agent_plays(run, agent):
+    status, out, _ = run("evaluate-agent", agent.parent, "--episodes", 2)
+    assert status == 0
+    returns = [float(value) for value in re.findall(r"^episode +\d+ +return +(\S+)$", out, re.M)]
+    mean, score = re.search(r"^mean (\S+) ± \S+, D4RL score (\S+)$", out, re.M).groups()
+    assert float(mean) == pytest.approx(sum(returns) / 2, abs=0.1)
+    # D4RL: a random Hopper has -20.272305, an expert 3234.3
+    assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "played"),
+    [(None, [], "v5"), ("v4", [], "v4"), ("v4", ["--env-version", "v5"], "v5")],
+)
+def test_an_agent_plays_where_it_was_scored(run, agent, monkeypatch, recorded, given, played):
+    if recorded:
+        agent.with_name("agent.json").write_text(json.dumps({"evaluation": {"env_version": recorded}}))
+    played_in = []
+
+    def evaluate(_agent, _episodes, _seed, version):
+        played_in.append(version)
+        return torch.ones(1).numpy()
+
+    monkeypatch.setattr("tasks.offline_rl.evaluation.evaluate", evaluate)
+    status, out, _ = run("evaluate-agent", agent, *given)
+    assert (status, played_in) == (0, [played])
+    assert f"in Hopper-{played}" in out
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"evaluation": {"env_version": "v9"}}'])
+def test_a_damaged_description_of_an_agent(run, agent, text):
+    agent.with_name("agent.json").write_text(text)
+    assert_one_line(run("evaluate-agent", agent), agent.with_name("agent.json"), "--env-version")
+
+
+def test_a_missing_agent(run, tmp_path):
+    assert_one_line(run("evaluate-agent", tmp_path), tmp_path / "agent.safetensors", "no such file")
+
+
+def test_a_damaged_agent(run, agent):
+    agent.write_bytes(agent.read_bytes()[:1000])
+    assert_one_line(run("evaluate-agent", agent), agent)
+
+
+@pytest.mark.parametrize("metadata", [None, {"agent": "{"}])
+def test_a_file_that_holds_no_agent(run, tmp_path, metadata):
+    path = tmp_path / "other.safetensors"
+    safetensors.torch.save_file({"weight": torch.ones(2)}, path, metadata=metadata)
+    assert_one_line(run("evaluate-agent", path), path)
+
+
+def test_a_video_into_no_folder_is_refused_before_playing(run, agent, tmp_path):
+    status, out, error = run("evaluate-agent", agent, "--video", tmp_path / "missing/video.mp4")
+    assert_one_line((status, out, error), tmp_path / "missing/video.mp4", "folder")
+    assert out == ""
+
+
+def test_training_an_expert_needs_sbx(run, repository, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sbx", None)  # as if it were not installed
+    assert_one_line(run("train-expert", "Hopper"), "requirements-experts.lock")
+    assert not (repository / "experts/checkpoints").exists()
+
+
+def test_the_command_and_the_configuration_of_an_expert_agree():
+    fields = {field.name: field.default for field in dataclasses.fields(ExpertConfig)}
+    options = inspect.signature(command_line.train_expert).parameters
+    assert sorted(options) == sorted(fields)
+    for name in set(fields) - {"task", "output", "checkpoint_dir"}:
+        assert options[name].default == fields[name], name
+
+
+def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
+    from tasks.offline_rl import expert_training
+    from tasks.offline_rl.experts import load_expert
+
+    given = []
+
+    def train_expert(config):
+        given.append(config)
+        return load_expert(command_line.Path(__file__).parents[2] / "experts/hopper.safetensors")
+
+    monkeypatch.setattr(expert_training, "train_expert", train_expert)
+    status, out, _ = run("train-expert", "Hopper", "--resume", "--learning-rate", "0.01", "--steps", 7)
+    assert status == 0
+    assert given[0].output.as_posix() == "experts/hopper.safetensors"
+    assert given[0].checkpoint_dir.as_posix() == "experts/checkpoints/Hopper"
+    assert (given[0].resume, given[0].learning_rate, given[0].steps) == (True, 0.01, 7)
+    assert out.startswith("experts/hopper.safetensors: mean return ")
