@@ -10,12 +10,13 @@ Files hold (out, in) as everybody does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tasks.offline_rl.randomness import stream
+from tasks.sparse.layers import Pattern, sparse_linear
 
 Weights = dict[str, Tensor]
 """Tensors by layer."""
@@ -31,6 +32,8 @@ class Network:
     """(K, in, out) by layer. These are what pruning removes."""
     biases: Weights
     """(K, 1, out) by layer. Never pruned."""
+    patterns: Mapping[str, Pattern] = field(default_factory=dict)
+    """Layers held sparsely, in a stack of one: `weights` has their kept values alone, (1, kept)."""
 
     def parameters(self) -> dict[str, Tensor]:
         """All tensors by name: `q1.0.weight`, `q1.0.bias`, …"""
@@ -46,7 +49,21 @@ class Network:
 
     def copy(self) -> "Network":
         """The same numbers in tensors of their own, without gradients."""
-        return from_parameters({name: tensor.detach().clone() for name, tensor in self.parameters().items()})
+        parameters = {name: tensor.detach().clone() for name, tensor in self.parameters().items()}
+        return from_parameters(parameters, self.patterns)
+
+    def sparse(self, patterns: Mapping[str, Pattern]) -> "Network":
+        """The same network with the layers of `patterns` held sparsely."""
+        kept = {layer: pattern.gather(self.weights[layer][0])[None] for layer, pattern in patterns.items()}
+        return replace(self, weights={**self.weights, **kept}, patterns=patterns)
+
+    def dense(self) -> "Network":
+        """The same network with all weights in full."""
+        full = {
+            layer: pattern.scatter(self.weights[layer][0].detach())[None]
+            for layer, pattern in self.patterns.items()
+        }
+        return replace(self, weights={**self.weights, **full}, patterns={})
 
     def to(self, device: str) -> "Network":
         """The same network on `device`."""
@@ -59,13 +76,15 @@ class Network:
         )
 
 
-def from_parameters(parameters: Mapping[str, Tensor]) -> Network:
+def from_parameters(
+    parameters: Mapping[str, Tensor], patterns: Mapping[str, Pattern] | None = None
+) -> Network:
     """The inverse of :meth:`Network.parameters`."""
     weights, biases = (
         {name.removesuffix(kind): tensor for name, tensor in parameters.items() if name.endswith(kind)}
         for kind in (".weight", ".bias")
     )
-    return Network(weights, biases)
+    return Network(weights, biases, patterns or {})
 
 
 def stack(networks: Sequence[Network]) -> Network:
@@ -98,15 +117,22 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
 
 def linear(network: Network, layer: str, x: Tensor) -> Tensor:
     """x W + b for each agent: (K, batch, in) to (K, batch, out)."""
-    return torch.baddbmm(network.biases[layer], x, network.weights[layer])
+    weight, bias = network.weights[layer], network.biases[layer]
+    if layer in network.patterns:
+        return sparse_linear(weight[0], bias[0, 0], network.patterns[layer], x[0])[None]
+    return torch.baddbmm(bias, x, weight)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0). Without gradients in place: at the target's batch of 1,000 a copy takes longer than the ReLU."""
+    return x.relu() if x.requires_grad else x.relu_()
 
 
 def mlp(network: Network, layers: Sequence[str], x: Tensor) -> Tensor:
     """Layers with ReLU between them, none after the last."""
     *hidden, last = layers
     for layer in hidden:
-        # In place: at the target's batch of 1,000 allocating 3 MB takes longer than the ReLU.
-        x = linear(network, layer, x).relu_()
+        x = relu(linear(network, layer, x))
     return linear(network, last, x)
 
 

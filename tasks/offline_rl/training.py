@@ -137,7 +137,8 @@ class _Stack:
             for job in jobs
         ]
         device, seeds = jobs[0].device, [spec.seed for spec in self.specs]
-        self.data = ReplayBuffer(Transitions.load(jobs[0].inputs["dataset"], self.task), device)
+        transitions = Transitions.load(jobs[0].inputs["dataset"], self.task)
+        self.data = ReplayBuffer(transitions, device, self.params.algorithm.normalize_states)
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
             self.algorithm.targets,
@@ -168,7 +169,8 @@ class _Stack:
         randomness = Randomness(
             "evaluation", self.randomness.seeds, self.update, device=self.randomness.device
         )
-        returns = play(self.algorithm, self.learner.networks, self.environments, randomness)
+        networks, normalizer = self.learner.networks, self.data.normalizer
+        returns = play(self.algorithm, networks, self.environments, randomness, normalizer)
         speed = self.stopwatch.updates_per_second()
         for i, own in enumerate(returns):
             mean, std = float(own.mean()), float(own.std())
@@ -212,7 +214,12 @@ class _Stack:
     def write(self) -> None:
         """Leave each job's files."""
         for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
-            networks = {name: network.agent(i) for name, network in self.learner.networks.items()}
+            networks = {name: network.dense().agent(i) for name, network in self.learner.networks.items()}
+            if self.data.normalizer:
+                networks = {
+                    name: self.data.normalizer.fold(network, self.algorithm.state_layers[name])
+                    for name, network in networks.items()
+                }
             agent = Agent(spec, self.params.algorithm, networks, self.masks[i])
             agent.save(job.output / "agent.safetensors")
             description = asdict(job.params) | {"stack_size": len(self.jobs)}

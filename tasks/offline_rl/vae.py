@@ -7,7 +7,7 @@ hidden layers of 750 each, a latent twice as large as the action. It is also all
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Layers, Network, Weights, linear, linear_flow, mlp
+from tasks.offline_rl.networks import Layers, Network, Weights, linear, linear_flow, mlp, relu
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
@@ -35,7 +35,7 @@ def vae_layers(state_size: int, action_size: int) -> Layers:
 
 def encode(vae: Network, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """μ and log σ of q(z | s, a): (K, batch, latent) each; log σ within [-4, 15] as in the authors' code."""
-    h = mlp(vae, ENCODER, torch.cat([state, action], dim=-1)).relu_()
+    h = relu(mlp(vae, ENCODER, torch.cat([state, action], dim=-1)))
     return linear(vae, "mean", h), linear(vae, "log_std", h).clamp(-4, 15)
 
 

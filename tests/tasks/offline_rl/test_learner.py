@@ -71,8 +71,9 @@ def test_targets_start_as_copies_of_the_pruned_networks():
 
 @pytest.mark.parametrize("name", ["bcq", "bc"])
 def test_an_agent_of_a_stack_ends_as_it_does_alone(name, transitions):
-    """Batched products may round otherwise, and Adam makes much of a tiny gradient's rounding: after 10
-    updates of 1e-3 each, all weights are within 1e-3 of the solo run's and 99.9 % of them within 1e-5."""
+    """Alone, a pruned agent computes with its kept weights only. That and batched products may round
+    otherwise, and Adam makes much of a tiny gradient's rounding: after 10 updates of 1e-3 each, all weights
+    are within 1e-3 of the solo run's and 99.9 % of them within 1e-5."""
     algorithm = make(name)
     seeds, kept = [0, 1, 0, 1], [1.0, 0.05, 0.05, 1.0]
     stack, stack_losses = train(
@@ -84,7 +85,7 @@ def test_an_agent_of_a_stack_ends_as_it_does_alone(name, transitions):
         for loss, value in losses.items():
             assert stack_losses[loss][i].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-6), loss
         for network in solo.networks:
-            for parameter, own in solo.networks[network].parameters().items():
+            for parameter, own in solo.networks[network].dense().parameters().items():
                 difference = (stack.networks[network].parameters()[parameter][i] - own[0]).abs()
                 assert difference.max() < 1e-3, (i, network, parameter)
                 assert (difference < 1e-5).float().mean() > 0.999, (i, network, parameter)
@@ -98,18 +99,39 @@ def test_an_agent_of_a_stack_differs_from_the_others(transitions):
     assert (first - second).abs().mean() > 1e-2
 
 
-def test_restored_learner_goes_on_bit_for_bit(transitions):
+def test_a_lone_pruned_agent_is_held_sparsely_and_its_state_in_full():
     algorithm = make("bcq")
-    masks = random_masks(algorithm, [0, 1], [0.05, 1.0])
-    through, _ = train(algorithm, transitions, [0, 1], masks, updates=2)
-    data, randomness = ReplayBuffer(transitions), Randomness("training", [7, 8])
-    restored = Learner(initial_networks(algorithm, [5, 6]), algorithm.targets, masks, learning_rate=1e-3)
-    restored.restore([through.agent_state(0), through.agent_state(1)], updates=2)
+    masks = random_masks(algorithm, [0], [0.05])
+    learner = Learner(initial_networks(algorithm, [0]), algorithm.targets, masks, learning_rate=1e-3)
+    held = learner.networks["vae"].weights["decoder.1"]
+    assert held.shape == (1, masks["vae"]["decoder.1"].sum())
+    learner.restore([{name: tensor * 2 for name, tensor in initial_state(algorithm, masks).items()}], 0)
+    doubled = initial_networks(algorithm, [0])["vae"].weights["decoder.1"] * masks["vae"]["decoder.1"] * 2
+    assert torch.equal(learner.agent_state(0)["network.vae.decoder.1.weight"], doubled)
+
+
+def initial_state(algorithm, masks):
+    """An agent's state before any update, as a stack of two that never computes sparsely would give it."""
+    twice = {name: {layer: mask.repeat(2, 1, 1) for layer, mask in m.items()} for name, m in masks.items()}
+    learner = Learner(initial_networks(algorithm, [0, 0]), algorithm.targets, twice, learning_rate=1e-3)
+    learner._begin_moments(0)
+    return learner.agent_state(0)
+
+
+@pytest.mark.parametrize("kept", [[0.05, 1.0], [0.05]], ids=["stack", "alone"])
+def test_restored_learner_goes_on_bit_for_bit(transitions, kept):
+    algorithm = make("bcq")
+    seeds, others = [0, 1][: len(kept)], [5, 6][: len(kept)]
+    masks = random_masks(algorithm, seeds, kept)
+    through, _ = train(algorithm, transitions, seeds, masks, updates=2)
+    data, randomness = ReplayBuffer(transitions), Randomness("training", others)
+    restored = Learner(initial_networks(algorithm, others), algorithm.targets, masks, learning_rate=1e-3)
+    restored.restore([through.agent_state(i) for i in range(len(kept))], updates=2)
 
     batch = data.sample(randomness, 100)
     for learner in (through, restored):
-        algorithm.update(learner, batch, Randomness("training", [9, 10]))
+        algorithm.update(learner, batch, Randomness("training", others))
 
-    for i in range(2):
+    for i in range(len(kept)):
         expected, own = through.agent_state(i), restored.agent_state(i)
         assert all(torch.equal(tensor, own[name]) for name, tensor in expected.items())
