@@ -31,12 +31,16 @@ class BCConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     """Of Adam."""
     batch_size: Annotated[int, Ge(1)] = 100
+    normalize_states: bool = False
+    """Train on states of zero mean and unit variance (see `normalization.py`), which the paper doesn't."""
 
 
 class BC:
     """The algorithm for one size of states and actions. Networks and data are given to each method."""
 
     targets: ClassVar[tuple[str, ...]] = ()
+    state_layers: ClassVar[Mapping[str, tuple[str, ...]]] = {"vae": ("encoder.0", "decoder.0")}
+    """Layers whose inputs begin with the state."""
 
     def __init__(self, config: BCConfig, state_size: int, action_size: int) -> None:
         self.config = config

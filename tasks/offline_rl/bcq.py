@@ -46,12 +46,20 @@ class BCQConfig:
     """n: actions among which the target takes the best."""
     evaluation_samples: Annotated[int, Ge(1)] = 100
     """Actions among which the policy takes the best."""
+    normalize_states: bool = False
+    """Train on states of zero mean and unit variance (see `normalization.py`), which the paper doesn't."""
 
 
 class BCQ:
     """The algorithm for one size of states and actions. Networks and data are given to each method."""
 
     targets: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    state_layers: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "actor": ("pi.0",),
+        "critic": ("q1.0", "q2.0"),
+        "vae": ("encoder.0", "decoder.0"),
+    }
+    """Layers whose inputs begin with the state."""
 
     def __init__(self, config: BCQConfig, state_size: int, action_size: int) -> None:
         self.config = config

@@ -19,6 +19,7 @@ from tasks.errors import UserError
 from tasks.offline_rl.agents import Agent, Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
 from tasks.offline_rl.networks import Network
+from tasks.offline_rl.normalization import Normalizer
 from tasks.offline_rl.randomness import Randomness
 
 FIRST_EPISODE = 100
@@ -46,10 +47,12 @@ def play(
     networks: Mapping[str, Network],
     environments: Sequence[Sequence[gymnasium.Env]],
     randomness: Randomness,
+    normalizer: Normalizer | None = None,
 ) -> NDArray[np.float64]:
     """Undiscounted return of one episode in each of `environments[agent][episode]`: (K, episodes).
 
-    Episodes end one by one, when they terminate or their time is up, and their batch shrinks with them.
+    Episodes end one by one, when they terminate or their time is up, and their batch shrinks with them. A
+    `normalizer` is for networks in training; saved ones take states as they are.
     """
     starts = [[env.reset(seed=FIRST_EPISODE + e)[0] for e, env in enumerate(row)] for row in environments]
     observations = np.array(starts, dtype=np.float32)  # (K, episodes, state)
@@ -60,6 +63,7 @@ def play(
         noise = randomness.normal(observations.shape[1], *algorithm.noise_shape)
         episodes = np.flatnonzero(running.any(axis=0))
         state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
+        state = normalizer(state) if normalizer else state
         actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
         for agent, i in np.argwhere(running[:, episodes]):
             episode = episodes[i]

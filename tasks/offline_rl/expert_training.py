@@ -9,12 +9,14 @@ start new episodes.
 import dataclasses
 import importlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tasks.errors import UserError
@@ -22,24 +24,23 @@ from tasks.offline_rl.collect import collect
 from tasks.offline_rl.environments import (
     TASKS,
     TIME_LIMIT,
-    MujocoTask,
     TaskName,
     d4rl_score,
-    make_environment,
 )
 from tasks.offline_rl.experts import ACTION_NOISE, Expert, ExpertCard, Returns, load_expert, save_expert
 
 HIDDEN = [256, 256]
 """Hidden layers of actor and critics."""
-ENVIRONMENTS = 8
-"""Environments stepped in lockstep."""
-GRADIENT_STEPS = 32
-"""Updates between two phases of collection, compiled as one loop: 235/s of TQC at batch 128 on one core."""
 SELECTION_EPISODES, SELECTION_SEED = 5, 1
 CARD_EPISODES, CARD_SEED = 30, 2
-MODEL, REPLAY_BUFFER, BEST = "model.zip", "replay_buffer.pkl", "best.safetensors"
-"""What a run keeps in its directory."""
-HYPER_PARAMETERS = ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup")
+BEST = "best.safetensors"
+"""The best policy of a run so far, in its directory."""
+HYPER_PARAMETERS = {
+    "TQC": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
+    "TD3": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
+    "PPO": ("batch_size", "learning_rate", "initial_steps"),
+}
+"""What the algorithms heed of the configuration."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class ExpertConfig:
     steps: int = 2_000_000
     """Environment steps in all, those that fill the replay buffer included."""
     seed: int = 0
-    algorithm: Literal["TQC", "TD3"] = "TQC"
-    """TQC: Kuznetsov et al. 2020. TD3: Fujimoto et al. 2018."""
+    algorithm: Literal["TQC", "TD3", "PPO"] = "TQC"
+    """TQC is the one to begin with; PPO the one to go on with from a good policy."""
     start_from: Path | None = None
     """An expert to improve; else learning starts from random actions."""
     resume: bool = False
@@ -64,11 +65,11 @@ class ExpertConfig:
     """Environment steps per gradient update. On a CPU a step costs a twentieth of an update."""
     batch_size: int = 128
     learning_rate: float = 5e-4
-    """Of the actor; TQC's decays linearly to a tenth over the run."""
+    """TQC's and PPO's decays linearly to a tenth over the run."""
     initial_steps: int = 10_000
-    """Steps before the first update: random ones, or of the expert it starts from."""
+    """Steps before the actor's first update: random ones, or of the expert it starts from."""
     critic_warmup: int = 20_000
-    """Updates of the critics alone before an expert it starts from may change."""
+    """Updates of TQC's and TD3's critics alone before an expert they start from may change."""
     checkpoint_every: int = 50_000
     """Environment steps between two checkpoints."""
 
@@ -80,17 +81,21 @@ def train_expert(config: ExpertConfig) -> Expert:
         UserError: sbx is missing, there is nothing to resume or something that would be overwritten, or the
             expert to start from can't be this algorithm's actor.
     """
-    sbx = _import_sbx()
+    learner = _learner(config)
+    config.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     if config.resume:
         started_from = _last_card(config).started_from
-        model = _resume(sbx, config)
+        learner.load(config.checkpoint_dir)
     else:
+        _check_unused(config.checkpoint_dir)
         expert = _load_start(config.start_from) if config.start_from else None
         started_from = _describe(expert.card) if expert else None
-        model = _start(sbx, config, expert)
-    with tqdm(total=config.steps, initial=model.num_timesteps, unit="step", desc=config.task) as bar:
-        checkpoints = _Checkpoints(config, model, bar, started_from)
-        model.learn(config.steps - model.num_timesteps, callback=checkpoints, reset_num_timesteps=False)
+        if expert:
+            learner.start_from(expert, config)
+    with tqdm(total=config.steps, initial=learner.model.num_timesteps, unit="step", desc=config.task) as bar:
+        checkpoints = _Checkpoints(config, learner, bar, started_from)
+        remaining = config.steps - learner.model.num_timesteps
+        learner.model.learn(remaining, callback=checkpoints, reset_num_timesteps=False)
         checkpoints.write()
     expert = measure(load_expert(config.checkpoint_dir / BEST), CARD_EPISODES, CARD_SEED)
     save_expert(expert, config.output)
@@ -114,57 +119,15 @@ def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Re
     return Returns(round(float(totals.mean()), 1), round(float(totals.std()), 1), round(score, 2))
 
 
-def _import_sbx() -> Any:
+def _learner(config: ExpertConfig) -> Any:
+    """An `expert_algorithms.Learner` with random weights."""
     try:
-        return importlib.import_module("sbx")
+        algorithms = importlib.import_module("tasks.offline_rl.expert_algorithms")
     except ImportError as error:
         raise UserError(
             f"training an expert needs sbx ({error}); `pip install -r requirements-experts.lock`"
         ) from error
-
-
-def _environments(task: MujocoTask) -> Any:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    return DummyVecEnv([lambda: make_environment(task, "v5")] * ENVIRONMENTS)
-
-
-def _start(sbx: Any, config: ExpertConfig, expert: Expert | None) -> Any:
-    """A new model; if it starts from an expert, with that as its actor and critics fitted to its rollouts."""
-    directory = config.checkpoint_dir
-    if (directory / MODEL).exists():
-        raise UserError(
-            f"{directory}: holds a run already; go on with it (--resume), or give another directory"
-        )
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / BEST).unlink(missing_ok=True)
-    options: dict[str, Any] = {
-        "policy": "MlpPolicy",
-        "env": _environments(TASKS[config.task]),
-        "policy_kwargs": {"net_arch": HIDDEN},
-        "batch_size": config.batch_size,
-        "learning_starts": 0 if expert else config.initial_steps,
-        "train_freq": config.steps_per_update * GRADIENT_STEPS // ENVIRONMENTS,
-        "gradient_steps": GRADIENT_STEPS,
-        "policy_delay": 2,
-        "seed": config.seed,
-    }
-    if config.algorithm == "TQC":
-        model = sbx.TQC(
-            learning_rate=lambda remaining: config.learning_rate * (0.1 + 0.9 * remaining),
-            ent_coef="auto_0.05" if expert else "auto",
-            **options,
-        )
-    else:
-        from stable_baselines3.common.noise import NormalActionNoise
-
-        size = TASKS[config.task].action_size
-        noise = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
-        model = sbx.TD3(learning_rate=config.learning_rate, action_noise=noise, **options)
-    if expert:
-        _copy_actor(expert, model)
-        _fit_critics(model, config)
-    return model
+    return algorithms.make_learner(config)
 
 
 def _load_start(path: Path) -> Expert:
@@ -180,36 +143,17 @@ def _load_start(path: Path) -> Expert:
     return expert
 
 
-def _copy_actor(expert: Expert, model: Any) -> None:
-    """Give the actor, and its target if it has one, the expert's layers; a Gaussian one gets σ = 1/e."""
-    state = model.policy.actor_state
-    layers = dict(state.params["params"])
-    for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
-        layers[f"Dense_{i}"] = {"kernel": weight, "bias": bias}
-    head = f"Dense_{len(expert.weights)}"
-    if head in layers:
-        layers[head] = {"kernel": 0 * layers[head]["kernel"], "bias": 0 * layers[head]["bias"] - 1}
-    targets = {"target_params": {"params": layers}} if hasattr(state, "target_params") else {}
-    model.policy.actor_state = state.replace(params={"params": layers}, **targets)
-
-
-def _fit_critics(model: Any, config: ExpertConfig) -> None:
-    """Fill the replay buffer with the actor's exploration and train the critics alone on that."""
-    model.gradient_steps = 0
-    model.learn(config.steps, callback=lambda *_: model.num_timesteps < config.initial_steps)
-    actor, entropy = model.policy.actor_state, getattr(model, "ent_coef_state", None)
-    for _ in range(config.critic_warmup // GRADIENT_STEPS):
-        model.train(GRADIENT_STEPS, config.batch_size)
-        model.policy.actor_state = actor
-        if entropy is not None:
-            model.ent_coef_state = entropy
-    model.gradient_steps = GRADIENT_STEPS
+def _check_unused(directory: Path) -> None:
+    if (directory / BEST).exists():
+        raise UserError(
+            f"{directory}: holds a run already; go on with it (--resume), or give another directory"
+        )
 
 
 def _last_card(config: ExpertConfig) -> ExpertCard:
     """The card of the run to go on with, if that was started with this configuration."""
     directory = config.checkpoint_dir
-    if not (directory / MODEL).exists():
+    if not (directory / BEST).exists():
         raise UserError(f"{directory}: holds no checkpoint; start without --resume")
     last = load_expert(directory / BEST).card
     given = _card(config, last.steps, last.started_from)
@@ -222,26 +166,17 @@ def _last_card(config: ExpertConfig) -> ExpertCard:
     return last
 
 
-def _resume(sbx: Any, config: ExpertConfig) -> Any:
-    """The model of the last checkpoint, with its replay buffer."""
-    directory = config.checkpoint_dir
-    model = getattr(sbx, config.algorithm).load(directory / MODEL, env=_environments(TASKS[config.task]))
-    model.load_replay_buffer(directory / REPLAY_BUFFER)
-    model.set_random_seed(config.seed + model.num_timesteps)  # other initial states than those it began with
-    return model
-
-
 @dataclass
 class _Checkpoints:
     """Called by sbx after every step of its environments: keeps the state of the run, and its best policy."""
 
     config: ExpertConfig
-    model: Any
+    learner: Any
     bar: tqdm
     started_from: str | None
 
     def __call__(self, _locals: dict, _globals: dict) -> bool:
-        before, now = self.bar.n, self.model.num_timesteps
+        before, now = self.bar.n, self.learner.model.num_timesteps
         self.bar.update(now - before)
         if before // self.config.checkpoint_every < now // self.config.checkpoint_every:
             self.write()
@@ -249,30 +184,19 @@ class _Checkpoints:
 
     def write(self) -> None:
         directory = self.config.checkpoint_dir
-        card = _card(self.config, self.model.num_timesteps, self.started_from)
-        expert = measure(_export(self.model, card), SELECTION_EPISODES, SELECTION_SEED)
+        card = _card(self.config, self.learner.model.num_timesteps, self.started_from)
+        expert = measure(_expert(self.learner.layers(), card), SELECTION_EPISODES, SELECTION_SEED)
+        self.learner.save(directory)
         best = load_expert(directory / BEST) if (directory / BEST).exists() else None
         if best is None or best.card.deterministic.mean < expert.card.deterministic.mean:
             save_expert(expert, directory / BEST)
         self.bar.set_postfix_str(f"D4RL score {expert.card.deterministic.d4rl_score:.1f}")
-        # The replay buffer first: a kill in between leaves it newer than the model, which does no harm.
-        for name, save in ((REPLAY_BUFFER, self.model.save_replay_buffer), (MODEL, self.model.save)):
-            save(directory / f"new_{name}")
-            (directory / f"new_{name}").replace(directory / name)
 
 
-def _export(model: Any, card: ExpertCard) -> Expert:
-    """The actor's deterministic part."""
-    layers = model.policy.actor_state.params["params"]
-    dense = [layers[f"Dense_{i}"] for i in range(len(HIDDEN) + 1)]
+def _expert(layers: Sequence[tuple[NDArray, NDArray]], card: ExpertCard) -> Expert:
     size = TASKS[card.task].observation_size
-    return Expert(
-        weights=tuple(np.asarray(layer["kernel"]) for layer in dense),
-        biases=tuple(np.asarray(layer["bias"]) for layer in dense),
-        observation_mean=np.zeros(size, np.float32),
-        observation_std=np.ones(size, np.float32),
-        card=card,
-    )
+    weights, biases = zip(*layers, strict=True)
+    return Expert(weights, biases, np.zeros(size, np.float32), np.ones(size, np.float32), card)
 
 
 def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertCard:
@@ -283,7 +207,7 @@ def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertC
         algorithm=config.algorithm,
         steps=steps,
         seed=config.seed,
-        hyper_parameters={name: getattr(config, name) for name in HYPER_PARAMETERS},
+        hyper_parameters={name: getattr(config, name) for name in HYPER_PARAMETERS[config.algorithm]},
         episodes=0,
         deterministic=Returns(0.0, 0.0, 0.0),
         noisy=Returns(0.0, 0.0, 0.0),

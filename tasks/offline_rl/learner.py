@@ -9,7 +9,7 @@ from tasks.offline_rl.networks import Network, Weights, from_parameters
 from tasks.sparse.layers import Pattern
 
 SPARSE_DENSITY = 0.1
-"""A layer that keeps at most this fraction of its weights computes faster sparsely (`tasks/sparse/layers.py`)."""
+"""A layer that keeps at most this fraction of its weights computes faster sparsely (see `sparse_linear`)."""
 AgentState = dict[str, Tensor]
 """What the update of one agent depends on, by name: parameters, targets and Adam's moments, (1, …) each."""
 

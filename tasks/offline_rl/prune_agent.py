@@ -49,7 +49,8 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
     """
     for i, job in enumerate(jobs):
         params: PruneParams = job.params
-        data = ReplayBuffer(Transitions.load(job.inputs["dataset"], TASKS[params.agent.task]), job.device)
+        transitions = Transitions.load(job.inputs["dataset"], TASKS[params.agent.task])
+        data = ReplayBuffer(transitions, job.device, params.algorithm.normalize_states)
         masks = make_masks(params, data, job.device)
         cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
         safetensors.torch.save_file(cpu, job.output / "masks.safetensors")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.normalization import Normalizer
 from tasks.offline_rl.randomness import Randomness
 
 
@@ -26,15 +27,18 @@ class Batch:
 
 
 class ReplayBuffer:
-    """Transitions as tensors of single precision."""
+    """Transitions as tensors of single precision, their states normalised if so wished."""
 
-    def __init__(self, transitions: Transitions, device: str = "cpu") -> None:
+    def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
         self.size = len(transitions)
         self.state = torch.from_numpy(transitions.observations).to(device)
         self.action = torch.from_numpy(transitions.actions).to(device)
         self.reward = torch.from_numpy(transitions.rewards).to(device)
         self.next_state = torch.from_numpy(transitions.next_observations).to(device)
         self.not_done = torch.from_numpy(~transitions.terminals).to(device, torch.float32)
+        self.normalizer = Normalizer.of(self.state) if normalize_states else None
+        if self.normalizer:
+            self.state, self.next_state = self.normalizer(self.state), self.normalizer(self.next_state)
 
     def sample(self, randomness: Randomness, batch_size: int) -> Batch:
         """A minibatch for each seed, with replacement."""

@@ -78,8 +78,8 @@ class Pattern:
 def sparse_linear(values: Tensor, bias: Tensor, pattern: Pattern, x: Tensor) -> Tensor:
     """x W + b for a W (in, out) of `pattern` with kept `values`, (kept,): (batch, in) to (batch, out).
 
-    The result is a transposed view of (out, batch), the layout in which the next sparse layer reads its input:
-    between sparse layers nothing is copied.
+    The result is a transposed view of (out, batch), as the next sparse layer reads its input: between sparse
+    layers nothing is copied.
     """
     result: Tensor = _SparseLinear.apply(values, bias, x, pattern)  # type: ignore[no-untyped-call]
     return result
@@ -91,7 +91,8 @@ class _SparseLinear(torch.autograd.Function):
         x_T = x.t().contiguous()
         ctx.save_for_backward(values, x_T)
         ctx.pattern = pattern
-        return torch.addmm(bias[:, None].expand(-1, len(x)), pattern.matrix(values), x_T).t()
+        bias_T = bias[:, None].expand(-1, len(x))
+        return torch.addmm(bias_T, pattern.matrix(values), x_T).t()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

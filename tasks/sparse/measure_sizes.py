@@ -11,7 +11,8 @@ from tasks.job import Event, Job, Progress
 from tasks.sparse.formats import measure
 
 COLUMNS = (
-    "model", "network", "pruner", "sparsity", "seed", "format", "bytes", "ratio_to_dense", "entropy_bound_bytes"
+    "model", "network", "pruner", "sparsity", "seed",
+    "format", "bytes", "ratio_to_dense", "entropy_bound_bytes",
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class Checkout:
         """What the last started command has written so far."""
         return self.logs[-1].read_text()
 
-    def run(self, *command: str, timeout: float = 280, expect: int = 0, **environment: str) -> str:
+    def run(self, *command: str, timeout: float = 600, expect: int = 0, **environment: str) -> str:
         """Run a command to its end; its output."""
         process = self.start(*command, **environment)
         try:

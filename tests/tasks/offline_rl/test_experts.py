@@ -176,7 +176,7 @@ def test_training_without_the_library_says_what_to_install(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["TQC", "TD3"])
+@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
 def test_training_goes_on_from_its_checkpoint(tmp_path, algorithm):
     pytest.importorskip("sbx")
     first = train_expert(config(tmp_path, algorithm=algorithm))
@@ -193,7 +193,7 @@ def test_training_goes_on_from_its_checkpoint(tmp_path, algorithm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["TQC", "TD3"])
+@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
 def test_training_from_an_expert_begins_with_its_actions(tmp_path, algorithm):
     """With no step after the critics were fitted, the policy kept is the one it started from."""
     pytest.importorskip("sbx")

@@ -12,8 +12,9 @@ from tasks.offline_rl.agents import DENSE, AgentSpec, load_agent
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
 from tasks.offline_rl.environments import TASKS, d4rl_score
-from tasks.offline_rl.evaluation import EvaluationConfig, evaluate
+from tasks.offline_rl.evaluation import EvaluationConfig, evaluate, make_environments, play
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
+from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training import TrainingConfig, TrainParams, checkpoint_step, train
 from tasks.pruning.masks import PruningConfig
 
@@ -159,6 +160,20 @@ def test_trained_weights_are_zero_where_masked_and_the_file_is_the_policy(make_j
     # Other policy noise than the training's last evaluation, so another return; both of an untrained hopper.
     assert 0 < returns.mean() < 300
     assert 0 < last.values["return_mean"] < 300
+
+
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, algorithm):
+    (job,) = make_jobs(STACK[0], algorithm=replace(algorithm, normalize_states=True))
+    (*_, last) = [event for event in train([job]) if isinstance(event, Metrics)]
+    agent = load_agent(job.output / "agent.safetensors")
+    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
+    returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [0], 5))
+    assert returns.mean() == pytest.approx(last.values["return_mean"], rel=1e-3)
+    masks = safetensors.torch.load_file(job.inputs["masks"])
+    for key, mask in masks.items():
+        network, layer = key.split(".", 1)
+        assert torch.equal(agent.networks[network].weights[layer][0].T != 0, mask), key
 
 
 def test_reinitialized_agents_train_other_weights_under_the_same_mask(make_jobs):
