@@ -128,7 +128,7 @@ class OffPolicy:
 class OnPolicy:
     """PPO (Schulman et al. 2017) of Stable-Baselines3.
 
-    Its small steps improve a policy that is good already. TD3 and TQC with their fresh critics unlearn it first:
+    Its small steps improve a policy that is good already. TD3 and TQC, their critics fresh, unlearn it first:
     TD3 took a Walker2d of 3,930 to 900 with 25,000 updates.
     """
 
