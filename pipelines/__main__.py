@@ -181,7 +181,9 @@ def train_expert(
     start_from: Annotated[
         Path | None, typer.Option(help="An expert to improve.", show_default="random actions")
     ] = None,
-    algorithm: Annotated[Literal["TQC", "TD3"], typer.Option(help="How it learns.")] = "TQC",
+    algorithm: Annotated[
+        Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")
+    ] = "TQC",
     steps: Annotated[int, typer.Option(min=1, help="Environment steps in all.")] = 2_000_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of networks, exploration and environments.")] = 0,
     steps_per_update: Annotated[int, typer.Option(min=1, help="Environment steps per gradient update.")] = 2,

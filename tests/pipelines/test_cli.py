@@ -3,6 +3,7 @@ import inspect
 import json
 import re
 import sys
+from typing import get_type_hints
 
 import click
 import pytest
@@ -204,6 +205,9 @@ def test_the_command_and_the_configuration_of_an_expert_agree():
     assert sorted(options) == sorted(fields)
     for name in set(fields) - {"task", "output", "checkpoint_dir"}:
         assert options[name].default == fields[name], name
+    types, choices = get_type_hints(ExpertConfig), get_type_hints(command_line.train_expert)
+    for name in set(fields) - {"output", "checkpoint_dir"}:
+        assert choices[name] == types[name], name
 
 
 def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
