@@ -39,13 +39,21 @@ class SweepConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TrainingConfigs:
+    """How long the agents of each algorithm train."""
+
+    bc: TrainingConfig
+    bcq: TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
 class OfflineRLConfig:
     """Seed 1: single-shot pruning of offline-RL agents."""
 
     sweep: SweepConfig
     data: DataConfig
     pruning: PruningConfig
-    training: TrainingConfig
+    training: TrainingConfigs
     evaluation: EvaluationConfig
     bcq: BCQConfig
     bc: BCConfig

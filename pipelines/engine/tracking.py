@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -262,6 +263,8 @@ def _alive(driver: str) -> bool:
 
 
 def _git_commit() -> str:
+    if shutil.which("git") is None:  # as in the image
+        return "unknown"
     command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

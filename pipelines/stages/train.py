@@ -28,9 +28,8 @@ def run(stage: Stage) -> None:
 def _cell(config: Config, agent: AgentSpec) -> Cell:
     offline_rl = config.offline_rl
     algorithm = algorithm_config(config, agent)
-    params = TrainParams(
-        agent, algorithm, offline_rl.training, offline_rl.evaluation, offline_rl.pruning.reinitialize
-    )
+    training = offline_rl.training.bcq if agent.algorithm == "bcq" else offline_rl.training.bc
+    params = TrainParams(agent, algorithm, training, offline_rl.evaluation, offline_rl.pruning.reinitialize)
     inputs = {"dataset": dataset_of(agent)}
     if agent.pruner != DENSE:
         inputs["masks"] = MASKS / name_of(agent) / "masks.safetensors"
@@ -41,7 +40,7 @@ def _cell(config: Config, agent: AgentSpec) -> Cell:
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
     """What `dvc metrics` shows: by agent, the mean over seeds of the D4RL score after the last update."""
-    last = scores[scores["update"] == scores["update"].max()]
+    last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {
         f"{task}/{algorithm}/{pruner}-{sparsity:g}": round(score, 2)

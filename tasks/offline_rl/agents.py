@@ -96,10 +96,15 @@ def load_agent(path: Path) -> Agent:
         with safetensors.safe_open(path, framework="pt") as file:
             description = json.loads((file.metadata() or {})["agent"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return _from_tensors(tensors, description)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; train an agent with `dvc repro`") from error
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise UserError(f"{path}: not an agent's agent.safetensors ({error}); make it again") from error
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not an agent's agent.safetensors ({reason}); make it again") from error
+
+
+def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config: AlgorithmConfig = TypeAdapter(CONFIGS[spec.algorithm]).validate_python(description["config"])
     networks, masks = {}, {}

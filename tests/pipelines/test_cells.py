@@ -93,7 +93,7 @@ def test_commit_link_and_manifest(store, tmp_path):
         "result.json",
         "sub/more.bin",
     ]
-    assert os.path.samefile(tmp_path / "out" / "result.json", store.path(CELL.digest) / "result.json")
+    assert (tmp_path / "out" / "result.json").samefile(store.path(CELL.digest) / "result.json")
     manifest = json.loads((store.path(CELL.digest) / "cell.json").read_text())
     assert manifest["params"]["start"] == 1
     assert not list((store.root / "staging").iterdir())

@@ -98,7 +98,7 @@ def test_a_wrong_command_line_shows_the_usage(run, arguments):
     assert "Usage: " in error
 
 
-@pytest.mark.parametrize("override", ["no_such_key=1", "profile=huge", "offline_rl.training.updates=none"])
+@pytest.mark.parametrize("override", ["no_such_key=1", "profile=huge", "offline_rl.training.bc.updates=none"])
 def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, override):
     before = (checkout.path / "params.yaml").read_bytes()
     # In a process of its own: Hydra keeps the first conf/ that it composes.
@@ -180,11 +180,20 @@ def test_a_damaged_agent(run, agent):
     assert_one_line(run("evaluate-agent", agent), agent)
 
 
-@pytest.mark.parametrize("metadata", [None, {"agent": "{"}])
+@pytest.mark.parametrize("metadata", [None, {"agent": "{"}, {"agent": "{}"}, {"agent": "[1]"}])
 def test_a_file_that_holds_no_agent(run, tmp_path, metadata):
     path = tmp_path / "other.safetensors"
     safetensors.torch.save_file({"weight": torch.ones(2)}, path, metadata=metadata)
     assert_one_line(run("evaluate-agent", path), path)
+
+
+def test_an_agent_without_one_of_its_tensors(run, agent):
+    with safetensors.safe_open(agent, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = safetensors.torch.load_file(agent)
+    del tensors[sorted(tensors)[0]]
+    safetensors.torch.save_file(tensors, agent, metadata=metadata)
+    assert_one_line(run("evaluate-agent", agent), agent)
 
 
 def test_a_video_into_no_folder_is_refused_before_playing(run, agent, tmp_path):

@@ -82,8 +82,14 @@ def remove(*keys):
         (put(3, "offline_rl2"), "offline_rl2: .*Unexpected"),
         (remove("offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds: .*required"),
         (remove("conf_digest"), "conf_digest: .*required"),
-        (put("5", "offline_rl", "training", "updates"), r"offline_rl\.training\.updates: .*integer.*'5'"),
-        (put(0, "offline_rl", "training", "updates"), r"offline_rl\.training\.updates: .*greater.*0"),
+        (
+            put("5", "offline_rl", "training", "bc", "updates"),
+            r"offline_rl\.training\.bc\.updates: .*integer.*'5'",
+        ),
+        (
+            put(0, "offline_rl", "training", "bc", "updates"),
+            r"offline_rl\.training\.bc\.updates: .*greater.*0",
+        ),
         (put([1.5], "offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds\.0: .*1\.5"),
         (put([0.5, 1], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities\.1: .*less.*1"),
         (put([], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks: .*at least 1"),
@@ -121,8 +127,8 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path, content):
     [
         "profile=huge",
         "offline_rl.sweep.sede=[1]",
-        "offline_rl.training.updates=many",
-        "offline_rl.training.updates=[",
+        "offline_rl.training.bc.updates=many",
+        "offline_rl.training.bc.updates=[",
     ],
 )
 def test_a_wrong_override_is_one_line_and_leaves_params_alone(composed, tmp_path, override):
@@ -155,8 +161,8 @@ def test_check_notices_an_edited_or_added_file_of_conf(tmp_path):
 
 def test_values_set_by_hand_stay(composed):
     """params.yaml may be edited, or overridden with -S: only conf/ itself is compared."""
-    path = edited(composed(), put(123, "offline_rl", "training", "updates"))
-    assert check(path).offline_rl.training.updates == 123
+    path = edited(composed(), put(123, "offline_rl", "training", "bc", "updates"))
+    assert check(path).offline_rl.training.bc.updates == 123
 
 
 @pytest.mark.slow
