@@ -44,6 +44,11 @@ class Checkout:
         _git(path, *identity, "commit", "--quiet", "--no-verify", "--message", "Copy")
         return cls(path)
 
+    def clone(self, path: Path) -> "Checkout":
+        """The same code, and nothing of its runs."""
+        _git(self.path, "clone", "--quiet", str(self.path), str(path))
+        return Checkout(path)
+
     def copy(self, path: Path) -> "Checkout":
         """Everything as it is: cells, MLflow's database, DVC's cache and outs."""
         shutil.copytree(self.path, path, symlinks=True)
@@ -117,12 +122,11 @@ class Checkout:
                 ours |= {child.pid: child for child in process.children(recursive=True)}
         return list(ours.values())
 
-    def process(self, *words: str) -> psutil.Process | None:
-        """The first process started here whose command line begins with `words`, paths aside."""
+    def process(self, words: str) -> psutil.Process | None:
+        """A process started here whose command line begins with `words`."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                line = [part.rsplit("/", 1)[-1] for part in process.cmdline()[: len(words)]]
-                if all(part.startswith(word) for part, word in zip(line, words, strict=False)) and line:
+                if " ".join(process.cmdline()).startswith(words):
                     return process
         return None
 
