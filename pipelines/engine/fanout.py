@@ -25,6 +25,7 @@ import annotated_types
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.lifecycle import takes_its_children_along
 from tasks.errors import UserError
 from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 
@@ -478,19 +479,20 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
         }
     # Ray puts its own SIGTERM handler in, which exits without a word; ours ends the stage's runs as well.
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        if address is not None:
-            check_reachable(address)
-        ray.init(**options)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise UserError(
-            f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
-        ) from error
-    try:
-        signal.signal(signal.SIGTERM, on_sigterm)
-        yield
-    finally:
-        ray.shutdown()
+    with takes_its_children_along() if address is None else contextlib.nullcontext():
+        try:
+            if address is not None:
+                check_reachable(address)
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise UserError(
+                f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
+            ) from error
+        try:
+            signal.signal(signal.SIGTERM, on_sigterm)
+            yield
+        finally:
+            ray.shutdown()
 
 
 def check_reachable(address: str) -> None:

@@ -1,0 +1,192 @@
+"""Whatever is killed in the middle of training, the next `dvc repro` goes on and ends with the same bytes."""
+
+import os
+import signal
+import threading
+
+import psutil
+import pytest
+from checkouts import Checkout, cleaned, progress, wait_until
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.fanout import ExecutorConfig, fan_out
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+AGENTS = 6
+SWEEP = (
+    "profile=smoke",
+    "offline_rl.sweep.algorithms=[bc]",
+    "offline_rl.sweep.pruners=[snip]",
+    "offline_rl.sweep.sparsities=[0,0.5,0.95]",
+    "offline_rl.sweep.seeds=[0,1]",
+    "offline_rl.data.transitions=2000",
+    # Evaluations fall between checkpoints, so that some are played twice after an interruption.
+    "offline_rl.training.bc.updates=200",
+    "offline_rl.training.bc.eval_every=20",
+    "offline_rl.training.bc.checkpoint_every=50",
+    "offline_rl.evaluation.episodes=1",
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A checkout with data and masks, before any training."""
+    checkout = Checkout.of_working_tree(tmp_path_factory.mktemp("prepared") / "clone")
+    with cleaned(checkout):
+        checkout.compose(*SWEEP, "executor=local")
+        checkout.repro("prune")
+        yield checkout
+
+
+@pytest.fixture(scope="module")
+def undisturbed(prepared, tmp_path_factory):
+    """The results of a run that nobody kills."""
+    checkout = prepared.copy(tmp_path_factory.mktemp("undisturbed") / "clone")
+    with cleaned(checkout):
+        checkout.repro("train")
+        assert checkout.cells().keys() > prepared.cells().keys()
+        yield checkout.results()
+
+
+class Training:
+    """A `dvc repro` in the middle of its train stage."""
+
+    def __init__(self, checkout: Checkout):
+        self.checkout = checkout
+        before = checkout.cells().keys()
+        self.dvc = checkout.start("dvc", "repro", "train")
+
+        def in_the_middle():
+            assert self.dvc.poll() is None, checkout.output
+            # Ready-made checkpoints of one cell, and another cell finished.
+            finished = len(checkout.cells().keys() - before)
+            return finished >= 1 and list((checkout.path / ".cells/checkpoints").glob("*/[0-9]*"))
+
+        wait_until(in_the_middle, "a cell is done and another has a checkpoint")
+
+    @property
+    def driver(self) -> psutil.Process:
+        return self.checkout.process("python -m pipelines train")
+
+    @property
+    def worker(self) -> psutil.Process:
+        return self.checkout.process("ray::Hopper/bc")
+
+
+@pytest.fixture(params=["ray", "local"])
+def training(request, prepared, tmp_path):
+    """On each executor, in a checkout of its own."""
+    checkout = prepared.copy(tmp_path / "clone")
+    with cleaned(checkout):
+        checkout.compose(*SWEEP, f"executor={request.param}")
+        yield Training(checkout)
+
+
+def kill_driver(training):
+    training.driver.kill()
+
+
+def kill_dvc(training):
+    training.dvc.kill()
+
+
+def terminate_dvc(training):
+    training.dvc.terminate()
+
+
+def press_ctrl_c(training):
+    os.killpg(training.dvc.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("disturb", [kill_driver, kill_dvc, terminate_dvc, press_ctrl_c])
+def test_the_next_run_goes_on(training, disturb, undisturbed):
+    checkout = training.checkout
+    disturb(training)
+    training.dvc.wait(60)
+    wait_until(lambda: not checkout.processes(), f"no process is left: {checkout.processes()}", 30)
+    kept = checkout.cells()
+
+    output = checkout.repro("train")
+
+    total, reused, missing = progress(output)["train"]
+    assert total == AGENTS
+    assert 1 <= reused < AGENTS
+    assert missing == AGENTS - reused
+    assert "from a checkpoint)" in output
+    assert kept.items() <= checkout.cells().items()  # not one was made anew
+    assert checkout.results() == undisturbed
+    checkout.check_runs()
+    assert not list((checkout.path / ".cells/checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("training", ["ray"], indirect=True)
+def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
+    checkout = training.checkout
+    wait_until(lambda: training.worker, "a worker trains").kill()
+    assert training.dvc.wait(300) == 0, checkout.output
+    assert "WorkerCrashedError; going on from the last checkpoint" in checkout.output
+    assert checkout.results() == undisturbed
+    checkout.check_runs()
+    wait_until(lambda: not checkout.processes(), "no process is left", 30)
+
+
+class Watcher:
+    """A recorder that knows how many cells have begun."""
+
+    def __init__(self):
+        self.begun = []
+        self.half_way = threading.Event()
+
+    def reused(self, cells, store):
+        pass
+
+    def started(self, cell):
+        self.begun.append(cell.name)
+
+    def metrics(self, cell, step, values):
+        if step >= 2:
+            self.half_way.set()
+
+    def flush(self):
+        pass
+
+    def finished(self, cell, directory):
+        pass
+
+    def failed(self, cell, reason):
+        raise AssertionError(reason)
+
+
+def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
+    from ray.cluster_utils import Cluster
+
+    cells = [Cell(f"sum-{start}", add_up, SumParams(start, steps=8, seconds=0.5)) for start in range(6)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+        cluster.wait_for_nodes()
+        watcher = Watcher()
+
+        def lose_a_node():
+            wait_until(lambda: len(watcher.begun) >= 2 and watcher.half_way.is_set(), "both nodes work")
+            cluster.remove_node(nodes[0], allow_graceful=False)
+
+        loser = threading.Thread(target=lose_a_node)
+        loser.start()
+        on_ray = CellStore(tmp_path / "ray")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_ADDRESS", cluster.address)
+            fan_out(cells, ExecutorConfig(kind="ray"), on_ray, watcher)
+        loser.join()
+    finally:
+        cluster.shutdown()
+    assert len(watcher.begun) > len(cells)  # the lost node's cell began again
+    here = CellStore(tmp_path / "local")
+    quick = [Cell(cell.name, add_up, SumParams(cell.params.start, steps=8)) for cell in cells]
+    fan_out(quick, ExecutorConfig(kind="local"), here, Watcher())
+    for cell, same in zip(cells, quick, strict=True):
+        result = (on_ray.path(cell.digest) / "result.json").read_bytes()
+        assert result == (here.path(same.digest) / "result.json").read_bytes()

@@ -1,0 +1,205 @@
+"""`dvc repro` as users run it: what it leaves, and what it computes when something changed."""
+
+import json
+import os
+import signal
+
+import pandas
+import pytest
+from checkouts import Checkout, cleaned, progress, wait_until
+
+pytestmark = pytest.mark.timeout(900)
+
+COLUMNS = {
+    "results/offline_rl/scores.csv": (
+        "task, algorithm, pruner, sparsity, seed, update, return_mean, return_std, d4rl_score, episodes"
+    ),
+    "results/pruning/layers.csv": (
+        "task, algorithm, network, layer, pruner, sparsity, seed, weights_total, weights_kept"
+    ),
+    "results/sparse/sizes.csv": (
+        "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"
+    ),
+}
+AGENTS = [
+    ("Hopper", algorithm, *variant, 0)
+    for algorithm in ("bc", "bcq")
+    for variant in (("dense", 0.0), ("grasp", 0.95), ("snip", 0.95))
+]
+LOCAL = ("profile=smoke", "executor=local")
+NOTHING_RAN = {}
+
+
+def test_it_leaves_every_result_with_its_columns(finished_smoke):
+    tables = {name: pandas.read_csv(finished_smoke.path / name) for name in COLUMNS}
+    for name, columns in COLUMNS.items():
+        assert ", ".join(tables[name].columns) == columns
+        assert not tables[name].isna().any().any()
+    agent = ["task", "algorithm", "pruner", "sparsity", "seed"]
+    scores = tables["results/offline_rl/scores.csv"]
+    assert sorted(scores[agent].drop_duplicates().itertuples(index=False, name=None)) == AGENTS
+    assert set(scores.groupby(agent)["update"].agg(tuple)) == {(10, 20)}
+    sizes = tables["results/sparse/sizes.csv"]
+    assert len(sizes[["model", "pruner", "sparsity", "seed"]].drop_duplicates()) == len(AGENTS)
+    summary = json.loads((finished_smoke.path / "results/offline_rl/summary.json").read_text())
+    assert len(summary) == len(AGENTS)
+    last = scores[scores["update"] == 20].set_index(["task", "algorithm", "pruner"])["d4rl_score"]
+    assert summary["Hopper/bc/snip-0.95"] == pytest.approx(last["Hopper", "bc", "snip"], abs=0.005)
+    assert (finished_smoke.path / "report/figures/scores.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_network_has_exactly_the_sparsity_asked_for(finished_smoke):
+    layers = pandas.read_csv(finished_smoke.path / "results/pruning/layers.csv")
+    by_network = layers.groupby(["algorithm", "network", "pruner", "sparsity"])[
+        ["weights_kept", "weights_total"]
+    ].sum()
+    assert len(by_network) >= 6
+    for (*_, sparsity), (kept, total) in by_network.iterrows():
+        assert abs(kept - (1 - sparsity) * total) <= 1
+
+
+def test_mlflow_has_one_finished_run_a_cell(finished_smoke):
+    finished_smoke.check_runs()
+    assert sorted(run.info.run_name for run in finished_smoke.runs(kind="stage")) == [
+        f"{stage} (smoke)" for stage in ("prepare_data", "prune", "report", "sizes", "train")
+    ]
+    commit = finished_smoke.run("git", "rev-parse", "HEAD").strip()
+    parents = {run.info.run_id: run.data.tags["stage"] for run in finished_smoke.runs(kind="stage")}
+    for run in finished_smoke.runs(kind="cell"):
+        tags = run.data.tags
+        assert tags["mlflow.source.git.commit"] == commit
+        assert tags["dvc_stage"] == tags["stage"] == parents[tags["mlflow.parentRunId"]]
+    (run,) = finished_smoke.runs(stage="train", algorithm="bcq", pruner="snip")
+    steps = finished_smoke.mlflow.get_metric_history(run.info.run_id, "d4rl_score")
+    assert [metric.step for metric in steps] == [10, 20]
+    assert run.data.params["algorithm.lmbda"] == "0.75"
+
+
+def test_git_sees_nothing_of_a_run_but_its_lock_file(finished_smoke):
+    """Results, cells, databases and logs are all ignored: `git add .` after a run is safe."""
+    changed = finished_smoke.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
+    names = {line[3:] for line in changed} - {"params.yaml"}
+    assert {name for name in names if not name.endswith(".gitignore")} == {
+        "dvc.lock", "results/offline_rl/summary.json"
+    }  # fmt: skip
+
+
+def test_a_second_run_computes_nothing(smoke):
+    before = smoke.results()
+    output = smoke.repro()
+    assert progress(output) == NOTHING_RAN
+    assert "Data and pipelines are up to date" in output
+    # Where it runs changes no result: another executor and tracking address leave every stage as it is.
+    smoke.compose("profile=smoke", "executor=ray", "tracking=server")
+    output = smoke.repro()
+    assert progress(output) == NOTHING_RAN
+    assert "Running stage 'config'" in output
+    assert smoke.results() == before
+
+
+def test_an_edited_conf_stops_the_run_with_one_line(smoke):
+    profile = smoke.path / "conf/profile/smoke.yaml"
+    profile.write_text(profile.read_text().replace("updates: 20", "updates: 30"))
+    output = smoke.repro(expect=255)
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "conf/ was edited after params.yaml" in errors[0]
+    assert "make params" in errors[0]
+    assert "Traceback" not in output
+    assert progress(output) == NOTHING_RAN
+    smoke.compose(*LOCAL)
+    smoke.run("python", "-m", "pipelines", "check-config")
+
+
+@pytest.mark.slow
+def test_forced_stages_reuse_every_cell(smoke):
+    before, cells = smoke.results(), smoke.cells()
+    assert progress(smoke.repro("--force")) == {
+        "prepare_data": (1, 1, 0),
+        "prune": (4, 4, 0),
+        "train": (6, 6, 0),
+        "sizes": (6, 6, 0),
+        "report": (1, 1, 0),
+    }
+    assert smoke.results() == before
+    assert smoke.cells() == cells
+    smoke.check_runs()
+
+
+@pytest.mark.slow
+def test_another_seed_computes_only_its_cells_and_back_again_none(smoke):
+    before = smoke.results()
+    smoke.compose(*LOCAL, "offline_rl.sweep.seeds=[0,1]")
+    done = progress(smoke.repro())
+    assert "prepare_data" not in done  # the data are the same
+    assert [done[stage] for stage in ("prune", "train", "sizes")] == [(8, 4, 4), (12, 6, 6), (12, 6, 6)]
+    assert len(pandas.read_csv(smoke.path / "results/offline_rl/scores.csv")) == 24
+    wider = smoke.results()
+    assert {name: wider[name] for name in before if "/seed-0/" in name} == {
+        name: content for name, content in before.items() if "/seed-0/" in name
+    }
+    smoke.check_runs()
+    smoke.compose(*LOCAL)
+    assert progress(smoke.repro()) == NOTHING_RAN  # DVC's run cache has every out
+    assert smoke.results() == before
+
+
+@pytest.mark.slow
+def test_without_its_cells_a_run_comes_from_dvcs_cache(smoke):
+    """The store may be deleted to save space."""
+    before = smoke.results()
+    smoke.run("rm", "-rf", ".cells", "models", "data/offline_rl", "results")
+    assert progress(smoke.repro()) == NOTHING_RAN
+    assert smoke.results() == before
+
+
+@pytest.mark.slow
+def test_an_edited_source_file_recomputes_only_what_uses_it(smoke):
+    before = smoke.results()
+
+    def edit(name):
+        with (smoke.path / name).open("a") as file:
+            file.write("# an edit\n")
+
+    edit("tasks/offline_rl/training.py")
+    done = progress(smoke.repro())
+    assert {stage: missing for stage, (_, _, missing) in done.items() if missing} == {"train": 6}
+    assert done["prune"] == (4, 4, 0)
+    assert "sizes" not in done  # the same weights came out
+    edit("tasks/sparse/formats.py")
+    assert progress(smoke.repro()) == {"sizes": (6, 0, 6)}
+    assert smoke.results() == before
+
+
+@pytest.mark.slow
+def test_ray_and_local_give_byte_identical_files(finished_smoke, tmp_path):
+    checkout = finished_smoke.clone(tmp_path / "clone")
+    with cleaned(checkout):
+        checkout.compose("profile=smoke", "executor=ray")
+        checkout.repro()
+        here, on_ray = finished_smoke.results(), checkout.results()
+        assert len(here) > 30
+        assert here.keys() == on_ray.keys()
+        assert [name for name in here if here[name] != on_ray[name]] == []
+        assert checkout.cells().keys() == finished_smoke.cells().keys()
+        checkout.check_runs()
+
+
+@pytest.mark.slow
+def test_the_paper_profile_starts_and_can_be_interrupted(tmp_path):
+    """All 390 agents, on data small enough to be there in seconds."""
+    checkout = Checkout.of_working_tree(tmp_path / "clone")
+    with cleaned(checkout):
+        checkout.compose("profile=paper", "offline_rl.data.transitions=2000")
+        dvc = checkout.start("dvc", "repro")
+        wait_until(lambda: "prune" in progress(checkout.output), "prune begins", 250)
+        assert progress(checkout.output) == {"prepare_data": (3, 0, 3), "prune": (360, 0, 360)}
+        wait_until(lambda: len(checkout.cells()) >= 5, "two agents are pruned")
+        os.killpg(dvc.pid, signal.SIGINT)
+        assert dvc.wait(30) != 0
+        wait_until(lambda: not checkout.processes(), "no process is left", 20)
+        assert {run.info.status for run in checkout.runs(kind="stage", stage="prune")} == {"KILLED"}
+        assert {run.info.status for run in checkout.runs(kind="cell", stage="prune")} <= {
+            "FINISHED",
+            "KILLED",
+        }

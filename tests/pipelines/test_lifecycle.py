@@ -1,0 +1,94 @@
+"""Real processes: who ends with whom."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from checkouts import wait_until
+
+ROOT = Path(__file__).parents[2]
+CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
+DRIVER = f"""
+import os, subprocess, sys, time
+from pipelines.engine.lifecycle import takes_its_children_along
+with takes_its_children_along():
+    # A grandchild in a session of its own, as Ray's workers are.
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys, time; {CHILD}; time.sleep(600)"]
+    )
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+STAGE = """
+import os, sys, time
+from pipelines.engine.lifecycle import ends_with_its_parents
+try:
+    with ends_with_its_parents():
+        print(os.getpid(), flush=True)
+        time.sleep(600)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def start(command, **environment):
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("how", ["killed", "done"])
+def test_descendants_go_with_a_driver_however_it_ends(how):
+    driver = start([sys.executable, "-c", DRIVER])
+    child = psutil.Process(int(driver.stdout.readline()))
+    grandchild = wait_until(child.children, "the grandchild is there")[0]
+    guard = next(p for p in psutil.Process(driver.pid).children() if "lifecycle" in " ".join(p.cmdline()))
+    known = [child, grandchild, guard]
+    try:
+        # The guard looks once a second.
+        wait_until(lambda: guard.cpu_times().user > 0 and guard.status() == "sleeping", "the guard is up")
+        psutil.wait_procs([guard], timeout=2.5)
+        if how == "killed":
+            driver.kill()
+        else:
+            driver.stdin.close()
+        driver.wait(30)
+        assert not psutil.wait_procs(known, timeout=20)[1]
+    finally:
+        for process in known:
+            if process.is_running():
+                process.kill()
+        driver.kill()
+        driver.wait()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
+    """Through the shell between the two, and with an interrupt: its `finally`s run."""
+    dvc = tmp_path / "dvc"
+    log = tmp_path / "log"
+    (tmp_path / "stage.py").write_text(STAGE)
+    dvc.write_text(
+        "import subprocess, sys\n"
+        f"subprocess.run('{sys.executable} {tmp_path}/stage.py > {log}; true', shell=True)\n"
+    )
+    process = start([sys.executable, str(dvc)], DVC_STAGE="train", PYTHONPATH=str(ROOT))
+    stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage runs")))
+    try:
+        process.send_signal(signal_number)
+        process.wait()
+        assert not psutil.wait_procs([stage], timeout=30)[1]
+        assert log.read_text().endswith("interrupted\n")
+    finally:
+        if stage.is_running():
+            stage.kill()
