@@ -177,6 +177,7 @@ class _Sweep:
             unit="cell",
             bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} cells [{elapsed}<{remaining}{postfix}]",
             mininterval=0.5 if sys.stderr.isatty() else 30,
+            smoothing=0,  # cells end in bursts: time left by the mean rate
         )
 
     def __enter__(self) -> "_Sweep":
