@@ -59,13 +59,14 @@ def _watch(parents: list[psutil.Process], stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def takes_its_children_along() -> Iterator[None]:
-    """Leave no descendant of this process behind, even if SIGKILL ends it.
+    """Leave nothing behind that this process starts meanwhile, even if SIGKILL ends it.
 
     Of a Ray whose driver is killed, workers go on with their task and two agents live for another
     75 seconds (measured with Ray 2.60). A guard, a process in a session of its own, notes who descends
     from us and kills them when its standard input closes, as it does at our end, however that comes.
     """
-    command = [sys.executable, __file__, str(os.getpid())]
+    earlier = [str(child.pid) for child in psutil.Process().children()]
+    command = [sys.executable, __file__, str(os.getpid()), *earlier]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
@@ -75,21 +76,24 @@ def takes_its_children_along() -> Iterator[None]:
             guard.wait(GRACE_SECONDS)
 
 
-def _guard(driver: psutil.Process) -> None:
+def _guard(driver: psutil.Process, spared: set[int]) -> None:
     known: set[psutil.Process] = set()
     while not select.select([sys.stdin], [], [], 1.0)[0]:
-        known |= _descendants(driver)
-    for process in known.union(*map(_descendants, known)) - {psutil.Process()}:
+        for child in _children(driver):
+            if child.pid not in spared:
+                known |= {child, *_children(child, recursive=True)}
+    for process in known.union(*(_children(process, recursive=True) for process in known)):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
-def _descendants(process: psutil.Process) -> set[psutil.Process]:
+def _children(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
     try:
-        return set(process.children(recursive=True))
+        return process.children(recursive=recursive)
     except psutil.NoSuchProcess:
-        return set()
+        return []
 
 
 if __name__ == "__main__":
-    _guard(psutil.Process(int(sys.argv[1])))
+    pids = [int(word) for word in sys.argv[1:]]
+    _guard(psutil.Process(pids[0]), spared={*pids[1:], os.getpid()})

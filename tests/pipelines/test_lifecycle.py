@@ -15,6 +15,8 @@ CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']
 DRIVER = f"""
 import os, subprocess, sys, time
 from pipelines.engine.lifecycle import takes_its_children_along
+earlier = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(earlier.pid, flush=True)
 with takes_its_children_along():
     # A grandchild in a session of its own, as Ray's workers are.
     child = subprocess.Popen(
@@ -50,6 +52,7 @@ def start(command, **environment):
 @pytest.mark.parametrize("how", ["killed", "done"])
 def test_descendants_go_with_a_driver_however_it_ends(how):
     driver = start([sys.executable, "-c", DRIVER])
+    earlier = psutil.Process(int(driver.stdout.readline()))
     child = psutil.Process(int(driver.stdout.readline()))
     grandchild = wait_until(child.children, "the grandchild is there")[0]
     guard = next(p for p in psutil.Process(driver.pid).children() if "lifecycle" in " ".join(p.cmdline()))
@@ -64,8 +67,9 @@ def test_descendants_go_with_a_driver_however_it_ends(how):
             driver.stdin.close()
         driver.wait(30)
         assert not psutil.wait_procs(known, timeout=20)[1]
+        assert earlier.is_running()  # it was there before
     finally:
-        for process in known:
+        for process in [*known, earlier]:
             if process.is_running():
                 process.kill()
         driver.kill()
