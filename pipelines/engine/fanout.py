@@ -471,7 +471,8 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS") or config.address
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
     if address is None:
-        options |= {"include_dashboard": False}
+        # Without `local`, Ray joins whatever cluster it finds on this machine, anyone's, even a dying one.
+        options |= {"address": "local", "include_dashboard": False}
     else:
         # Workers have no checkout of ours: send the code, and nothing else.
         options |= {

@@ -6,7 +6,7 @@ import pytest
 from toy_tasks.work import KillParams, SumParams, add_up, kill_worker
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, batches, fan_out
+from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, batches, fan_out, ray_cluster
 from tasks.errors import UserError
 
 LOCAL = ExecutorConfig(kind="local")
@@ -99,6 +99,14 @@ def test_ray_and_local_give_byte_identical_cells(store, tmp_path):
     assert contents(on_ray, cells) == contents(here, cells)
     assert len(contents(here, cells)) == 10
     assert sorted(recorders[0].about("metrics"), key=str) == sorted(recorders[1].about("metrics"), key=str)
+
+
+def test_a_cluster_that_nobody_named_is_left_alone(cluster):
+    """Ray by itself would join any that it finds on the machine."""
+    with ray_cluster(ExecutorConfig(kind="ray")):
+        import ray
+
+        assert ray.get_runtime_context().gcs_address != cluster.address
 
 
 def test_a_failing_cell_is_named_and_costs_no_other(store, executor):
