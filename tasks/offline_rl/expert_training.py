@@ -45,7 +45,7 @@ HYPER_PARAMETERS = {
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """How to train an expert. The defaults are what the shipped HalfCheetah was trained with."""
+    """How to train an expert; the card of a shipped one says what it was trained with."""
 
     task: TaskName
     output: Path
