@@ -133,7 +133,7 @@ class OnPolicy:
     """
 
     ACTION_NOISE = 0.2
-    """Standard deviation at the start. With 0.1 the Walker2d's noisy return stood still for a million steps."""
+    """Standard deviation at the start. With 0.1 a Walker2d's noisy return stood still for 1M steps."""
 
     def __init__(self, config: ExpertConfig) -> None:
         self.model = PPO(
