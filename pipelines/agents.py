@@ -31,8 +31,12 @@ def pruned_agents(config: Config) -> Iterator[AgentSpec]:
 
 def name_of(agent: AgentSpec) -> str:
     """An agent's directory below :data:`MASKS` and :data:`AGENTS`, and its run's name."""
-    variant = DENSE if agent.pruner == DENSE else f"{agent.pruner}-{agent.sparsity:g}"
-    return f"{agent.task}/{agent.algorithm}/{variant}/seed-{agent.seed}"
+    return f"{agent.task}/{agent.algorithm}/{variant_of(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
+
+
+def variant_of(pruner: str, sparsity: float) -> str:
+    """How an agent was pruned, in a word: `dense`, `snip-0.95`."""
+    return DENSE if pruner == DENSE else f"{pruner}-{sparsity:g}"
 
 
 def tags_of(agent: AgentSpec) -> dict[str, str]:

@@ -21,10 +21,17 @@ from tasks.offline_rl.datasets import DataConfig
 from tasks.offline_rl.evaluation import EvaluationConfig
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
+from tasks.pruning.pruners import PRUNERS
 
 PARAMS = Path("params.yaml")
 CONF = Path("conf")
 COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
+
+
+def _known_pruner(name: str) -> str:
+    if name not in PRUNERS:
+        raise ValueError(f"no such pruner; known are {', '.join(PRUNERS)}")
+    return name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +40,7 @@ class SweepConfig:
 
     tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
     algorithms: Annotated[tuple[Literal["bc", "bcq"], ...], MinLen(1)]
-    pruners: Annotated[tuple[str, ...], MinLen(1)]
+    pruners: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_known_pruner)], ...], MinLen(1)]
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 

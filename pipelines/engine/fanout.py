@@ -238,7 +238,7 @@ class _Sweep:
 
     def _show(self) -> None:
         self.bar.n = sum(self.progress.values())
-        self.bar.set_postfix_str(f", {len(self.running)} running, {len(self.failures)} failed", refresh=False)
+        self.bar.set_postfix_str(f"{len(self.running)} running, {len(self.failures)} failed", refresh=False)
         self.bar.update(0)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas
 
-from pipelines.agents import AGENTS, MASKS, agents, algorithm_config, dataset_of, name_of, tags_of
+from pipelines.agents import AGENTS, MASKS, agents, algorithm_config, dataset_of, name_of, tags_of, variant_of
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
@@ -43,6 +43,6 @@ def _summary(scores: pandas.DataFrame) -> dict[str, float]:
     last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {
-        f"{task}/{algorithm}/{pruner}-{sparsity:g}": round(score, 2)
+        f"{task}/{algorithm}/{variant_of(str(pruner), sparsity)}": round(score, 2)
         for (task, algorithm, pruner, sparsity), score in means.items()
     }

@@ -18,7 +18,6 @@ from tasks.offline_rl.bc import BC, BCConfig
 from tasks.offline_rl.bcq import BCQ, BCQConfig
 from tasks.offline_rl.environments import TASKS, TaskName
 from tasks.offline_rl.networks import Network, Weights, from_parameters, initialize
-from tasks.pruning.pruners import PRUNERS
 
 AlgorithmName = Literal["bcq", "bc"]
 AlgorithmConfig = BCQConfig | BCConfig
@@ -44,9 +43,6 @@ class AgentSpec:
     seed: Annotated[int, Ge(0)]
 
     def __post_init__(self) -> None:
-        known = [DENSE, *PRUNERS]
-        if self.pruner not in known:
-            raise UserError(f"pruner is {self.pruner!r}; it has to be one of {', '.join(known)}")
         if (self.pruner == DENSE) != (self.sparsity == 0):
             raise UserError(
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "

@@ -18,7 +18,7 @@ from tasks.offline_rl.networks import Layers, Network, Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
 from tasks.offline_rl.vae import latent_size, sample, vae_flow, vae_layers, vae_loss
-from tasks.pruning.pruners import Objective
+from tasks.pruning.objective import Objective
 
 Z_LIMIT = 0.25
 """Samples of the VAE's prior are kept within ± this: half of BCQ's."""

@@ -18,7 +18,7 @@ from tasks.offline_rl.networks import Layers, Network, Weights, linear_flow, mlp
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
 from tasks.offline_rl.vae import latent_size, sample, vae_flow, vae_layers, vae_loss
-from tasks.pruning.pruners import Objective
+from tasks.pruning.objective import Objective
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 Q1 = ("q1.0", "q1.1", "q1.2")

@@ -20,7 +20,7 @@ from tasks.offline_rl.environments import TASKS
 from tasks.offline_rl.randomness import Randomness, stream
 from tasks.offline_rl.replay import ReplayBuffer
 from tasks.pruning.masks import PruningConfig, prune
-from tasks.pruning.pruners import Objective
+from tasks.pruning.objective import Objective
 from tasks.pruning.statistics import count_layers
 
 LAYER_COLUMNS = (

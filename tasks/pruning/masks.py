@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.pruning.pruners import PRUNERS, Objective, Pruner, Scores, Weights
+from tasks.pruning.objective import Objective, Scores, Weights
+from tasks.pruning.pruners import PRUNERS, Pruner
 from tasks.pruning.statistics import count_layers
 
 logger = logging.getLogger(__name__)

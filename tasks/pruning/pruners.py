@@ -11,27 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import grad
 
-Weights = dict[str, Tensor]
-"""Weights of one network by layer. Biases are not among them: they are never pruned."""
-Scores = dict[str, Tensor]
-"""One number per weight, shaped like the weights."""
-
-
-@dataclass(frozen=True)
-class Objective:
-    """What one network is asked to do, as functions of its weights alone.
-
-    Biases, data, noise and all other networks are fixed inside the functions, so that two calls with the
-    same weights return the same number. They have to be differentiable by `torch.func` (no `.item()`, no
-    writing in place), `loss` twice.
-    """
-
-    loss: Callable[[Weights], Tensor]
-    """The scalar that training would minimise, on one batch."""
-    flow: Callable[[Weights], Tensor]
-    """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
-    generator: torch.Generator
-    """Where random scores come from."""
+from tasks.pruning.objective import Objective, Scores, Weights
 
 
 def snip(objective: Objective, weights: Weights) -> Scores:

@@ -94,7 +94,6 @@ def test_masks_of_another_task_are_refused(tmp_path):
         ({"algorithm": "td3"}, "agent.algorithm"),
         ({"sparsity": 1.0}, "agent.sparsity"),
         ({"seed": -1}, "agent.seed"),
-        ({"pruner": "snap"}, "pruner is 'snap'"),
         ({"sparsity": 0.0}, "sparsity 0"),
         ({"pruner": "dense"}, "dense"),
     ],

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tasks.errors import UserError
 from tasks.pruning.masks import Masks, PruningConfig, prune
-from tasks.pruning.pruners import PRUNERS, Objective, Weights
+from tasks.pruning.objective import Objective, Weights
+from tasks.pruning.pruners import PRUNERS
 from tasks.pruning.statistics import LayerCount, count_layers
 
 SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}

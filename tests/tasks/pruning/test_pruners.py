@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from tasks.pruning.pruners import PRUNERS, Objective, Scores, Weights, grasp, magnitude, random, snip, synflow
+from tasks.pruning.objective import Objective, Scores, Weights
+from tasks.pruning.pruners import PRUNERS, grasp, magnitude, random, snip, synflow
 
 
 def chain(weights: Weights) -> Tensor:
