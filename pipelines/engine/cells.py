@@ -77,7 +77,9 @@ def file_digest(path: Path) -> str:
     try:
         stat = path.stat()
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; correct its path in params.yaml, or make it with `dvc repro`") from error
+        raise UserError(
+            f"{path}: no such file; correct its path in params.yaml, or make it with `dvc repro`"
+        ) from error
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 
 

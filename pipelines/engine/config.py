@@ -110,7 +110,9 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         try:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
         except (HydraException, OmegaConfBaseException) as error:
-            raise UserError(f"{CONF}: {' '.join(str(error).split())}") from error
+            # Hydra goes on with advice for its own command line, and with where it searched.
+            reason = " ".join(str(error).split()).partition(" Config search path:")[0]
+            raise UserError(f"{CONF}: {reason.partition(' To append to your config')[0]}") from error
         _parse(_read(composed), CONF)
         output.write_text(composed.read_text())
 

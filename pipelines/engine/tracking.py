@@ -201,17 +201,33 @@ def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Track
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     # An unreachable server is said so after some ten seconds rather than minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-    tracker = _open(config, stage, profile)
+    with _told_plainly(tracking_uri(config)):
+        tracker = _open(config, stage, profile)
+        try:
+            yield tracker
+        except KeyboardInterrupt:
+            tracker.close("KILLED")
+            raise
+        except BaseException:
+            tracker.close("FAILED")
+            raise
+        else:
+            tracker.close("FINISHED")
+
+
+@contextlib.contextmanager
+def _told_plainly(uri: str) -> Iterator[None]:
+    """Make one line of MLflow's errors, whether it cannot be reached or goes away during a sweep."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
-        yield tracker
-    except KeyboardInterrupt:
-        tracker.close("KILLED")
-        raise
-    except BaseException:
-        tracker.close("FAILED")
-        raise
-    else:
-        tracker.close("FINISHED")
+        yield
+    except (MlflowException, SQLAlchemyError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"MLflow at {uri}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
+        ) from error
 
 
 def tracking_uri(config: TrackingConfig) -> str:
@@ -221,8 +237,6 @@ def tracking_uri(config: TrackingConfig) -> str:
 
 def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
     import mlflow
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
 
     # Creating a database tells of every migration otherwise.
     for name in ("mlflow", "alembic"):
@@ -233,10 +247,8 @@ def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
         experiment = client.get_experiment_by_name(config.experiment)
         experiment_id = experiment.experiment_id if experiment else _create_experiment(client, config, uri)
         return Tracker(client, experiment_id, stage, profile)
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise UserError(
-            f"MLflow at {uri}: {str(error).splitlines()[0]}; see `python -m pipelines doctor`"
-        ) from error
+    except OSError as error:
+        raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
 
 
 def _create_experiment(client: "MlflowClient", config: TrackingConfig, uri: str) -> str:

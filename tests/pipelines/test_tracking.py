@@ -308,3 +308,16 @@ def test_a_second_cell_of_a_session_appears_while_the_first_runs(config):
         tracker.flush()
         assert history("sum") == [(1, 5)]
         assert cell_runs()[0].info.status == "RUNNING"
+
+
+def test_a_server_that_goes_away_in_the_middle_is_one_line(config):
+    def record():
+        with tracking(config, "train", "smoke") as tracker:
+            tracker.started(CELL)
+            tracker.metrics(CELL, 1, {"sum": 1.0})
+            (Path.cwd() / "mlflow.db").write_bytes(b"no database any more" * 1000)
+            tracker.flush()
+
+    with pytest.raises(UserError, match=r"MLflow at sqlite.*finished cells are kept") as failure:
+        record()
+    assert "\n" not in str(failure.value)
