@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from pipelines.engine.fanout import ExecutorConfig, check_reachable, ray_cluster
+from pipelines.engine.fanout import ExecutorConfig, check_reachable, cluster_address, ray_cluster
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
 from tasks.errors import UserError
 
@@ -161,7 +161,7 @@ def check_torch(executor: ExecutorConfig) -> Finding:
     if Path("/proc/driver/nvidia/version").exists():
         fix = "install a PyTorch built for the CUDA version that `nvidia-smi` shows, or a newer driver"
         return Finding("warning", f"{found}, though an NVIDIA driver is here", fix)
-    if executor.device == "cuda" and _ray_address(executor) is None:
+    if executor.device == "cuda" and cluster_address(executor) is None:
         found = f"{found}, and executor.device is cuda"
         return Finding("problem", found, "set executor.device to auto or cpu in conf/")
     return Finding("ok", found)
@@ -302,7 +302,7 @@ def check_ray(executor: ExecutorConfig) -> Finding:
     """The cluster can be joined, and has a node that can run a cell."""
     if executor.kind == "local":
         return Finding("ok", "not used: executor.kind is local")
-    address = _ray_address(executor)
+    address = cluster_address(executor)
     if address is None:
         return _check_nodes(executor, "one to be started here", [_this_node()])
     try:
@@ -366,23 +366,23 @@ def check_mujoco() -> Finding:
 
 def check_rendering() -> Finding:
     """MuJoCo can draw, which nothing but `evaluate-agent --video` needs."""
-    done = _call(render)
+    done = _call(draw_frame)
     if done.returncode == 0:
         return Finding("ok", f"MuJoCo draws with MUJOCO_GL={_last_line(done.stdout)}")
     reason = _last_line(done.stderr) if done.returncode > 0 else f"MuJoCo died of signal {-done.returncode}"
     return Finding("warning", f"no videos: {reason}", "unset MUJOCO_GL" if "MUJOCO_GL" in os.environ else "")
 
 
-def render() -> None:
+def draw_frame() -> None:
     """Draw a frame as a video's are drawn, and print the OpenGL library that did it."""
     from tasks.offline_rl.environments import TASKS, make_environment
-    from tasks.offline_rl.evaluation import _choose_opengl, _render
+    from tasks.offline_rl.evaluation import choose_opengl, render
 
-    _choose_opengl()
+    choose_opengl()
     environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
     environment.reset(seed=0)
     try:
-        _render(environment)
+        render(environment)
     except UserError as error:
         sys.exit(" ".join(str(error).split()))
     print(os.environ.get("MUJOCO_GL", "(unset)"))
@@ -407,10 +407,6 @@ def _read_config() -> "Config | None":
         return load_config()
     except Exception:
         return None
-
-
-def _ray_address(executor: ExecutorConfig) -> str | None:
-    return os.environ.get("RAY_ADDRESS") or executor.address
 
 
 def _agents(config: "Config") -> tuple[int, int]:

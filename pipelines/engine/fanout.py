@@ -468,7 +468,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
-    address = os.environ.get("RAY_ADDRESS") or config.address
+    address = cluster_address(config)
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
     if address is None:
         # Without `local`, Ray joins whatever cluster it finds on this machine, anyone's, even a dying one.
@@ -495,6 +495,11 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def cluster_address(config: ExecutorConfig) -> str | None:
+    """The cluster to join; None for one of our own on this machine."""
+    return os.environ.get("RAY_ADDRESS") or config.address
 
 
 def check_reachable(address: str) -> None:

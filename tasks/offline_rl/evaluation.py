@@ -93,30 +93,30 @@ def record_video(agent: Agent, path: Path, seed: int = 0, env_version: Environme
     Raises:
         UserError: MuJoCo can't render on this machine, or OpenCV can't write `path`.
     """
-    _choose_opengl()
+    choose_opengl()
     environment = make_environment(TASKS[agent.spec.task], env_version, render_mode="rgb_array")
     algorithm, randomness = agent.algorithm, Randomness("evaluation", [seed])
     observation, _ = environment.reset(seed=FIRST_EPISODE)
-    video = _open_video(path, _render(environment), fps=environment.metadata["render_fps"])
+    video = _open_video(path, render(environment), fps=environment.metadata["render_fps"])
     total, ended = 0.0, False
     while not ended:
         state = torch.as_tensor(observation, dtype=torch.float32)[None, None]
         action = algorithm.act(agent.networks, state, randomness.normal(1, *algorithm.noise_shape))
         observation, reward, terminated, truncated, _ = environment.step(action[0, 0].numpy())
-        video.write(cv2.cvtColor(_render(environment), cv2.COLOR_RGB2BGR))
+        video.write(cv2.cvtColor(render(environment), cv2.COLOR_RGB2BGR))
         total, ended = total + float(reward), terminated or truncated
     video.release()
     environment.close()
     return total
 
 
-def _choose_opengl() -> None:
+def choose_opengl() -> None:
     """Without a display draw by a library that needs none; left to itself, Gymnasium tries GLFW and fails."""
     if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
         os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
 
 
-def _render(environment: gymnasium.Env) -> NDArray[np.uint8]:
+def render(environment: gymnasium.Env) -> NDArray[np.uint8]:
     """The present frame, (height, width, 3) RGB."""
     try:
         return np.asarray(environment.render())
