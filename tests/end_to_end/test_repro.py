@@ -79,9 +79,8 @@ def test_git_sees_nothing_of_a_run_but_its_lock_file(finished_smoke):
     """Results, cells, databases and logs are all ignored: `git add .` after a run is safe."""
     changed = finished_smoke.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
     names = {line[3:] for line in changed} - {"params.yaml"}
-    assert set(names) == {
-        "dvc.lock", "results/offline_rl/summary.json"
-    }  # fmt: skip
+    # No more than these: where the pipeline ran before in the tree that was copied, they are no news.
+    assert names <= {"dvc.lock", "results/offline_rl/summary.json"}
 
 
 def test_a_second_run_computes_nothing(smoke):
