@@ -20,6 +20,7 @@ from typing import Any
 
 import grimp
 
+from tasks.data.download import sha256_of
 from tasks.errors import UserError
 from tasks.job import Task
 
@@ -55,8 +56,7 @@ def source_digest(module: str) -> str:
 
 @functools.cache
 def _file_digest(path: Path, _size: int, _modified_ns: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path)
 
 
 def file_digest(path: Path) -> str:

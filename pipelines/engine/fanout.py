@@ -150,9 +150,10 @@ def fan_out(
         CellsFailedError: when every other cell is done, if some failed.
         UserError: a cell found something wrong that the user can mend.
     """
-    missing = [cell for cell in cells if not store.has(cell)]
+    kept = {cell.digest for cell in cells if store.has(cell)}
+    missing = [cell for cell in cells if cell.digest not in kept]
+    reused = [cell for cell in cells if cell.digest in kept]
     resumable = sum(store.checkpoint(cell) is not None for cell in missing)
-    reused = [cell for cell in cells if cell not in missing]
     resumed = f" ({resumable} from a checkpoint)" if resumable else ""
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused, store)
