@@ -32,6 +32,8 @@ class Job:
     """Torch device, already resolved (`cpu`, `cuda`, `cuda:1`, …)."""
     checkpoint: bytes | None = None
     """What this job's last :class:`Checkpoint` held, if it was interrupted."""
+    commit: str = "unknown"
+    """Git commit of the code, to name in a model's card. No result may depend on it otherwise."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,24 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Artifact:
+    """A result that is worth a look before the job is done, e.g. a preview of a picture.
+
+    It is shown at once, and kept with the files of `output`, also those from before an interruption.
+    """
+
+    job: int
+    name: str
+    """Path relative to `output`."""
+    content: bytes
+
+
+@dataclass(frozen=True)
 class Progress:
     """A fraction of the whole call that is done, between 0 and 1."""
 
     fraction: float
 
 
-Event = Metrics | Checkpoint | Progress
+Event = Metrics | Checkpoint | Artifact | Progress
 Task = Callable[[Sequence[Job]], Iterator[Event]]
