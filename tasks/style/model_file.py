@@ -1,0 +1,85 @@
+"""Model files: a network's weights as safetensors, with a card that says what they are."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from tasks.errors import UserError
+from tasks.style.transformer_net import TransformerNet
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """Where a network comes from, and what it is worth."""
+
+    style: str
+    """Name of the painting."""
+    style_sha256: str
+    """Of the painting's file."""
+    photos: str
+    """What it was trained on."""
+    steps: int
+    """Batches it was trained for."""
+    settings: Mapping[str, Any]
+    """Of its training."""
+    scores: Mapping[str, float]
+    """By name; losses are means over the last batches."""
+    commit: str
+    """Of the code that trained it."""
+
+
+def save_model(network: TransformerNet, card: ModelCard, path: Path) -> None:
+    """Write network and card to one file. Equal ones give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode_model(network, card))
+
+
+def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
+    """What :func:`save_model` writes."""
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32, memory_format=torch.contiguous_format)
+        for name, tensor in network.state_dict().items()
+    }
+    # One key: safetensors writes the entries of its metadata in no certain order.
+    header = json.dumps({"width": network.width, **asdict(card)}, sort_keys=True)
+    return safetensors.torch.save(tensors, metadata={"style_model": header})
+
+
+def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
+    """Read what :func:`save_model` wrote: the network on the CPU, in float32 and for inference, and its card.
+
+    Raises:
+        UserError: the file is missing, truncated, or not a style's model.
+    """
+    fix = "train the style with `dvc repro train_style`, or name another model"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
+    try:
+        header = json.loads(metadata["style_model"])
+        network = TransformerNet(header.pop("width"))
+        network.load_state_dict(tensors)
+        card = ModelCard(**header)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a style's model ({type(error).__name__}: {reason}); {fix}") from error
+    if not all(tensor.isfinite().all() for tensor in tensors.values()):
+        raise UserError(f"{path}: holds NaN or infinity; {fix}")
+    return network.eval(), card
+
+
+def _styles_beside(path: Path) -> str:
+    """Where each style has a directory of its own, the names of those that do have such a file."""
+    styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
+    return f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"

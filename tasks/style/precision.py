@@ -1,0 +1,29 @@
+"""Which arithmetic a network runs in."""
+
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+
+Precision = Literal["auto", "float32", "bfloat16"]
+"""`auto`: bfloat16 where the hardware multiplies in it, else float32."""
+
+
+def resolve(precision: Precision, device: str) -> torch.dtype:
+    """The type that `precision` means on `device`."""
+    if precision == "auto":
+        return torch.bfloat16 if _has_bfloat16(device) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
+
+
+def autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
+    """A context in which convolutions and matrix products run in `dtype`; weights stay as they are."""
+    return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+
+
+def _has_bfloat16(device: str) -> bool:
+    """Without such instructions a processor emulates bfloat16, slower than float32."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
