@@ -1,10 +1,10 @@
 """The image transformation network of Johnson et al. 2016 (report, Version 2, step 4)."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 MIN_SIDE_PX = 5
-"""Of a picture: reflection needs two rows at a quarter of the size, and no more padding than there are rows."""
+"""Of a picture: reflection needs two rows at a quarter of the size, and more rows than it adds."""
 RESIDUAL_BLOCKS = 5
 
 
@@ -16,10 +16,10 @@ class TransformerNet(nn.Module):
 
     Departures from Johnson et al.: instance in place of batch normalisation (Ulyanov et al. 2016); nearest
     upsampling and a convolution in place of a transposed one, whose overlaps leave a checkerboard (Odena et
-    al. 2016); every convolution is padded by reflection, so residual blocks keep their size and need no border
-    of 40 px; the output is linear in place of a scaled tanh.
+    al. 2016); every convolution is padded by reflection, so residual blocks keep their size and pictures need
+    no border of 40 px; the output is linear in place of a scaled tanh.
 
-    `stages` is the whole network but for padding and the range of values: run in order, it maps (N, 3, 4h, 4w)
+    `stages` is all of the network but padding and the range of values: run in order, it maps (N, 3, 4h, 4w)
     to the same shape. `width` is the first convolution's channels (32 in the paper).
     """
 
@@ -41,7 +41,7 @@ class TransformerNet(nn.Module):
     def forward(self, pictures: Tensor) -> Tensor:
         """Stylised pictures, (N, 3, H, W) like those given."""
         height, width = pictures.shape[-2:]
-        padded = F.pad(pictures, (0, -width % 4, 0, -height % 4), mode="reflect")
+        padded = functional.pad(pictures, (0, -width % 4, 0, -height % 4), mode="reflect")
         return self.from_output(self.stages(self.to_input(padded)))[..., :height, :width]
 
     @staticmethod
