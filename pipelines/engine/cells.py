@@ -154,15 +154,16 @@ class CellStore:
         return not damaged
 
     def commit(self, cell: Cell, files: Mapping[str, bytes]) -> None:
-        """Keep a cell's results, all of them or none, and drop its checkpoints."""
+        """Keep a cell's results and artifacts, all of them or none, and drop its checkpoints."""
         staging = self.root / "staging" / uuid.uuid4().hex
+        staging.mkdir(parents=True)
+        if self._artifacts(cell).exists():
+            shutil.copytree(self._artifacts(cell), staging, dirs_exist_ok=True)
         for name, content in files.items():
-            target = staging / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+            _write(staging / name, content)
+        results = sorted(file for file in staging.rglob("*") if file.is_file())
+        digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests}
-        staging.mkdir(parents=True, exist_ok=True)
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         for file in staging.rglob("*"):
             if file.is_file():
@@ -197,8 +198,14 @@ class CellStore:
         partial.write_bytes(state)
         partial.rename(directory / str(step))
         for older in directory.iterdir():
-            if older.name != str(step):
+            if older.is_file() and older.name != str(step):
                 older.unlink()
+
+    def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
+        """Keep a file of an unfinished cell, also over an interruption; returns where it is."""
+        path = self._artifacts(cell) / name
+        _write(path, content)
+        return path
 
     def checkpoint(self, cell: Cell) -> SavedCheckpoint | None:
         """The newest checkpoint of an unfinished cell."""
@@ -208,3 +215,11 @@ class CellStore:
 
     def _checkpoints(self, cell: Cell) -> Path:
         return self.root / "checkpoints" / cell.digest
+
+    def _artifacts(self, cell: Cell) -> Path:
+        return self._checkpoints(cell) / "artifacts"
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -26,8 +26,9 @@ import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.lifecycle import takes_its_children_along
+from pipelines.engine.provenance import git_commit
 from tasks.errors import UserError
-from tasks.job import Checkpoint, Event, Job, Metrics, Progress
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,9 @@ class Recorder(Protocol):
     def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:  # noqa: D102
         ...
 
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: D102
+        ...
+
     def flush(self) -> None:  # noqa: D102
         ...
 
@@ -92,6 +96,7 @@ class Batch:
 
     cells: tuple[Cell, ...]
     attempt: int = 0
+    commit: str = "unknown"
 
 
 def execute(
@@ -115,7 +120,7 @@ def execute(
         for index, cell in enumerate(batch.cells):
             output = Path(scratch) / str(index)
             output.mkdir()
-            jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index]))
+            jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
         yield from batch.cells[0].task(jobs)
         for index, job in enumerate(jobs):
             files = sorted(path for path in job.output.rglob("*") if path.is_file())
@@ -158,7 +163,7 @@ def fan_out(
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused, store)
     if missing:
-        with _executor(config, gpu) as executor, _Sweep(missing, store, recorder) as sweep:
+        with _executor(config, len(missing), gpu) as executor, _Sweep(missing, store, recorder) as sweep:
             executor.run(sweep, missing)
         sweep.raise_failures()
 
@@ -202,7 +207,7 @@ class _Sweep:
             self._handle_one(batch.cells[event.job], event)
         self._show()
 
-    def _handle_one(self, cell: Cell, event: Metrics | Checkpoint | Finished) -> None:
+    def _handle_one(self, cell: Cell, event: Metrics | Checkpoint | Artifact | Finished) -> None:
         match event:
             case Metrics():
                 self.recorder.metrics(cell, event.step, event.values)
@@ -210,6 +215,9 @@ class _Sweep:
                 # Metrics first: a replay after a crash in between is recognised by its step.
                 self.recorder.flush()
                 self.store.save_checkpoint(cell, event.step, event.state)
+            case Artifact():
+                file = self.store.save_artifact(cell, event.name, event.content)
+                self.recorder.artifact(cell, event.name, file)
             case Finished():
                 self.recorder.flush()  # whoever finds the cell in the store will not record its metrics
                 self.store.commit(cell, event.files)
@@ -430,9 +438,10 @@ def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: i
     for cell in cells:
         checkpoint = store.checkpoint(cell)
         groups[cell.stack or cell.digest, checkpoint and checkpoint.step].append(cell)
+    commit = git_commit()
     for group in groups.values():
         for start in range(0, len(group), stack_size):
-            yield Batch(tuple(group[start : start + stack_size]), attempt)
+            yield Batch(tuple(group[start : start + stack_size]), attempt, commit)
 
 
 def _checkpoints(batch: Batch, store: CellStore) -> list[bytes | None]:
@@ -447,8 +456,9 @@ def _stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
 
 
 @contextlib.contextmanager
-def _executor(config: ExecutorConfig, gpu: bool) -> Iterator[_Local | _Ray]:
-    if config.kind == "local":
+def _executor(config: ExecutorConfig, cells: int, gpu: bool) -> Iterator[_Local | _Ray]:
+    # A cluster of this machine's own takes seconds to start, and has nothing to spread for one cell.
+    if config.kind == "local" or (cells == 1 and cluster_address(config) is None):
         yield _Local(config, gpu)
         return
     with ray_cluster(config):

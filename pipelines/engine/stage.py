@@ -10,6 +10,7 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.config import Config, load_config
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.tables import concatenate
 from pipelines.engine.tracking import Tracker, tracking
 
 CELLS = Path(".cells")
@@ -36,6 +37,11 @@ class Stage:
         for cell in cells:
             self.store.link(cell, out / cell.name)
         return [out / cell.name for cell in cells]
+
+    def tabulate(self, parts: Sequence[Path], table: Path) -> None:
+        """Write the rows of the CSV files `parts` to `table`, and show it with the stage's run."""
+        concatenate(parts, table)
+        self.tracker.table(table)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.provenance import git_commit
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,6 +87,16 @@ class Tracker:
         self._logged.update({(run_id, key): step for key in new})
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self.flush()
+
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:
+        """Show a file of a cell that is still running, unless it is large."""
+        if file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
+            folder = str(Path(name).parent) if Path(name).parent.name else None
+            self._client.log_artifact(self._runs[cell.digest].info.run_id, str(file), folder)
+
+    def table(self, file: Path) -> None:
+        """Attach a table of the whole stage to the stage's run."""
+        self._client.log_artifact(self._parent, str(file))
 
     def flush(self) -> None:
         """Send what is buffered."""
@@ -169,7 +178,7 @@ class Tracker:
             "stage": self._stage,
             "driver": _driver(),
             "mlflow.source.name": f"dvc repro {self._stage}",
-            "mlflow.source.git.commit": _git_commit(),
+            "mlflow.source.git.commit": git_commit(),
             **({"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}),
             **({"dvc_experiment": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}),
         }
@@ -272,14 +281,6 @@ def _alive(driver: str) -> bool:
         return f"{psutil.Process(int(pid)).create_time():.0f}" == created
     except (psutil.Error, ValueError):
         return False
-
-
-def _git_commit() -> str:
-    if shutil.which("git") is None:  # as in the image
-        return "unknown"
-    command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,6 @@ from pipelines.agents import MASKS, algorithm_config, dataset_of, name_of, prune
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.engine.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 
@@ -17,7 +16,7 @@ def run(stage: Stage) -> None:
     """Leave `models/masks/<agent>/` and what each mask leaves of each layer, in `layers.csv`."""
     cells = [_cell(stage.config, agent) for agent in pruned_agents(stage.config)]
     directories = stage.compute(cells, MASKS)
-    concatenate([directory / "layers.csv" for directory in directories], LAYERS)
+    stage.tabulate([directory / "layers.csv" for directory in directories], LAYERS)
 
 
 def _cell(config: Config, agent: AgentSpec) -> Cell:

@@ -6,7 +6,6 @@ from pathlib import Path
 from pipelines.agents import AGENTS, agents, name_of, tags_of
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from pipelines.engine.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
 from tasks.sparse.measure_sizes import SizeParams, measure_sizes
 
@@ -17,7 +16,7 @@ PARTS = Path("build/sizes")
 def run(stage: Stage) -> None:
     """Leave `sizes.csv`."""
     directories = stage.compute([_cell(agent) for agent in agents(stage.config)], PARTS)
-    concatenate([directory / "sizes.csv" for directory in directories], SIZES)
+    stage.tabulate([directory / "sizes.csv" for directory in directories], SIZES)
     shutil.rmtree(PARTS)
 
 

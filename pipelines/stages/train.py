@@ -9,7 +9,6 @@ from pipelines.agents import AGENTS, MASKS, agents, algorithm_config, dataset_of
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.engine.tables import concatenate
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.training import TrainParams, train
 
@@ -21,7 +20,7 @@ def run(stage: Stage) -> None:
     """Leave `models/agents/<agent>/`, every evaluation in `scores.csv`, and the last ones' means."""
     cells = [_cell(stage.config, agent) for agent in agents(stage.config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
-    concatenate([directory / "scores.csv" for directory in directories], SCORES)
+    stage.tabulate([directory / "scores.csv" for directory in directories], SCORES)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n")
 
 

@@ -154,3 +154,16 @@ def test_link_copies_where_a_link_is_impossible(store, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", no_link)
     store.link(CELL, tmp_path / "out")
     assert Path(tmp_path / "out" / "result.json").read_bytes() == b"1"
+
+
+def test_artifacts_outlive_checkpoints_and_end_among_the_results(store):
+    assert store.save_artifact(CELL, "previews/1.txt", b"one").read_bytes() == b"one"
+    store.save_checkpoint(CELL, 1, b"1")
+    store.save_checkpoint(CELL, 2, b"2")
+    store.save_artifact(CELL, "previews/3.txt", b"three")
+    store.commit(CELL, {"result.json": b"1"})
+    assert store.has(CELL)
+    kept = json.loads((store.path(CELL.digest) / "cell.json").read_text())["files"]
+    assert sorted(kept) == ["previews/1.txt", "previews/3.txt", "result.json"]
+    assert (store.path(CELL.digest) / "previews/1.txt").read_bytes() == b"one"
+    assert store.checkpoint(CELL) is None

@@ -3,7 +3,7 @@ import json
 import os
 
 import pytest
-from toy_tasks.work import KillParams, SumParams, add_up, kill_worker
+from toy_tasks.work import KillParams, PreviewParams, SumParams, add_up, kill_worker, show_previews
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, batches, fan_out, ray_cluster
@@ -27,6 +27,9 @@ class Recorder:
 
     def metrics(self, cell, step, values):
         self.said.append(("metrics", cell.name, step, dict(values)))
+
+    def artifact(self, cell, name, file):
+        self.said.append(("artifact", name, file.read_text()))
 
     def flush(self):
         pass
@@ -186,3 +189,25 @@ def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(stor
         [cell.name for cell in batch.cells] for batch in batches([*together, *alone], store, stack_size=2)
     ]
     assert names == [["sum-0", "sum-2"], ["sum-3"], ["sum-1", "sum-4"], ["alone"]]
+
+
+def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):
+    monkeypatch.setattr("pipelines.engine.fanout.git_commit", lambda: "0123abc")
+    recorder = Recorder()
+    cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
+    with pytest.raises(CellsFailedError):
+        fan_out([cell], executor, store, recorder)
+    assert recorder.about("artifact") == [("previews/1.txt", "step 1"), ("previews/2.txt", "step 2")]
+    fan_out([cell], executor, store, Recorder())
+    directory = store.path(cell.digest)
+    assert [file.name for file in sorted((directory / "previews").iterdir())] == ["1.txt", "2.txt", "3.txt"]
+    assert (directory / "commit.txt").read_text() == "0123abc"
+
+
+def test_one_cell_starts_no_cluster_of_its_own(store, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+    (cell,) = sums(1)
+    fan_out([cell], RAY, store, Recorder())
+    assert store.has(cell)

@@ -321,3 +321,23 @@ def test_a_server_that_goes_away_in_the_middle_is_one_line(config):
     with pytest.raises(UserError, match=r"MLflow at sqlite.*finished cells are kept") as failure:
         record()
     assert "\n" not in str(failure.value)
+
+
+def test_artifacts_are_there_while_a_cell_runs_and_tables_with_the_stage(config, store, tmp_path):
+    table = tmp_path / "scores.csv"
+    table.write_text("a\n1\n")
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        for name, content in {
+            "previews/5.jpg": b"five",
+            "6.jpg": b"six",
+            "large.bin": bytes(2_000_000),
+        }.items():
+            tracker.artifact(CELL, name, store.save_artifact(CELL, name, content))
+        (run,) = cell_runs()
+        assert artifacts(run) == {"previews", "6.jpg"}
+        shown = client().list_artifacts(run.info.run_id, "previews")
+        assert [file.path for file in shown] == ["previews/5.jpg"]
+        tracker.table(table)
+    (parent,) = runs("tags.kind = 'stage'")
+    assert artifacts(parent) == {"scores.csv"}

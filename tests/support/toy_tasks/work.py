@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.errors import UserError
-from tasks.job import Checkpoint, Event, Job, Metrics, Progress
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 from toy_tasks.constants import OFFSET
 
 
@@ -70,3 +70,22 @@ def kill_worker(jobs: Sequence[Job]) -> Iterator[Event]:
         os.kill(os.getpid(), signal.SIGKILL)
     yield Metrics(0, 2, {"step": 2})
     (job.output / "began_at").write_text(str(step))
+
+
+@dataclass(frozen=True)
+class PreviewParams:
+    """Show a preview a step, for `steps` steps."""
+
+    steps: int = 3
+    fail_at: int | None = None
+
+
+def show_previews(jobs: Sequence[Job]) -> Iterator[Event]:
+    """A job that shows how far it is, and leaves the commit it was computed at."""
+    (job,) = jobs
+    for step in range(int(job.checkpoint or b"0") + 1, job.params.steps + 1):
+        yield Artifact(0, f"previews/{step}.txt", f"step {step}".encode())
+        yield Checkpoint(0, step, str(step).encode())
+        if step == job.params.fail_at:
+            raise ZeroDivisionError("the toy broke")
+    (job.output / "commit.txt").write_text(job.commit)
