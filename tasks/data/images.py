@@ -74,7 +74,7 @@ def _decoding(source: Path | BinaryIO, short_side: int | None = None) -> Iterato
 
 
 def _over_white(picture: Image.Image) -> Image.Image:
-    """Any picture in RGB: 16-bit greyscale scaled to 8 bits (Pillow would clip it), transparency over white."""
+    """Any picture in RGB: 16-bit greys scaled to 8 bits (Pillow would clip them), transparency over white."""
     if picture.mode == "F":
         raise ValueError("floating-point samples have no agreed white")
     if picture.mode.startswith("I"):
