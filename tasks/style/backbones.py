@@ -1,0 +1,182 @@
+"""Frozen feature extractors: the convolutions of torchvision's VGG16, VGG19 and AlexNet."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tasks.data.vision import models
+from tasks.errors import UserError
+
+BackboneName = Literal["vgg16", "vgg19", "alexnet"]
+Pooling = Literal["max", "average"]
+Convolutions = Sequence[tuple[Tensor, Tensor]]
+"""Weight (O, I, H, W) and bias (O) of each convolution, from the picture on."""
+
+_VGG_STYLE_LAYERS = ("relu1_1", "relu2_1", "relu3_1", "relu4_1", "relu5_1")
+STYLE_LAYERS: dict[BackboneName, tuple[str, ...]] = {
+    "vgg16": _VGG_STYLE_LAYERS,
+    "vgg19": _VGG_STYLE_LAYERS,
+    "alexnet": ("relu1", "relu2", "relu3", "relu4", "relu5"),
+}
+"""The first layer of each of the stages 1 to 5 (report, IV.A step 6; Gatys et al. 2015)."""
+CONTENT_LAYER: dict[BackboneName, str] = {"vgg16": "relu4_2", "vgg19": "relu4_2", "alexnet": "relu4"}
+"""Of stage 4 (report, IV.A step 6; Gatys et al. 2015)."""
+
+
+class Backbone(nn.Module):
+    """Convolutions, ReLUs and poolings of a classifier, without gradients to the weights.
+
+    `convolutions` are in torchvision's layout, `mean` and `std` the three channels' (RGB) normalisation of
+    pictures in [0, 1] that the weights were trained with.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        architecture: BackboneName,
+        convolutions: Convolutions,
+        mean: Tensor,
+        std: Tensor,
+        pooling: Pooling = "max",
+    ):
+        super().__init__()
+        self.architecture, self.pooling = architecture, pooling
+        with torch.device(
+            "meta"
+        ):  # Neither memory nor time for the classifier's 0.5 GB, nor for initial values.
+            self.features: nn.Sequential = getattr(models, architecture)().features
+        self.layers = dict(_relus(architecture, self.features))
+        """Position in `features` of each layer that :meth:`forward` knows, from the picture on."""
+        for convolution, (weight, bias) in zip(self.convolutions, convolutions, strict=True):
+            state = {"weight": weight, "bias": bias}
+            convolution.load_state_dict(state, assign=True)
+        self.register_buffer("mean", mean)
+        self.register_buffer("std", std)
+        if pooling == "average":
+            for i, module in enumerate(self.features):
+                if isinstance(module, nn.MaxPool2d):
+                    self.features[i] = nn.AvgPool2d(module.kernel_size, module.stride, module.padding)
+        self.requires_grad_(False).eval()
+
+    @property
+    def convolutions(self) -> list[nn.Conv2d]:
+        """From the picture on."""
+        return [module for module in self.features if isinstance(module, nn.Conv2d)]
+
+    def forward(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
+        """Activations (N, C, H, W) of `layers`, for RGB pictures (N, 3, H, W) in [0, 1].
+
+        Runs no further than the deepest of them.
+
+        Raises:
+            UserError: the network hasn't got one of the layers.
+        """
+        if unknown := set(layers) - self.layers.keys():
+            raise UserError(
+                f"{self.architecture} has no layer {', '.join(sorted(unknown))}; it has {', '.join(self.layers)}"
+            )
+        wanted = {self.layers[layer]: layer for layer in layers}
+        x = (pictures - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
+        activations = {}
+        # torchvision's ReLUs work in place: on the convolution before them, which is no layer of ours.
+        for position in range(max(wanted) + 1):
+            x = self.features[position](x)
+            if position in wanted:
+                activations[wanted[position]] = x
+        return activations
+
+
+def save_backbone(backbone: Backbone, path: Path) -> None:
+    """Write weights under torchvision's names, `mean` and `std`, as safetensors that say their architecture."""
+    save_file(backbone.state_dict(), path, {"architecture": backbone.architecture})
+
+
+def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
+    """The network that :func:`save_backbone` wrote, on the CPU.
+
+    Raises:
+        UserError: not such a file, or damaged.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            written = (file.metadata() or {}).get("architecture")
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        architecture = {str(name): name for name in STYLE_LAYERS}[str(written)]
+        names = sorted((key for key in tensors if key.endswith(".weight")), key=_position)
+        convolutions = [(tensors[name], tensors[name.replace(".weight", ".bias")]) for name in names]
+        return Backbone(architecture, convolutions, tensors["mean"], tensors["std"], pooling)
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{path}: not the weights of a backbone ({error}); run the stage fetch_weights again"
+        ) from error
+
+
+@torch.no_grad()
+def normalize_activations(
+    backbone: Backbone, pictures: Iterable[Tensor], min_mean: float
+) -> tuple[Backbone, dict[str, Tensor]]:
+    """Scale weights so that the mean activation of each filter over pictures and positions is one (Gatys 2015).
+
+    With μ_l,i the mean of channel i after the ReLU of layer l in `backbone`, and μ_0 = 1,
+
+        W_l[o, i] ← W_l[o, i] · μ_{l-1,i} / μ_l,o        b_l[o] ← b_l[o] / μ_l,o
+
+    A ReLU commutes with a positive scale of each channel, and so do both poolings: an activation times its μ is
+    what it was before. μ_l,i is at least `min_mean` times its layer's mean, so that a filter that hardly ever
+    fires isn't amplified without bound; that filter's mean stays below one.
+
+    `pictures` are batches (N, 3, H, W) in [0, 1]. The network gets `backbone`'s own poolings. Also returns μ of
+    each layer, (C), before that bound.
+    """
+    means = _mean_activations(backbone, pictures)
+    convolutions = []
+    μ_before = torch.ones(3)
+    for convolution, measured in zip(backbone.convolutions, means.values(), strict=True):
+        μ = bounded(measured, min_mean)
+        weight = convolution.weight * μ_before.view(1, -1, 1, 1) / μ.view(-1, 1, 1, 1)
+        assert convolution.bias is not None
+        convolutions.append((weight, convolution.bias / μ))
+        μ_before = μ
+    normalized = Backbone(backbone.architecture, convolutions, backbone.mean, backbone.std, backbone.pooling)
+    return normalized, means
+
+
+def bounded(means: Tensor, min_mean: float) -> Tensor:
+    """A layer's means (C), at least `min_mean` times their own mean."""
+    return means.clamp_min(min_mean * float(means.mean()))
+
+
+def _mean_activations(backbone: Backbone, pictures: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Mean of each layer's channels over pictures and positions."""
+    sums: dict[str, Tensor] = {}
+    count = 0
+    for batch in pictures:
+        for layer, activations in backbone(batch, backbone.layers).items():
+            # Each picture has as many positions as the next: the mean of means is the mean.
+            total = activations.mean((2, 3), dtype=torch.float64).sum(0)
+            sums[layer] = sums[layer] + total if layer in sums else total
+        count += len(batch)
+    return {layer: (total / count).float() for layer, total in sums.items()}
+
+
+def _relus(architecture: BackboneName, features: nn.Sequential) -> Iterator[tuple[str, int]]:
+    """Name and position of each ReLU: `relu4_2` is the second of a VGG's stage 4, `relu4` AlexNet's fourth."""
+    stage, in_stage, overall = 1, 0, 0
+    for position, module in enumerate(features):
+        if isinstance(module, nn.MaxPool2d):
+            stage, in_stage = stage + 1, 0
+        elif isinstance(module, nn.ReLU):
+            in_stage, overall = in_stage + 1, overall + 1
+            yield (f"relu{overall}" if architecture == "alexnet" else f"relu{stage}_{in_stage}"), position
+
+
+def _position(name: str) -> int:
+    """Of `features.10.weight`: 10."""
+    return int(name.split(".")[1])

@@ -1,0 +1,78 @@
+"""Content, style and total-variation losses of Gatys et al. (report, eq. 1-4) and Johnson et al. (eq. 5, 6).
+
+Features are (N, C, H, W). In the report's symbols N_l = C is the number of filters and M_l = H·W their size.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+from torch.nn import functional
+
+Criterion = Literal["mse", "l1", "smooth_l1", "huber"]
+"""How two representations are compared: the squared difference of the equations, or one of the report's other
+three. Smooth L1 has β = 1 and Huber δ = 0.5; at δ = 1 they would be the same function."""
+
+HUBER_DELTA = 0.5
+
+JOHNSON_STYLE_LAYERS = ("relu1_2", "relu2_2", "relu3_3", "relu4_3")
+JOHNSON_CONTENT_LAYER = "relu2_2"
+"""Layers of VGG16 that Johnson et al. (2016) compare."""
+
+
+def gram_matrix(features: Tensor) -> Tensor:
+    """G_ij = Σ_k F_ik F_jk, the inner products of vectorized feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
+    F = features.flatten(2)
+    return F @ F.mT
+
+
+def content_loss(F: Tensor, P: Tensor, criterion: Criterion = "mse") -> Tensor:
+    """½ Σ_ij (F_ij - P_ij)² (eq. 1), summed over the pictures of a batch; a scalar."""
+    return _criterion(F, P, criterion, "sum") / 2
+
+
+def layer_style_loss(G_features: Tensor, A_features: Tensor, criterion: Criterion = "mse") -> Tensor:
+    """E_l = 1 / (4 N_l² M_l²) Σ_ij (G_ij - A_ij)² (eq. 3), averaged over the pictures of a batch; a scalar.
+
+    Each Gram matrix is divided by its own M_l, so that the painting may have another size than the picture.
+    """
+    G = gram_matrix(G_features) / G_features.shape[2:].numel()
+    A = gram_matrix(A_features) / A_features.shape[2:].numel()
+    return _criterion(G, A.expand_as(G), criterion, "mean") / 4
+
+
+def total_variation(pictures: Tensor) -> Tensor:
+    """Mean squared difference of vertical neighbours plus that of horizontal ones; a scalar."""
+    rows = pictures[..., 1:, :] - pictures[..., :-1, :]
+    columns = pictures[..., :, 1:] - pictures[..., :, :-1]
+    return rows.square().mean() + columns.square().mean()
+
+
+def feature_loss(phi_hat: Tensor, phi: Tensor) -> Tensor:
+    """1 / (C H W) ‖φ(ŷ) - φ(y)‖² (eq. 5), averaged over the batch; a scalar."""
+    return functional.mse_loss(phi_hat, phi)
+
+
+def normalized_gram(features: Tensor) -> Tensor:
+    """G^φ, the Gram matrix divided by C·H·W (Johnson et al. 2016): (N, C, H, W) to (N, C, C)."""
+    # Divided first: in bfloat16 or float16 the sums of a large picture would lose their digits or overflow.
+    return gram_matrix(features / features.shape[1:].numel() ** 0.5)
+
+
+def gram_loss(G_hat: Tensor, G: Tensor) -> Tensor:
+    """‖G^φ(ŷ) - G^φ(y)‖² (eq. 6), summed over C x C and averaged over the batch; a scalar.
+
+    `G` may have one picture, the painting, for the whole batch of `G_hat`.
+    """
+    return (G_hat - G).square().sum((1, 2)).mean()
+
+
+def _criterion(x: Tensor, y: Tensor, criterion: Criterion, reduction: Literal["sum", "mean"]) -> Tensor:
+    match criterion:
+        case "mse":
+            return functional.mse_loss(x, y, reduction=reduction)
+        case "l1":
+            return functional.l1_loss(x, y, reduction=reduction)
+        case "smooth_l1":
+            return functional.smooth_l1_loss(x, y, reduction=reduction)
+        case "huber":
+            return functional.huber_loss(x, y, reduction=reduction, delta=HUBER_DELTA)
