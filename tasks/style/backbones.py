@@ -48,9 +48,8 @@ class Backbone(nn.Module):
     ):
         super().__init__()
         self.architecture, self.pooling = architecture, pooling
-        with torch.device(
-            "meta"
-        ):  # Neither memory nor time for the classifier's 0.5 GB, nor for initial values.
+        # On `meta`: no memory for the classifier, which has 0.5 GB in a VGG, and no time for initial values.
+        with torch.device("meta"):
             self.features: nn.Sequential = getattr(models, architecture)().features
         self.layers = dict(_relus(architecture, self.features))
         """Position in `features` of each layer that :meth:`forward` knows, from the picture on."""
@@ -79,9 +78,8 @@ class Backbone(nn.Module):
             UserError: the network hasn't got one of the layers.
         """
         if unknown := set(layers) - self.layers.keys():
-            raise UserError(
-                f"{self.architecture} has no layer {', '.join(sorted(unknown))}; it has {', '.join(self.layers)}"
-            )
+            known = ", ".join(self.layers)
+            raise UserError(f"{self.architecture} has no layer {', '.join(sorted(unknown))}; it has {known}")
         wanted = {self.layers[layer]: layer for layer in layers}
         x = (pictures - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
         activations = {}
@@ -94,8 +92,9 @@ class Backbone(nn.Module):
 
 
 def save_backbone(backbone: Backbone, path: Path) -> None:
-    """Write weights under torchvision's names, `mean` and `std`, as safetensors that say their architecture."""
-    save_file(backbone.state_dict(), path, {"architecture": backbone.architecture})
+    """Write weights under torchvision's names, `mean` and `std`, as safetensors naming the architecture."""
+    tensors = {name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}
+    save_file(tensors, path, {"architecture": backbone.architecture})
 
 
 def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
@@ -122,24 +121,25 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
 def normalize_activations(
     backbone: Backbone, pictures: Iterable[Tensor], min_mean: float
 ) -> tuple[Backbone, dict[str, Tensor]]:
-    """Scale weights so that the mean activation of each filter over pictures and positions is one (Gatys 2015).
+    """Scale weights so that the mean activation of each filter over pictures and positions is one.
 
-    With μ_l,i the mean of channel i after the ReLU of layer l in `backbone`, and μ_0 = 1,
+    (Report, IV.A step 3; Gatys et al. 2015.) With μ_l,i the mean of channel i after the ReLU of layer l in
+    `backbone`, and μ_0 = 1,
 
         W_l[o, i] ← W_l[o, i] · μ_{l-1,i} / μ_l,o        b_l[o] ← b_l[o] / μ_l,o
 
-    A ReLU commutes with a positive scale of each channel, and so do both poolings: an activation times its μ is
-    what it was before. μ_l,i is at least `min_mean` times its layer's mean, so that a filter that hardly ever
-    fires isn't amplified without bound; that filter's mean stays below one.
+    A ReLU commutes with a positive scale of each channel, and so do both poolings: an activation times its μ
+    is what it was before. μ_l,i is at least `min_mean` times its layer's mean, so that a filter that hardly
+    ever fires isn't amplified without bound; that filter's mean stays below one.
 
-    `pictures` are batches (N, 3, H, W) in [0, 1]. The network gets `backbone`'s own poolings. Also returns μ of
+    `pictures` are batches (N, 3, H, W) in [0, 1]. The new network pools as `backbone` does. Also returns μ of
     each layer, (C), before that bound.
     """
     means = _mean_activations(backbone, pictures)
     convolutions = []
-    μ_before = torch.ones(3)
+    μ_before = torch.ones_like(backbone.mean)
     for convolution, measured in zip(backbone.convolutions, means.values(), strict=True):
-        μ = bounded(measured, min_mean)
+        μ = at_least(min_mean, measured)
         weight = convolution.weight * μ_before.view(1, -1, 1, 1) / μ.view(-1, 1, 1, 1)
         assert convolution.bias is not None
         convolutions.append((weight, convolution.bias / μ))
@@ -148,7 +148,7 @@ def normalize_activations(
     return normalized, means
 
 
-def bounded(means: Tensor, min_mean: float) -> Tensor:
+def at_least(min_mean: float, means: Tensor) -> Tensor:
     """A layer's means (C), at least `min_mean` times their own mean."""
     return means.clamp_min(min_mean * float(means.mean()))
 
@@ -167,7 +167,7 @@ def _mean_activations(backbone: Backbone, pictures: Iterable[Tensor]) -> dict[st
 
 
 def _relus(architecture: BackboneName, features: nn.Sequential) -> Iterator[tuple[str, int]]:
-    """Name and position of each ReLU: `relu4_2` is the second of a VGG's stage 4, `relu4` AlexNet's fourth."""
+    """Name and position of each ReLU: `relu4_2` is the second of VGG's stage 4, `relu4` AlexNet's fourth."""
     stage, in_stage, overall = 1, 0, 0
     for position, module in enumerate(features):
         if isinstance(module, nn.MaxPool2d):

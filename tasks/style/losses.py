@@ -20,7 +20,7 @@ JOHNSON_CONTENT_LAYER = "relu2_2"
 
 
 def gram_matrix(features: Tensor) -> Tensor:
-    """G_ij = Σ_k F_ik F_jk, the inner products of vectorized feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
+    """G_ij = Σ_k F_ik F_jk, inner products of vectorized feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
     F = features.flatten(2)
     return F @ F.mT
 

