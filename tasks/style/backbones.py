@@ -112,8 +112,9 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
         convolutions = [(tensors[name], tensors[name.replace(".weight", ".bias")]) for name in names]
         return Backbone(architecture, convolutions, tensors["mean"], tensors["std"], pooling)
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())  # torch's goes over several lines
         raise UserError(
-            f"{path}: not the weights of a backbone ({error}); run the stage fetch_weights again"
+            f"{path}: not the weights of a backbone ({reason}); run the stage fetch_weights again"
         ) from error
 
 

@@ -42,8 +42,8 @@ class NormalizationConfig:
             raise UserError(f"normalization.crops is {self.crops}; it has to be 1 or more")
         if self.size_px < 32:
             raise UserError(f"normalization.size_px is {self.size_px}; the networks need 32 or more")
-        if not 0 <= self.min_mean <= 1:
-            raise UserError(f"normalization.min_mean is {self.min_mean}; it has to be from 0 to 1")
+        if not 0 < self.min_mean <= 1:  # At 0 a filter that never fires would be divided by 0.
+            raise UserError(f"normalization.min_mean is {self.min_mean}; it has to be above 0 and at most 1")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WeightsParams:
         source: WeightsSource,
         normalization: NormalizationConfig,
     ) -> Self:
-        """With only what matters for these weights: LPIPS' heads come from the package whatever the source."""
+        """With only what matters for these: LPIPS' heads come from the package whatever the source."""
         if backbone == "lpips":
             return cls(backbone, "packages", None)
         return cls(backbone, source, normalization)

@@ -3,6 +3,7 @@
 Features are (N, C, H, W). In the report's symbols N_l = C is the number of filters and M_l = H·W their size.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from torch import Tensor
@@ -10,9 +11,14 @@ from torch.nn import functional
 
 Criterion = Literal["mse", "l1", "smooth_l1", "huber"]
 """How two representations are compared: the squared difference of the equations, or one of the report's other
-three. Smooth L1 has β = 1 and Huber δ = 0.5; at δ = 1 they would be the same function."""
+three (section V.C). With PyTorch's β = δ = 1, smooth L1 and Huber are one function by two names."""
 
-HUBER_DELTA = 0.5
+_CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
+    "mse": functional.mse_loss,
+    "l1": functional.l1_loss,
+    "smooth_l1": functional.smooth_l1_loss,
+    "huber": functional.huber_loss,
+}
 
 JOHNSON_STYLE_LAYERS = ("relu1_2", "relu2_2", "relu3_3", "relu4_3")
 JOHNSON_CONTENT_LAYER = "relu2_2"
@@ -27,7 +33,7 @@ def gram_matrix(features: Tensor) -> Tensor:
 
 def content_loss(F: Tensor, P: Tensor, criterion: Criterion = "mse") -> Tensor:
     """½ Σ_ij (F_ij - P_ij)² (eq. 1), summed over the pictures of a batch; a scalar."""
-    return _criterion(F, P, criterion, "sum") / 2
+    return _CRITERIA[criterion](F, P, reduction="sum") / 2
 
 
 def layer_style_loss(G_features: Tensor, A_features: Tensor, criterion: Criterion = "mse") -> Tensor:
@@ -37,7 +43,7 @@ def layer_style_loss(G_features: Tensor, A_features: Tensor, criterion: Criterio
     """
     G = gram_matrix(G_features) / G_features.shape[2:].numel()
     A = gram_matrix(A_features) / A_features.shape[2:].numel()
-    return _criterion(G, A.expand_as(G), criterion, "mean") / 4
+    return _CRITERIA[criterion](G, A.expand_as(G)) / 4
 
 
 def total_variation(pictures: Tensor) -> Tensor:
@@ -64,15 +70,3 @@ def gram_loss(G_hat: Tensor, G: Tensor) -> Tensor:
     `G` may have one picture, the painting, for the whole batch of `G_hat`.
     """
     return (G_hat - G).square().sum((1, 2)).mean()
-
-
-def _criterion(x: Tensor, y: Tensor, criterion: Criterion, reduction: Literal["sum", "mean"]) -> Tensor:
-    match criterion:
-        case "mse":
-            return functional.mse_loss(x, y, reduction=reduction)
-        case "l1":
-            return functional.l1_loss(x, y, reduction=reduction)
-        case "smooth_l1":
-            return functional.smooth_l1_loss(x, y, reduction=reduction)
-        case "huber":
-            return functional.huber_loss(x, y, reduction=reduction, delta=HUBER_DELTA)
