@@ -1,9 +1,12 @@
 """Which arithmetic a network runs in."""
 
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
+from torch import nn
+
+Network = TypeVar("Network", bound=nn.Module)
 
 Precision = Literal["auto", "float32", "bfloat16"]
 """`auto`: bfloat16 where the hardware multiplies in it, else float32."""
@@ -19,6 +22,11 @@ def resolve(precision: Precision, device: str) -> torch.dtype:
 def autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
     """A context in which convolutions and matrix products run in `dtype`; weights stay as they are."""
     return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+
+
+def channels_last(network: Network) -> Network:
+    """The network, its weights laid out so that convolutions run with a picture's channels side by side."""
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _has_bfloat16(device: str) -> bool:

@@ -1,0 +1,347 @@
+"""Task: train a network that stylises photos in one pass (Johnson et al. 2016; report, Version 2)."""
+
+import contextlib
+import csv
+import hashlib
+import io
+import itertools
+import math
+import textwrap
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+from torch.nn import functional
+
+from tasks.data.images import encode_jpeg, read_rgb, side_by_side
+from tasks.errors import UserError
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
+from tasks.style.backbones import load_backbone
+from tasks.style.losses import (
+    JOHNSON_CONTENT_LAYER,
+    JOHNSON_STYLE_LAYERS,
+    feature_loss,
+    gram_loss,
+    normalized_gram,
+    total_variation,
+)
+from tasks.style.model_file import ModelCard, encode_model, save_model
+from tasks.style.photos import PhotoSet
+from tasks.style.precision import Precision, autocast, channels_last, resolve
+from tasks.style.previews import contact_sheet
+from tasks.style.transformer_net import TransformerNet
+
+DECODERS = 4
+"""Threads that read photos: a COCO photo takes one about 5 ms, a GPU about that long for a batch of four."""
+BATCHES_AHEAD = 2 * DECODERS
+REPORT_EVERY = 10
+"""Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
+CONTACT_PX = 192
+"""Short side of the contact sheet's photo."""
+
+
+@dataclass(frozen=True)
+class JohnsonConfig:
+    """How a style is trained. Defaults are the report's; weights are those of eq. 5 and 6 as in losses.py."""
+
+    width: Annotated[int, Ge(1)] = 32
+    """Channels of the network's first convolution."""
+    image_px: Annotated[int, Ge(32)] = 256
+    """Side of the squares it is trained on."""
+    style_px: Annotated[int, Ge(32)] = 256
+    """Short side of the painting: the larger, the larger its strokes in a stylised photo."""
+    batch_size: Annotated[int, Ge(1)] = 4
+    epochs: Annotated[int, Ge(1)] = 2
+    """Passes over the photos."""
+    batches: Annotated[int, Ge(1)] | None = None
+    """Length of training in place of `epochs`."""
+    learning_rate: Annotated[float, Gt(0)] = 1e-3
+    content_weight: Annotated[float, Ge(0)] = 1.0
+    style_weight: Annotated[float, Ge(0)] = 5.0
+    tv_weight: Annotated[float, Ge(0)] = 0.0
+    noise_weight: Annotated[float, Ge(0)] = 0.0
+    """Of the difference that noise in a photo makes in its stylised picture: with it, videos flicker less."""
+    noise_std: Annotated[float, Gt(0)] = 0.05
+    """Of that noise; values are in [0, 1]."""
+    augment: bool = False
+    """Crop, mirror and tint photos at random, so that a few can serve."""
+    precision: Precision = "auto"
+    checkpoint_every: Annotated[int, Ge(1)] = 500
+    """Batches between checkpoints, each with previews."""
+
+
+@dataclass(frozen=True)
+class TrainStyleParams:
+    """What one style's network depends on, besides the painting, the photos and the loss network."""
+
+    style: str
+    johnson: JohnsonConfig
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Means over some batches; a row of losses.csv."""
+
+    step: int
+    """The last of those batches, counted from 1."""
+    content: float
+    """Feature reconstruction loss (eq. 5)."""
+    style: float
+    """Sum of the layers' style reconstruction losses (eq. 6)."""
+    tv: float
+    noise: float
+    total: float
+    """Weighted."""
+
+
+def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Train each job's style (:class:`TrainStyleParams`).
+
+    Inputs: `photos` (a directory, :class:`tasks.style.photos.PhotoSet`), `painting` (a picture) and
+    `backbone` (VGG16's weights). The output gets `model.safetensors`
+    (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg` (one
+    photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of the batch beside its
+    stylised picture, for every checkpoint and the end, and for every checkpoint
+    `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal bytes,
+    with or without interruptions.
+
+    Raises:
+        UserError: an input is damaged, or a loss is no longer finite.
+    """
+    for i, job in enumerate(jobs):
+        for event in _Training(i, job).run():
+            if isinstance(event, Progress):
+                event = Progress((i + event.fraction) / len(jobs))
+            yield event
+
+
+class _Training:
+    """One style's network, and all that changes while it trains."""
+
+    def __init__(self, index: int, job: Job) -> None:
+        self.index, self.device = index, job.device
+        self.job, self.params = job, job.params
+        self.config: JohnsonConfig = job.params.johnson
+        self.dtype = resolve(self.config.precision, job.device)
+        self.photos = PhotoSet.open(job.inputs["photos"])
+        self.batches = self.config.batches or math.ceil(
+            self.config.epochs * len(self.photos) / self.config.batch_size
+        )
+        self.backbone = channels_last(load_backbone(job.inputs["backbone"]).to(job.device))
+        self.style_grams = self._grams(read_rgb(job.inputs["painting"], short_side=self.config.style_px))
+        self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.params.seed)
+            self.network = channels_last(TransformerNet(self.config.width)).to(job.device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), self.config.learning_rate)
+        self.step = 0
+        self.losses: list[Losses] = []
+        self.thumbnails: dict[int, Tensor] = {}
+        """The contact sheet's photo as stylised after so many batches, uint8 (3, H, W)."""
+        if job.checkpoint:
+            self._restore(job.checkpoint)
+
+    def run(self) -> Iterator[Event]:
+        """Train to the end."""
+        with contextlib.closing(_made_ahead(self._batch, range(self.step, self.batches))) as batches:
+            while self.step < self.batches:
+                yield self._train(itertools.islice(batches, self._next_stop() - self.step))
+                yield Progress(self.step / self.batches)
+                last = self.step == self.batches
+                if not last and self.step % self.config.checkpoint_every:
+                    continue
+                yield self._preview()
+                self.thumbnails[self.step] = _to_bytes(self._stylized(self.contact_photo))
+                if not last:
+                    model = encode_model(self.network, self._card())
+                    yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
+                    yield Checkpoint(self.index, self.step, self._state())
+        self._write()
+
+    def _next_stop(self) -> int:
+        """The next step after which there is something else to do."""
+        periods = (max(REPORT_EVERY, self.batches // 100), self.config.checkpoint_every)
+        return min(self.batches, *((self.step // period + 1) * period for period in periods))
+
+    def _train(self, batches: Iterable[Tensor]) -> Metrics:
+        start, rows = time.perf_counter(), []
+        for photos in batches:
+            self.step += 1
+            rows.append(self._update(photos.to(self.device, memory_format=torch.channels_last)))
+        losses = torch.stack(rows).cpu()  # waits for the device
+        seconds = (time.perf_counter() - start) / len(rows)
+        self._check_finite(losses)
+        self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
+        values = {f"{name}_loss": value for name, value in asdict(self.losses[-1]).items() if name != "step"}
+        return Metrics(self.index, self.step, values | {"seconds_per_batch": seconds})
+
+    def _update(self, x: Tensor) -> Tensor:
+        """One step on photos (N, 3, S, S): the five losses, in the order of :class:`Losses`."""
+        config = self.config
+        ŷ = self._transform(x)
+        φ_ŷ = self._features(ŷ, {JOHNSON_CONTENT_LAYER, *JOHNSON_STYLE_LAYERS})
+        with torch.no_grad():
+            φ_x = self._features(x, {JOHNSON_CONTENT_LAYER})
+        content = feature_loss(φ_ŷ[JOHNSON_CONTENT_LAYER], φ_x[JOHNSON_CONTENT_LAYER])
+        style = self._style_loss({layer: normalized_gram(φ_ŷ[layer]) for layer in JOHNSON_STYLE_LAYERS})
+        tv = total_variation(ŷ)
+        noise = self._noise_loss(x, ŷ) if config.noise_weight else torch.zeros_like(tv)
+        total = (
+            config.content_weight * content
+            + config.style_weight * style
+            + config.tv_weight * tv
+            + config.noise_weight * noise
+        )
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
+        return torch.stack([content, style, tv, noise, total]).detach()
+
+    def _style_loss(self, grams: Mapping[str, Tensor]) -> Tensor:
+        """Σ_l ‖G_l(ŷ) - G_l(s)‖² for Gram matrices (N, C, C) of ŷ."""
+        losses = [gram_loss(grams[layer], target) for layer, target in self.style_grams.items()]
+        return torch.stack(losses).sum()
+
+    def _noise_loss(self, x: Tensor, ŷ: Tensor) -> Tensor:
+        """Mean squared difference between the stylised photos and those of the photos with noise."""
+        generator = _stream("noise", self.params.seed, self.step)
+        z = self.config.noise_std * torch.randn(x.shape, generator=generator).to(self.device)
+        return functional.mse_loss(self._transform(x + z.to(x)), ŷ)
+
+    def _transform(self, photos: Tensor) -> Tensor:
+        with autocast(self.device, self.dtype):
+            return self.network(photos)
+
+    def _features(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
+        """Activations in float32, as losses and Gram matrices need them."""
+        with autocast(self.device, self.dtype):
+            activations = self.backbone(pictures, layers)
+        return {layer: activation.float() for layer, activation in activations.items()}
+
+    @torch.no_grad()
+    def _grams(self, picture: Tensor) -> dict[str, Tensor]:
+        """Normalised Gram matrices (1, C, C) of a picture (3, H, W)."""
+        pictures = picture[None].to(self.device, memory_format=torch.channels_last)
+        features = self._features(pictures, JOHNSON_STYLE_LAYERS)
+        return {layer: normalized_gram(features[layer]) for layer in JOHNSON_STYLE_LAYERS}
+
+    @torch.no_grad()
+    def _stylized(self, photo: Tensor) -> Tensor:
+        """A photo (3, H, W) on the CPU, stylised."""
+        return self._transform(photo[None].to(self.device, memory_format=torch.channels_last))[0].cpu()
+
+    def _batch(self, step: int) -> Tensor:
+        config = self.config
+        return self.photos.batch(self.params.seed, step, config.batch_size, config.image_px, config.augment)
+
+    def _check_finite(self, losses: Tensor) -> None:
+        """UserError if a loss of the last batches (B, 5) is not finite, or what they made of the network."""
+        finite = losses.isfinite().all(dim=1)
+        finite[-1] &= all(bool(weight.isfinite().all()) for weight in self.network.parameters())
+        if finite.all():
+            return
+        step = self.step - len(losses) + 1 + int(finite.long().argmin())
+        good = (self.step - 1) // self.config.checkpoint_every * self.config.checkpoint_every
+        checkpoint = f"the last good checkpoint is of batch {good}" if good else "before any checkpoint"
+        raise UserError(
+            f"style {self.params.style}: loss or weights are no longer finite in batch {step}, {checkpoint}; "
+            f"lower learning_rate ({self.config.learning_rate:g}) or style_weight "
+            f"({self.config.style_weight:g}), or set precision to float32"
+        )
+
+    def _state(self) -> bytes:
+        buffer = io.BytesIO()
+        state = {
+            "step": self.step,
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "losses": [astuple(row) for row in self.losses],
+            "thumbnails": self.thumbnails,
+        }
+        torch.save(state, buffer)
+        return buffer.getvalue()
+
+    def _restore(self, checkpoint: bytes) -> None:
+        state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+        self.step = state["step"]
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.losses = [Losses(*row) for row in state["losses"]]
+        self.thumbnails = state["thumbnails"]
+
+    def _preview(self) -> Artifact:
+        """One photo of the last batch beside its stylised picture."""
+        photos = self._batch(self.step - 1)
+        generator = _stream("preview", self.params.seed, self.step)
+        photo = photos[int(torch.randint(len(photos), (), generator=generator))]
+        picture = side_by_side(photo, self._stylized(photo))
+        return Artifact(self.index, f"previews/{self.step:06}.jpg", encode_jpeg(picture))
+
+    def _card(self) -> ModelCard:
+        painting = self.job.inputs["painting"].read_bytes()
+        return ModelCard(
+            style=self.params.style,
+            style_sha256=hashlib.sha256(painting).hexdigest(),
+            photos=f"{len(self.photos)} photos: {textwrap.shorten(', '.join(self.photos.names), 200)}",
+            steps=self.step,
+            settings=asdict(self.params) | {"arithmetic": str(self.dtype).removeprefix("torch.")},
+            scores={
+                "content_loss": self.losses[-1].content,
+                "style_loss": self.losses[-1].style,
+                "style_ratio": self._style_ratio(),
+            },
+            commit=self.job.commit,
+        )
+
+    def _style_ratio(self) -> float:
+        """Σ‖G(ŷ) - G(s)‖² / Σ‖G(x) - G(s)‖² of the contact sheet's photo x."""
+
+        stylized = self._style_loss(self._grams(self._stylized(self.contact_photo)))
+        return float(stylized / self._style_loss(self._grams(self.contact_photo)))
+
+    def _write(self) -> None:
+        output = self.job.output
+        save_model(self.network, self._card(), output / "model.safetensors")
+        with (output / "losses.csv").open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow([field.name for field in fields(Losses)])
+            writer.writerows(astuple(row) for row in self.losses)
+        losses = {row.step: row for row in self.losses}
+        pictures = [self.contact_photo, *(picture.float() / 255 for picture in self.thumbnails.values())]
+        captions = [
+            f"{step:,} batches\ncontent {losses[step].content:.1f}, style {losses[step].style:.2f}"
+            for step in self.thumbnails
+        ]
+        sheet = contact_sheet(pictures, ["photo", *captions])
+        (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
+
+
+def _made_ahead(make: Callable[[int], Tensor], steps: Iterable[int]) -> Generator[Tensor, None, None]:
+    """make(step) of each step, in order, by threads that are BATCHES_AHEAD at most ahead."""
+    with ThreadPoolExecutor(DECODERS) as pool:
+        made: deque[Future[Tensor]] = deque()
+        for step in steps:
+            made.append(pool.submit(make, step))
+            if len(made) > BATCHES_AHEAD:
+                yield made.popleft().result()
+        while made:
+            yield made.popleft().result()
+
+
+def _stream(purpose: str, seed: int, step: int) -> torch.Generator:
+    """A generator of its own for each purpose and step, so that nothing of it need be in a checkpoint."""
+    entropy = np.random.SeedSequence([zlib.crc32(purpose.encode()), seed, step])
+    return torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
+
+
+def _to_bytes(picture: Tensor) -> Tensor:
+    return picture.clamp(0, 1).mul(255).round().byte()
