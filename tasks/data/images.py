@@ -8,24 +8,24 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tasks.errors import UserError
 
 
-def read_rgb(source: Path | BinaryIO, *, short_side: int | None = None) -> Tensor:
+def read_rgb(source: Path | BinaryIO, *, short_side: int | None = None, enlarge: bool = True) -> Tensor:
     """The picture (3, H, W) in a file of any format that Pillow knows.
 
-    It is turned as its EXIF orientation says, laid over white where it is transparent, and scaled (Lanczos,
-    up or down) to `short_side` pixels; None keeps its size. Of several frames, the first.
+    It is turned as its EXIF orientation says, laid over white where it is transparent, and scaled (Lanczos)
+    to `short_side` pixels, without `enlarge` only down; None keeps its size. Of several frames, the first.
 
     Raises:
         UserError: missing, damaged, truncated, no picture, or one of floating-point samples.
     """
     with _decoding(source, short_side) as picture:
         rgb = _over_white(picture)
-    if short_side:
+    if short_side and (enlarge or short_side < min(rgb.size)):
         rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
     return _to_tensor(rgb)
 
@@ -69,7 +69,9 @@ def _decoding(source: Path | BinaryIO, short_side: int | None = None) -> Iterato
             yield ImageOps.exif_transpose(picture)
     except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
         name = source if isinstance(source, Path) else getattr(source, "name", "picture")
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        # Pillow would name the object where it was given no path, with its address.
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "of no known format" if unknown else getattr(error, "strerror", None) or str(error)
         raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
 
 

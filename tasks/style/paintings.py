@@ -23,14 +23,17 @@ Array = NDArray[Any]
 Color = tuple[int, ...]
 
 
-def draw(name: PaintingName, size_px: int) -> Tensor:
-    """The painting (3, H, W), its long side `size_px`. The same bytes every time.
+def draw(name: str, size_px: int) -> Tensor:
+    """The painting (3, H, W) called `name` (:data:`PaintingName`), its long side `size_px`; always the same.
 
     Raises:
         UserError: there is no painting of that name.
     """
     if name not in PAINTERS:
-        raise UserError(f"no painting {name!r} is drawn here; known are {', '.join(get_args(PaintingName))}")
+        known = ", ".join(get_args(PaintingName))
+        raise UserError(
+            f"no painting {name!r} is drawn here, only {known}; give a picture's path or URL for it"
+        )
     large = PAINTERS[name](2 * size_px)  # twice the size: scaling down smooths all edges
     pixels = cv2.resize(large, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     return torch.from_numpy(pixels.clip(0, 255).round() / 255).float().permute(2, 0, 1).contiguous()
