@@ -1,0 +1,176 @@
+"""A video in a style, a segment at a time: a task for each, and the join that puts times and sound back."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import Stream
+from av.video.stream import VideoStream
+from torch import Tensor
+
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.model_file import load_model
+from tasks.style.video import Segment, VideoInfo, open_video, origin, read_segment
+from tasks.style.video_writer import Frame, VideoFormat, add_h264, encode, mux
+
+SEGMENT = "segment.mp4"
+
+MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
+"""Of files that can hold H.264, by suffix."""
+
+
+@dataclass(frozen=True)
+class StylizeSegmentParams:
+    """What a stylised segment depends on, besides the video and the model."""
+
+    segment: Segment
+    format: VideoFormat
+    """Of the whole video, so that all segments are encoded alike."""
+    strength: float = 1.0
+    preserve_color: bool = False
+    batch_size: int = 4
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"batch_size is {self.batch_size}; it has to be 1 or more")
+
+
+def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
+    """Segments of nearly equal length, none longer than `frames_per_segment`, that together are the video."""
+    if frames_per_segment < 1:
+        raise UserError(f"frames_per_segment is {frames_per_segment}; it has to be 1 or more")
+    segments = -(-info.frames // frames_per_segment)
+    bounds = [i * info.frames // segments for i in range(segments + 1)]
+    return [info.segment(start, stop) for start, stop in pairwise(bounds)]
+
+
+def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Put a segment of a video into a style (:class:`StylizeSegmentParams`).
+
+    Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
+    the stylised frames at the video's mean rate, without sound. :func:`join_segments` sets their times.
+
+    Raises:
+        UserError: the video isn't the one that the segment was planned for, or the model isn't one.
+    """
+    for i, job in enumerate(jobs):
+        params: StylizeSegmentParams = job.params
+        frames = params.segment.frames
+        start = time.perf_counter()
+        with av.open(job.output / SEGMENT, "w") as container:
+            stream = add_h264(container, params.format)
+            for done, packet in enumerate(encode(stream, _stylize(job)), start=1):
+                container.mux(packet)
+                yield Progress((i + done / frames) / len(jobs))
+        yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})
+
+
+def _stylize(job: Job) -> Iterator[Frame]:
+    params: StylizeSegmentParams = job.params
+    network, _ = load_model(job.inputs["model"])
+    network = network.to(job.device)
+    frames = read_segment(job.inputs["video"], params.segment)
+    while batch := list(islice(frames, params.batch_size)):
+        pictures = torch.from_numpy(np.stack(batch)).to(job.device).permute(0, 3, 1, 2).float() / 255
+        with torch.inference_mode():
+            stylised = network(pictures)
+        yield from _to_frames(stylised)
+
+
+def _to_frames(pictures: Tensor) -> Frame:
+    """(N, 3, H, W) in [0, 1], clamped, to N frames (H, W, 3)."""
+    return pictures.float().clamp(0, 1).mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+
+
+def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
+    """Write a video: the frames of `segments`, the times and the sound of `source`, which `info` describes.
+
+    Each frame appears when its original does. All of the source's sound is copied, not encoded again, and
+    stays where it was beside the frames. `output` is replaced once the video is whole.
+
+    Raises:
+        UserError: the segments aren't this video's, or a file of `output`'s suffix can't hold H.264 or this
+            sound.
+    """
+    if output.suffix.lower() not in MUXERS:
+        raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with (
+            open_video(source) as (original, _),
+            open_video(segments[0]) as (_, template),
+            av.open(partial, "w", format=MUXERS[output.suffix.lower()]) as container,
+        ):
+            video = container.add_stream_from_template(template)
+            video.time_base = info.time_base
+            sounds = {sound.index: _copy(container, sound) for sound in original.streams.audio}
+            _begin(container, output, original)
+            mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _copy(container: OutputContainer, sound: Stream) -> Stream:
+    copy = container.add_stream_from_template(sound)
+    copy.disposition = sound.disposition
+    if "language" in sound.metadata:
+        copy.metadata["language"] = sound.metadata["language"]
+    return copy
+
+
+def _begin(container: OutputContainer, output: Path, original: InputContainer) -> None:
+    try:
+        container.start_encoding()
+    except (av.FFmpegError, ValueError) as error:
+        codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio)
+        raise UserError(
+            f"{output}: can't hold this video's sound ({codecs}) as it is; choose a name that ends in .mkv"
+        ) from error
+
+
+def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream) -> Iterator[Packet]:
+    """Those of all segments. The n-th is the n-th frame, there being no B-frames, and gets its time."""
+    start = round(info.start / info.time_base)
+    times = [*info.timestamps, info.end]
+    header = video.codec_context.extradata
+    n = 0
+    for segment in segments:
+        with open_video(segment) as (container, stream):
+            if stream.codec_context.extradata != header:
+                raise UserError(f"{segment}: encoded in another way than {segments[0]}; stylise both again")
+            for packet in container.demux(stream):
+                if not packet.size or n == info.frames:
+                    n += bool(packet.size)
+                    continue
+                packet.stream, packet.time_base = video, info.time_base
+                packet.pts = packet.dts = start + times[n]
+                packet.duration = times[n + 1] - times[n]
+                n += 1
+                yield packet
+    if n != info.frames:
+        raise UserError(
+            f"the segments from {segments[0]} on have {n} frames, the video {info.frames}; stylise it again"
+        )
+
+
+def _sound_packets(original: InputContainer, sounds: dict[int, Stream]) -> Iterator[Packet]:
+    if not sounds:
+        return
+    start = origin(original)
+    for packet in original.demux([original.streams[index] for index in sounds]):
+        if not packet.size:
+            continue
+        shift = round(start / packet.time_base)
+        packet.stream = sounds[packet.stream_index]
+        packet.dts = packet.dts - shift if packet.dts is not None else None
+        packet.pts = packet.pts - shift if packet.pts is not None else None
+        yield packet
