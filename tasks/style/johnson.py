@@ -111,8 +111,8 @@ def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
     (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg` (one
     photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of the batch beside its
     stylised picture, for every checkpoint and the end, and for every checkpoint
-    `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal bytes,
-    with or without interruptions.
+    `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal
+    bytes, with or without interruptions.
 
     Raises:
         UserError: an input is damaged, or a loss is no longer finite.
