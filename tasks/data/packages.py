@@ -43,7 +43,7 @@ def fetch_package(package: Package) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{directory}.lock"):
         for path in sorted(directory.iterdir()):
-            if sha256_of(path) == package.sha256:
+            if path.is_file() and sha256_of(path) == package.sha256:
                 return path
         with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
             fetched = _pip_download(package, Path(temporary), directory)

@@ -30,12 +30,13 @@ class NormalizationConfig:
     """What the mean activations are measured on, with average pooling."""
 
     crops: int = 256
-    """Random crops of the photos, in turn. Of 24 crops the layers' means are within a percent or two."""
+    """Random crops of the photos, in turn. After 96, of 36 COCO photos, a channel's mean over other crops was
+    off one by 2 % (shallow layers) to 13 % (deepest), in the median."""
     size_px: int = 224
     min_mean: float = 0.05
-    """Lower bound of a channel's mean, relative to its layer's. A rarer filter is amplified only as if it had
-    this; of VGG16's and VGG19's 9,728 channels, two are rarer on COCO photos. Relative, since layers of the
-    three networks have means from 0.06 to 280."""
+    """Lower bound of a channel's mean, relative to its layer's: a rarer filter is amplified only as if it had
+    this. On COCO photos none of VGG16's 4,224 channels was rarer, one of VGG19's 5,504, seven of AlexNet's
+    1,152. Relative, since the networks' layers have means from 0.05 to 260."""
 
     def __post_init__(self) -> None:
         if self.crops < 1:

@@ -135,6 +135,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     """Makes numpy arrays and Python's containers, and calls nothing else whatever the pickle says."""
 
     _ALLOWED: Mapping[tuple[str, str], Callable[..., Any]] = {
+        # numpy's own, which has moved since; an array's reduction names it.
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
