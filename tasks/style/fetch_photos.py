@@ -49,7 +49,7 @@ class PhotosConfig:
 
     def __post_init__(self) -> None:
         if self.source != "packages" and not self.path:
-            raise UserError(f"photos.path is not set; the source {self.source!r} needs it")
+            raise UserError(f"style.photos.path is not set; the source {self.source!r} needs it")
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _packages(_config: PhotosConfig, _inputs: Mapping[str, Path]) -> Iterator[_S
 def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
     folder = inputs["folder"]
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; correct photos.path")
+        raise UserError(f"{folder}: no such folder; correct style.photos.path")
     paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
     def read(path: str) -> bytes:
@@ -276,10 +276,10 @@ def _pictures(paths: Iterable[str]) -> list[str]:
 def _checked(file: Path, wanted: str | None) -> str:
     """The file's SHA-256, if it is the one wanted. None wants any."""
     if not file.is_file():
-        raise UserError(f"{file}: no such file; correct photos.path")
+        raise UserError(f"{file}: no such file; correct style.photos.path")
     found = sha256_of(file)
     if wanted and found != wanted.lower():
         raise UserError(
-            f"{file}: its SHA-256 is {found}, not {wanted}; fetch it again, or correct photos.sha256"
+            f"{file}: its SHA-256 is {found}, not {wanted}; fetch it again, or correct style.photos.sha256"
         )
     return found

@@ -118,7 +118,7 @@ def test_zip_is_read_in_place_and_checked(folder: Path, tmp_path: Path) -> None:
     card = fetch(PhotosConfig("zip", str(archive), sha256=sha256.upper()), tmp_path / "out")
     assert (card["origin"], card["sha256"], card["photos"]) == ("holiday.zip", sha256, 5)
     assert set(card["skipped"]) == {"train/cut.png", "train/page.jpg"}
-    with pytest.raises(UserError, match=r"holiday\.zip: its SHA-256 is .*correct photos\.sha256"):
+    with pytest.raises(UserError, match=r"holiday\.zip: its SHA-256 is .*correct style\.photos\.sha256"):
         fetch(PhotosConfig("zip", str(archive), sha256="0" * 64), tmp_path / "other")
 
 
@@ -181,9 +181,9 @@ def test_nothing_to_pack(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["folder", "zip"])
 def test_missing_source(tmp_path: Path, source: str) -> None:
-    with pytest.raises(UserError, match=r"nowhere: no such .*correct photos\.path"):
+    with pytest.raises(UserError, match=r"nowhere: no such .*correct style\.photos\.path"):
         fetch(PhotosConfig(source, str(tmp_path / "nowhere")), tmp_path / "out")
-    with pytest.raises(UserError, match=r"photos\.path is not set"):
+    with pytest.raises(UserError, match=r"style\.photos\.path is not set"):
         PhotosConfig(source)
 
 
