@@ -17,7 +17,6 @@ from pathlib import Path
 import av
 import numpy as np
 from av.container import InputContainer
-from av.format import Flags
 from av.packet import Packet
 from av.stream import Disposition
 from av.video.frame import VideoFrame
@@ -31,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 UNSPECIFIED = (0, 2)
 """Codes of ITU-T H.273 that say nothing of a colour."""
+NO_TIMESTAMPS = 0x80
+"""FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats like bare streams."""
 HD_LINES = 720
 """From this height on, players take untagged colours for BT.709's; below it, for BT.601's."""
 TICKS_PER_SECOND = 10_000
@@ -302,8 +303,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
 def _stores_times(stream: VideoStream) -> bool:
     """Whether frames have timestamps. AVI's are those of decoding, wrong wherever there are B-frames."""
     file_format = stream.container.format
-    no_timestamps: int = Flags.no_timestamps.value
-    return file_format.name != "avi" and not file_format.flags & no_timestamps
+    return file_format.name != "avi" and not file_format.flags & NO_TIMESTAMPS
 
 
 def _tick(stream: VideoStream) -> Fraction:
