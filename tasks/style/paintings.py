@@ -2,7 +2,7 @@
 
 They differ in what a style is made of: `swirls` has thick strokes of a brush that follow a flow, `waves` flat
 colours with outlines and stripes, `mosaic` small tiles with joints. Lengths are in units of the long side, y
-points down; strokes and tiles are 2 to 4 % of it, so that they are still there at the 256 px of training.
+points down; strokes and tiles are 1 to 3 % of it, so that they are still there at the 256 px of training.
 """
 
 from collections.abc import Callable
