@@ -60,6 +60,30 @@ def sizes() -> None:
     _run_stage("sizes")
 
 
+@app.command("fetch-images", rich_help_panel=STAGES)
+def fetch_images() -> None:
+    """Pack the photos that styles are trained on, and draw or fetch the paintings."""
+    _run_stage("fetch_images")
+
+
+@app.command("fetch-weights", rich_help_panel=STAGES)
+def fetch_weights() -> None:
+    """Fetch VGG16, VGG19, AlexNet and LPIPS, and normalise the backbones' activations."""
+    _run_stage("fetch_weights")
+
+
+@app.command("transfer-style", rich_help_panel=STAGES)
+def transfer_style() -> None:
+    """Put one photo into one painting's style by optimisation, in every study (Gatys et al.)."""
+    _run_stage("transfer_style")
+
+
+@app.command("train-style", rich_help_panel=STAGES)
+def train_style() -> None:
+    """Train a network for each style (Johnson et al.)."""
+    _run_stage("train_style")
+
+
 @app.command(rich_help_panel=STAGES)
 def report() -> None:
     """Draw the figures of the results."""

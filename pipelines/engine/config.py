@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
 from tasks.offline_rl.bc import BCConfig
@@ -74,6 +75,7 @@ class Config:
     """SHA-256 of the files of `conf/` that params.yaml was composed from."""
     profile: str
     offline_rl: OfflineRLConfig
+    style: StyleConfig
     executor: ExecutorConfig
     tracking: TrackingConfig
 
@@ -109,7 +111,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         composed = Path(directory) / output.name
         try:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError) as error:
             # Hydra goes on with advice for its own command line, and with where it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             raise UserError(f"{CONF}: {reason.partition(' To append to your config')[0]}") from error

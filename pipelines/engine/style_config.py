@@ -1,0 +1,84 @@
+"""The part of the configuration that is about style transfer (seed 3)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le, MinLen
+
+from tasks.style.backbones import BackboneName
+from tasks.style.fetch_photos import PhotosConfig
+from tasks.style.fetch_weights import NormalizationConfig
+from tasks.style.gatys import GatysConfig, OptimizerName
+from tasks.style.johnson import JohnsonConfig
+from tasks.style.losses import Criterion
+from tasks.style.weights import WeightsSource
+
+
+@dataclass(frozen=True)
+class PaintingConfig:
+    """Where one painting comes from."""
+
+    source: str
+    """`drawn` for one of ours, or a picture file's path or URL."""
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class PaintingsConfig:
+    """The paintings there are, by the name of the style."""
+
+    sources: dict[str, PaintingConfig]
+    long_side_px: Annotated[int, Ge(64)]
+
+
+@dataclass(frozen=True)
+class WeightsConfig:
+    """Where the backbones' weights come from, and what their normalisation is measured on."""
+
+    source: WeightsSource
+    normalization: NormalizationConfig
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """A comparison: every combination of these, at one size."""
+
+    backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
+    losses: Annotated[tuple[Criterion, ...], MinLen(1)]
+    optimizers: Annotated[tuple[OptimizerName, ...], MinLen(1)]
+    size_px: Annotated[int, Ge(32)]
+    iterations: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    """Version 1: one photo and one painting through every study."""
+
+    content: str
+    """Name of the photo."""
+    style: str
+    settings: GatysConfig
+    """What the studies leave as it is."""
+    studies: dict[str, StudyConfig]
+
+
+@dataclass(frozen=True)
+class StyleTrainingConfig:
+    """Version 2: a network for each style."""
+
+    styles: Annotated[tuple[str, ...], MinLen(1)]
+    seed: Annotated[int, Ge(0)]
+    johnson: JohnsonConfig
+    style_weights: dict[str, Annotated[float, Ge(0)]]
+    """In place of `johnson.style_weight`, for styles that need another."""
+
+
+@dataclass(frozen=True)
+class StyleConfig:
+    """Seed 3: style transfer of images and videos."""
+
+    photos: PhotosConfig
+    paintings: PaintingsConfig
+    weights: WeightsConfig
+    transfer: TransferConfig
+    training: StyleTrainingConfig
