@@ -64,7 +64,7 @@ def ssim(x: Tensor, y: Tensor) -> float:
 
     1 for equal pictures. Sides are 11 px or more.
     """
-    return structural_similarity(  # type: ignore[no-untyped-call]
+    similarity = structural_similarity(  # type: ignore[no-untyped-call]
         x.cpu().numpy(),
         y.cpu().numpy(),
         data_range=1.0,
@@ -73,6 +73,7 @@ def ssim(x: Tensor, y: Tensor) -> float:
         sigma=1.5,
         use_sample_covariance=False,
     )
+    return float(similarity)
 
 
 class LPIPS:

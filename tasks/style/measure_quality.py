@@ -1,0 +1,362 @@
+"""Task: what a style's network makes of photos and a video, in numbers, beside Version 1."""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.data.images import read_rgb
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.backbones import Backbone, load_backbone
+from tasks.style.flow import Frame, warping_error
+from tasks.style.gatys import LBFGS_HISTORY, GatysConfig
+from tasks.style.johnson import JohnsonConfig
+from tasks.style.losses import total_variation
+from tasks.style.metrics import (
+    Representation,
+    content_loss,
+    load_lpips,
+    represent,
+    ssim,
+    style_loss,
+    style_ratio,
+)
+from tasks.style.model_file import ModelCard, load_model
+from tasks.style.photos import PhotoSet
+from tasks.style.precision import channels_last
+from tasks.style.transformer_net import TransformerNet
+from tasks.style.video import read_frames
+
+
+@dataclass(frozen=True)
+class QualityParams:
+    """What is measured of one style, besides the input files."""
+
+    style: str
+    photos: tuple[str, ...]
+    """Names in the set of photos."""
+    size_px: int
+    """Short side of photos and painting."""
+    gatys: tuple[GatysConfig, ...] = ()
+    """Version 1's settings to compare with, one a backbone."""
+    compared_photos: int = 0
+    """Of so many photos, the first, iterations are counted until Version 1 is as good as Version 2."""
+    max_iterations: int = 500
+    """Where counting ends."""
+    clip: str | None = None
+    """The video's name, if there is one."""
+    frame_step: int = 10
+    """Of the video's frames, every so many-th is measured as photos are; flicker, between all."""
+
+    def __post_init__(self) -> None:
+        for config in self.gatys:
+            if config.size_px != self.size_px:
+                raise UserError(
+                    f"quality is measured at {self.size_px} px, but Version 1's pictures of "
+                    f"{config.backbone} have {config.size_px}; give both one size"
+                )
+        if len({config.backbone for config in self.gatys}) < len(self.gatys):
+            raise UserError("quality compares one setting of Version 1 a backbone; leave out the others")
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """One picture, or one video: a row of quality.csv. Empty is what wasn't measured."""
+
+    style: str
+    method: str
+    """`photo` (not stylised, for reference), `johnson` or, with its backbone, `gatys-vgg19`."""
+    image: str
+    """Name of the photo or the video. Of a video, the next four are means over frames."""
+    content_loss: float
+    """Mean square between relu2_2 of VGG16 of the picture and of the photo."""
+    style_ratio: float
+    """What is left of the photo's distance to the painting's style."""
+    ssim: float
+    """To the photo; so is LPIPS."""
+    lpips: float
+    """AlexNet's: VGG16 is what Version 2 was trained on, it would be its own judge."""
+    warping_error_ratio: float | None = None
+    """Flicker of the stylised video over the original's (Lai et al. 2018)."""
+    equals_iterations: int | None = None
+    """After which Version 1 is no worse than Version 2; empty if it is worse after all that were tried."""
+    iterations_tried: int | None = None
+
+
+@dataclass(frozen=True)
+class IterationRow:
+    """One picture on Version 1's way to Version 2's loss: a row of iterations.csv."""
+
+    style: str
+    image: str
+    iteration: int
+    """Updates made; 0 is the photo."""
+    content_loss: float
+    """Eq. 5; not weighted."""
+    style_loss: float
+    """Eq. 6 over all layers; not weighted."""
+    total_loss: float
+    """Weighted as in Version 2's training."""
+    johnson_total_loss: float
+    """The same of Version 2's picture: what is to be reached."""
+
+    @property
+    def reached(self) -> bool:
+        """Version 1 is no worse by now."""
+        return self.total_loss <= self.johnson_total_loss
+
+
+def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Measure each job's style (:class:`QualityParams`).
+
+    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `painting`, `model` (the
+    style's), `vgg16` and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with
+    `params.gatys`, `gatys`, a directory with results of :func:`~tasks.style.transfer.transfer_style` at any
+    depth; with `params.clip`, `video` and `stylized_video`. The output gets `quality.csv`
+    (:class:`QualityRow`) and `iterations.csv` (:class:`IterationRow`). All is computed in float32.
+
+    How many iterations of Version 1 a picture of Version 2 is worth is found as Johnson et al. 2016 did
+    (section 4.1, figure 5): the loss that Version 2 was trained with is minimised over pixels, from the photo
+    on, by L-BFGS with a projection onto [0, 1] after every update, since Version 2's picture is there too. An
+    iteration is one evaluation and one update, as in :func:`tasks.style.gatys.optimize`. What Version 2 was
+    trained with against noise is no loss of one picture, so it isn't in it.
+
+    Raises:
+        UserError: an input is damaged, or it isn't what the parameters say.
+    """
+    for i, job in enumerate(jobs):
+        for event in _measure(i, job):
+            yield Progress((i + event.fraction) / len(jobs)) if isinstance(event, Progress) else event
+
+
+class _Scores(NamedTuple):
+    """What quality.csv has of every picture."""
+
+    content_loss: float
+    style_ratio: float
+    ssim: float
+    lpips: float
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A picture (3, H, W) and what VGG16 sees in it."""
+
+    picture: Tensor
+    features: Representation
+
+
+class _Judge:
+    """The networks that pictures are measured with, and the painting."""
+
+    def __init__(self, job: Job) -> None:
+        self.device, self.painting_file = job.device, job.inputs["painting"]
+        self.vgg16 = self._backbone(job.inputs["vgg16"])
+        self.lpips = load_lpips(self._backbone(job.inputs["alexnet"]), job.inputs["lpips"])
+        self.painting = self.see_painting(job.params.size_px)
+
+    def _backbone(self, path: Path) -> Backbone:
+        return channels_last(load_backbone(path).to(self.device))
+
+    @torch.no_grad()
+    def see(self, picture: Tensor) -> _Seen:
+        picture = picture.to(self.device)
+        return _Seen(picture, represent(self.vgg16, picture))
+
+    def see_painting(self, short_side: int) -> Representation:
+        return self.see(read_rgb(self.painting_file, short_side=short_side)).features
+
+    def scores(self, x: _Seen, photo: _Seen) -> _Scores:
+        return _Scores(
+            float(content_loss(x.features, photo.features)),
+            style_ratio(x.features, photo.features, self.painting),
+            ssim(x.picture, photo.picture),
+            self.lpips(x.picture, photo.picture),
+        )
+
+
+def _measure(i: int, job: Job) -> Iterator[Event]:
+    params: QualityParams = job.params
+    judge, photos = _Judge(job), PhotoSet.open(job.inputs["photos"])
+    network, card, training = _load_network(job)
+    painting = judge.see_painting(training.style_px)
+    version_1 = _version_1(job) if params.gatys else {}
+    rows: list[QualityRow] = []
+    iterations: list[IterationRow] = []
+    for n, name in enumerate(params.photos):
+        photo = judge.see(photos.read(name, short_side=params.size_px))
+        stylized = judge.see(_stylized(network, photo.picture))
+        equals = None
+        if n < params.compared_photos:
+            objective = _Objective(judge.vgg16, photo.features, painting, training)
+            for row in _iterations(params, name, photo, stylized, objective):
+                iterations.append(row)
+                yield Progress((n + row.iteration / (params.max_iterations + 1)) / len(params.photos))
+            equals = iterations[-1]
+        rows.append(QualityRow(params.style, "photo", name, *judge.scores(photo, photo)))
+        scores = judge.scores(stylized, photo)
+        rows.append(QualityRow(params.style, "johnson", name, *scores, *_equals(equals)))
+        for method, picture in version_1.get(name, {}).items():
+            scores = judge.scores(judge.see(read_rgb(picture)), photo)
+            rows.append(QualityRow(params.style, method, name, *scores))
+        yield Progress((n + 1) / len(params.photos))
+    if params.clip is not None:
+        rows.append(_video_row(job, judge, params.clip))
+    _write(job.output / "quality.csv", QualityRow, rows)
+    _write(job.output / "iterations.csv", IterationRow, iterations)
+    yield Metrics(i, card.steps, _means(rows))
+
+
+def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
+    """The style's network, its card, and how it was trained."""
+    path, painting = job.inputs["model"], job.inputs["painting"]
+    network, card = load_model(path)
+    if card.style_sha256 != hashlib.sha256(painting.read_bytes()).hexdigest():
+        raise UserError(f"{path}: trained on another painting than {painting}; train the style again")
+    try:
+        training = JohnsonConfig(**card.settings["johnson"])
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: its card doesn't say how it was trained ({error}); train it again"
+        ) from error
+    return channels_last(network.to(job.device)), card, training
+
+
+@torch.inference_mode()
+def _stylized(network: TransformerNet, photo: Tensor) -> Tensor:
+    return network(photo[None].contiguous(memory_format=torch.channels_last))[0].clamp(0, 1)
+
+
+def _version_1(job: Job) -> dict[str, dict[str, Path]]:
+    """Version 1's pictures by photo and method: those made with the settings in question.
+
+    Raises UserError if there is none with one of them.
+    """
+    params: QualityParams = job.params
+    configs = {f"gatys-{config.backbone}": json.loads(json.dumps(asdict(config))) for config in params.gatys}
+    pictures: dict[str, dict[str, Path]] = {}
+    missing = set(configs)
+    for path in sorted(job.inputs["gatys"].rglob("summary.json")):
+        made = json.loads(path.read_text())["params"]
+        for method, config in configs.items():
+            if (
+                made["config"] == config
+                and made["style"] == params.style
+                and made["content"] in params.photos
+            ):
+                pictures.setdefault(made["content"], {})[method] = path.with_name("picture.png")
+                missing.discard(method)
+    if missing:
+        raise UserError(
+            f"{job.inputs['gatys']}: no picture by {', '.join(sorted(missing))}, with the settings to "
+            f"compare with, of {params.style} and any photo of {', '.join(params.photos)}; make one with the "
+            "stage transfer_style"
+        )
+    return pictures
+
+
+class _Losses(NamedTuple):
+    content: Tensor
+    style: Tensor
+    total: Tensor
+
+
+class _Objective:
+    """λ_c · eq. 5 + λ_s · Σ eq. 6 + λ_TV · total variation of a picture, as the network was trained with."""
+
+    def __init__(
+        self, vgg16: Backbone, photo: Representation, painting: Representation, training: JohnsonConfig
+    ) -> None:
+        self.vgg16, self.photo, self.painting, self.training = vgg16, photo, painting, training
+
+    def __call__(self, picture: Tensor) -> _Losses:
+        λ = self.training
+        ŷ = represent(self.vgg16, picture)
+        content, style = content_loss(ŷ, self.photo), style_loss(ŷ, self.painting)
+        total = λ.content_weight * content + λ.style_weight * style + λ.tv_weight * total_variation(picture)
+        return _Losses(content, style, total)
+
+
+def _iterations(
+    params: QualityParams, image: str, photo: _Seen, stylized: _Seen, objective: _Objective
+) -> Iterator[IterationRow]:
+    """From the photo to the first picture whose loss is no more than Version 2's, or as far as it may go."""
+    with torch.no_grad():
+        goal = float(objective(stylized.picture).total)
+    approach = _projected_lbfgs(objective, photo.picture, params.max_iterations)
+    for iteration, (content, style, total) in enumerate(approach):
+        row = IterationRow(params.style, image, iteration, content, style, total, goal)
+        yield row
+        if row.reached:
+            return
+
+
+def _projected_lbfgs(objective: _Objective, photo: Tensor, iterations: int) -> Iterator[list[float]]:
+    """Content, style and total loss of the photo, and after each update, which is projected onto [0, 1]."""
+    x = photo.clone().requires_grad_()
+    # One evaluation a step, and no line search: gatys.py says why.
+    optimizer = torch.optim.LBFGS(
+        [x], lr=1, max_iter=1, history_size=LBFGS_HISTORY, tolerance_grad=0, tolerance_change=0
+    )
+
+    def evaluate() -> Tensor:
+        optimizer.zero_grad()
+        losses = objective(x)
+        losses.total.backward()
+        evaluated.append(torch.stack(losses).tolist())
+        return losses.total
+
+    for _ in range(iterations + 1):
+        evaluated: list[list[float]] = []
+        optimizer.step(evaluate)
+        yield evaluated[0]
+        with torch.no_grad():
+            x.clamp_(0, 1)
+
+
+def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
+    """The last three columns of quality.csv, of a photo."""
+    if last is None:
+        return None, None, None
+    return None, last.iteration if last.reached else None, last.iteration
+
+
+def _video_row(job: Job, judge: _Judge, clip: str) -> QualityRow:
+    params: QualityParams = job.params
+    video, stylized = job.inputs["video"], job.inputs["stylized_video"]
+    flicker = warping_error(read_frames(video), read_frames(stylized))
+    pairs = zip(read_frames(video), read_frames(stylized), strict=True)
+    scores = []
+    for pair in islice(pairs, 0, None, params.frame_step):
+        frame, stylized_frame = (judge.see(_to_tensor(pixels)) for pixels in pair)
+        scores.append(judge.scores(stylized_frame, frame))
+    means = _Scores(*np.mean(scores, axis=0).tolist())
+    return QualityRow(params.style, "johnson", clip, *means, flicker.relative)
+
+
+def _to_tensor(frame: Frame) -> Tensor:
+    return torch.from_numpy(frame).permute(2, 0, 1).float() / 255
+
+
+def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
+    """Of Version 2's rows, each column's mean over those that have it."""
+    columns = [field.name for field in fields(QualityRow)][3:]
+    johnson = [row for row in rows if row.method == "johnson"]
+    values = {name: [v for row in johnson if (v := getattr(row, name)) is not None] for name in columns}
+    return {name: float(np.mean(v)) for name, v in values.items() if v}
+
+
+def _write(path: Path, row: type, rows: Sequence[QualityRow] | Sequence[IterationRow]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([column.name for column in fields(row)])
+        writer.writerows(astuple(row) for row in rows)
