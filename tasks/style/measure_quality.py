@@ -33,6 +33,7 @@ from tasks.style.metrics import (
 from tasks.style.model_file import ModelCard, load_model
 from tasks.style.photos import PhotoSet
 from tasks.style.precision import channels_last
+from tasks.style.stylize import stylize
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video import read_frames
 
@@ -194,7 +195,7 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
     iterations: list[IterationRow] = []
     for n, name in enumerate(params.photos):
         photo = judge.see(photos.read(name, short_side=params.size_px))
-        stylized = judge.see(_stylized(network, photo.picture))
+        stylized = judge.see(stylize(network, photo.picture[None], precision="float32")[0])
         equals = None
         if n < params.compared_photos:
             objective = _Objective(judge.vgg16, photo.features, painting, training)
@@ -228,12 +229,7 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
         raise UserError(
             f"{path}: its card doesn't say how it was trained ({error}); train it again"
         ) from error
-    return channels_last(network.to(job.device)), card, training
-
-
-@torch.inference_mode()
-def _stylized(network: TransformerNet, photo: Tensor) -> Tensor:
-    return network(photo[None].contiguous(memory_format=torch.channels_last))[0].clamp(0, 1)
+    return network.to(job.device), card, training
 
 
 def _version_1(job: Job) -> dict[str, dict[str, Path]]:
