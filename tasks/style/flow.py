@@ -23,16 +23,16 @@ class WarpingError:
     """Means over pairs of consecutive frames, of colours in [0, 1]."""
 
     original: float
-    stylised: float
+    stylized: float
 
     @property
     def relative(self) -> float:
         """Stylised over original. Infinite, or NaN for 0/0, where the original has no error at all."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return float(np.divide(self.stylised, self.original))
+            return float(np.divide(self.stylized, self.original))
 
 
-def warping_error(original: Iterable[Frame], stylised: Iterable[Frame]) -> WarpingError:
+def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> WarpingError:
     """E_warp = mean over t of Σ M_t ‖O_t - warp(O_{t+1}, F_{t→t+1})‖² / Σ M_t (Lai et al. 2018).
 
     F is optical flow between the *original's* frames, for both videos alike: dense inverse search (Kroeger et
@@ -44,7 +44,7 @@ def warping_error(original: Iterable[Frame], stylised: Iterable[Frame]) -> Warpi
         UserError: the videos differ in size or in number of frames, or no pair can be compared.
     """
     errors = []
-    for (i, o), (next_i, next_o) in pairwise(_together(original, stylised)):
+    for (i, o), (next_i, next_o) in pairwise(_together(original, stylized)):
         flow = optical_flow(i, next_i)
         M = visible(flow, optical_flow(next_i, i))
         if M.any():
@@ -88,8 +88,8 @@ def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
     return inside & ~occluded & ~at_edge
 
 
-def _together(original: Iterable[Frame], stylised: Iterable[Frame]) -> Iterator[tuple[Frame, Frame]]:
-    for n, (i, o) in enumerate(zip_longest(original, stylised)):
+def _together(original: Iterable[Frame], stylized: Iterable[Frame]) -> Iterator[tuple[Frame, Frame]]:
+    for n, (i, o) in enumerate(zip_longest(original, stylized)):
         if i is None or o is None:
             shorter = "original" if i is None else "stylised"
             raise UserError(f"the {shorter} video ends after {n} frames, the other goes on; stylise it again")

@@ -18,7 +18,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Disposition
+from av.stream import Disposition, Stream
 from av.video.frame import VideoFrame
 from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
@@ -126,7 +126,7 @@ def probe(path: Path) -> VideoInfo:
     """
     with open_video(path) as (container, stream):
         codec, condition = stream.codec_context.name, _Condition()
-        frames = _decode(_demux(container), stream, condition)
+        frames = _decode(demux(container), stream, condition)
         if (first := next(frames, None)) is None:
             raise UserError(
                 f"{path}: none of its frames can be decoded ({codec}); the file is damaged: record or copy "
@@ -148,6 +148,7 @@ def probe(path: Path) -> VideoInfo:
             audio=tuple(
                 AudioTrack(sound.codec_context.name, sound.rate, sound.channels)
                 for sound in container.streams.audio
+                if sound.codec_context
             ),
             expected_frames=_expected_frames(container, stream, clock, condition),
         )
@@ -164,7 +165,7 @@ def probe(path: Path) -> VideoInfo:
 def read_frames(path: Path) -> Iterator[Frame]:
     """The frames that :func:`probe` counts, in order. Raises UserError as it does."""
     with open_video(path) as (container, stream):
-        for frame in _decode(_demux(container, stream), stream, _Condition()):
+        for frame in _decode(demux(container, stream), stream, _Condition()):
             yield frame.upright()
 
 
@@ -207,6 +208,8 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
         if not videos or container.format.name == "tty":  # FFmpeg would film how a terminal shows a text
             raise UserError(f"{path}: there is no video in it; give a file that has one")
+        if not videos[0].codec_context:
+            raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
         yield container, videos[0]
 
 
@@ -215,10 +218,16 @@ def origin(container: InputContainer) -> Fraction:
     return Fraction(max(container.start_time or 0, 0), av.time_base)
 
 
+def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
+    """Packets, of all streams by default, as far as the file can be read."""
+    with suppress(av.FFmpegError):
+        yield from container.demux(*streams)
+
+
 def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator["_Decoded"]:
     """A segment's frames, decoding from the keyframe `seconds` before it on, or from the beginning (None)."""
     with open_video(path) as (container, stream):
-        packets = _demux(container, stream)
+        packets = demux(container, stream)
         if seconds is not None:
             if not _stores_times(stream):
                 return
@@ -267,12 +276,6 @@ class _Decoded:
         if _is_transposed(self.image):
             pixels, x, y = pixels.swapaxes(0, 1), c, b
         return np.ascontiguousarray(pixels[:: -1 if y < 0 else 1, :: -1 if x < 0 else 1], dtype=np.uint8)
-
-
-def _demux(container: InputContainer, *streams: VideoStream) -> Iterator[Packet]:
-    """Packets, of all streams by default, as far as the file can be read."""
-    with suppress(av.FFmpegError):
-        yield from container.demux(*streams)
 
 
 def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Condition) -> Iterator[_Decoded]:

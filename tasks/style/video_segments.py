@@ -1,7 +1,7 @@
-"""A video in a style, a segment at a time: a task for each, and the join that puts times and sound back."""
+"""A video in a style, a segment at a time: the task for each, and the join that restores times and sound."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -13,12 +13,13 @@ from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
-from torch import Tensor
 
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.model_file import load_model
-from tasks.style.video import Segment, VideoInfo, open_video, origin, read_segment
+from tasks.style.precision import Precision
+from tasks.style.stylize import stylize
+from tasks.style.video import Segment, VideoInfo, demux, open_video, origin, read_segment
 from tasks.style.video_writer import Frame, VideoFormat, add_h264, encode, mux
 
 SEGMENT = "segment.mp4"
@@ -36,7 +37,9 @@ class StylizeSegmentParams:
     """Of the whole video, so that all segments are encoded alike."""
     strength: float = 1.0
     preserve_color: bool = False
+    precision: Precision = "auto"
     batch_size: int = 4
+    """Frames to stylise at once."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -75,19 +78,18 @@ def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
 
 def _stylize(job: Job) -> Iterator[Frame]:
     params: StylizeSegmentParams = job.params
-    network, _ = load_model(job.inputs["model"])
-    network = network.to(job.device)
+    network = load_model(job.inputs["model"])[0].to(job.device)
     frames = read_segment(job.inputs["video"], params.segment)
     while batch := list(islice(frames, params.batch_size)):
-        pictures = torch.from_numpy(np.stack(batch)).to(job.device).permute(0, 3, 1, 2).float() / 255
-        with torch.inference_mode():
-            stylised = network(pictures)
-        yield from _to_frames(stylised)
-
-
-def _to_frames(pictures: Tensor) -> Frame:
-    """(N, 3, H, W) in [0, 1], clamped, to N frames (H, W, 3)."""
-    return pictures.float().clamp(0, 1).mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+        pictures = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
+        stylized = stylize(
+            network,
+            pictures,
+            strength=params.strength,
+            preserve_color=params.preserve_color,
+            precision=params.precision,
+        )
+        yield from stylized.permute(0, 2, 3, 1).numpy()
 
 
 def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
@@ -102,6 +104,7 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
     """
     if output.suffix.lower() not in MUXERS:
         raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
+    output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.partial")
     try:
         with (
@@ -111,30 +114,29 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         ):
             video = container.add_stream_from_template(template)
             video.time_base = info.time_base
-            sounds = {sound.index: _copy(container, sound) for sound in original.streams.audio}
-            _begin(container, output, original)
+            sounds = _add_sounds(container, original, output)
             mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
         partial.replace(output)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _copy(container: OutputContainer, sound: Stream) -> Stream:
-    copy = container.add_stream_from_template(sound)
-    copy.disposition = sound.disposition
-    if "language" in sound.metadata:
-        copy.metadata["language"] = sound.metadata["language"]
-    return copy
-
-
-def _begin(container: OutputContainer, output: Path, original: InputContainer) -> None:
+def _add_sounds(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
+    """A stream for each of the original's streams of sound, by its index there. Begins to write."""
+    sounds = {}
     try:
+        for sound in original.streams.audio:
+            copy = sounds[sound.index] = container.add_stream_from_template(sound)
+            copy.disposition = sound.disposition
+            if sound.language:
+                copy.metadata["language"] = sound.language
         container.start_encoding()
     except (av.FFmpegError, ValueError) as error:
         codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio)
         raise UserError(
             f"{output}: can't hold this video's sound ({codecs}) as it is; choose a name that ends in .mkv"
         ) from error
+    return sounds
 
 
 def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream) -> Iterator[Packet]:
@@ -147,30 +149,32 @@ def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream
         with open_video(segment) as (container, stream):
             if stream.codec_context.extradata != header:
                 raise UserError(f"{segment}: encoded in another way than {segments[0]}; stylise both again")
-            for packet in container.demux(stream):
-                if not packet.size or n == info.frames:
-                    n += bool(packet.size)
-                    continue
-                packet.stream, packet.time_base = video, info.time_base
-                packet.pts = packet.dts = start + times[n]
-                packet.duration = times[n + 1] - times[n]
+            for packet in filter(_has_content, container.demux(stream)):
+                if n < info.frames:
+                    packet.stream, packet.time_base = video, info.time_base
+                    packet.pts = packet.dts = start + times[n]
+                    packet.duration = times[n + 1] - times[n]
+                    yield packet
                 n += 1
-                yield packet
     if n != info.frames:
         raise UserError(
             f"the segments from {segments[0]} on have {n} frames, the video {info.frames}; stylise it again"
         )
 
 
-def _sound_packets(original: InputContainer, sounds: dict[int, Stream]) -> Iterator[Packet]:
-    if not sounds:
+def _sound_packets(original: InputContainer, sounds: Mapping[int, Stream]) -> Iterator[Packet]:
+    """As much as there is of it, with times that count from the beginning of the file's first stream."""
+    if not sounds:  # demux() would take that for all streams
         return
     start = origin(original)
-    for packet in original.demux([original.streams[index] for index in sounds]):
-        if not packet.size:
-            continue
+    for packet in filter(_has_content, demux(original, *(original.streams[index] for index in sounds))):
         shift = round(start / packet.time_base)
         packet.stream = sounds[packet.stream_index]
         packet.dts = packet.dts - shift if packet.dts is not None else None
         packet.pts = packet.pts - shift if packet.pts is not None else None
         yield packet
+
+
+def _has_content(packet: Packet) -> bool:
+    """The last one of a stream hasn't: it tells a decoder to hand out what it keeps."""
+    return bool(packet.size)
