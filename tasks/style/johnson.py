@@ -5,14 +5,15 @@ import csv
 import hashlib
 import io
 import itertools
+import json
 import math
-import textwrap
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -65,7 +66,11 @@ class JohnsonConfig:
     """Length of training in place of `epochs`."""
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     content_weight: Annotated[float, Ge(0)] = 1.0
-    style_weight: Annotated[float, Ge(0)] = 5.0
+    style_weight: Annotated[float, Ge(0)] = 100.0
+    """In units of 1 / Σ‖G(s)‖² of the painting s, so that one weight suits paintings whose Gram matrices
+    differ in size: at 256 px that sum is 12 for Hokusai's wave, 54 for our swirls, 1,100 for our mosaic. The
+    content 1e5 and style 1e10 of pytorch/examples (means over Gram matrices) are about 1 and 100 here (37 to
+    237 for four paintings)."""
     tv_weight: Annotated[float, Ge(0)] = 0.0
     noise_weight: Annotated[float, Ge(0)] = 0.0
     """Of the difference that noise in a photo makes in its stylised picture: with it, videos flicker less."""
@@ -138,6 +143,8 @@ class _Training:
         )
         self.backbone = channels_last(load_backbone(job.inputs["backbone"]).to(job.device))
         self.style_grams = self._grams(read_rgb(job.inputs["painting"], short_side=self.config.style_px))
+        scale = sum(float(G.square().sum()) for G in self.style_grams.values())
+        self.style_weight = self.config.style_weight / scale
         self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.params.seed)
@@ -181,8 +188,10 @@ class _Training:
         seconds = (time.perf_counter() - start) / len(rows)
         self._check_finite(losses)
         self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
-        values = {f"{name}_loss": value for name, value in asdict(self.losses[-1]).items() if name != "step"}
-        return Metrics(self.index, self.step, values | {"seconds_per_batch": seconds})
+        return Metrics(self.index, self.step, self._last_losses() | {"seconds_per_batch": seconds})
+
+    def _last_losses(self) -> dict[str, float]:
+        return {f"{name}_loss": value for name, value in asdict(self.losses[-1]).items() if name != "step"}
 
     def _update(self, x: Tensor) -> Tensor:
         """One step on photos (N, 3, S, S): the five losses, in the order of :class:`Losses`."""
@@ -197,7 +206,7 @@ class _Training:
         noise = self._noise_loss(x, ŷ) if config.noise_weight else torch.zeros_like(tv)
         total = (
             config.content_weight * content
-            + config.style_weight * style
+            + self.style_weight * style
             + config.tv_weight * tv
             + config.noise_weight * noise
         )
@@ -291,14 +300,10 @@ class _Training:
         return ModelCard(
             style=self.params.style,
             style_sha256=hashlib.sha256(painting).hexdigest(),
-            photos=f"{len(self.photos)} photos: {textwrap.shorten(', '.join(self.photos.names), 200)}",
+            photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
             steps=self.step,
             settings=asdict(self.params) | {"arithmetic": str(self.dtype).removeprefix("torch.")},
-            scores={
-                "content_loss": self.losses[-1].content,
-                "style_loss": self.losses[-1].style,
-                "style_ratio": self._style_ratio(),
-            },
+            scores=self._last_losses() | {"style_ratio": self._style_ratio()},
             commit=self.job.commit,
         )
 
@@ -335,6 +340,12 @@ def _made_ahead(make: Callable[[int], Tensor], steps: Iterable[int]) -> Generato
                 yield made.popleft().result()
         while made:
             yield made.popleft().result()
+
+
+def _origins(photos: Path) -> list[str]:
+    """Where the photos in a directory come from, as the cards beside them say."""
+    cards = [json.loads(path.read_text()) for path in sorted(photos.rglob("card.json"))]
+    return sorted({card["origin"] for card in cards})
 
 
 def _stream(purpose: str, seed: int, step: int) -> torch.Generator:

@@ -41,9 +41,11 @@ class TransformerNet(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Stylised pictures, (N, 3, H, W) like those given."""
-        height, width = pictures.shape[-2:]
-        padded = functional.pad(pictures, (0, -width % 4, 0, -height % 4), mode="reflect")
-        return self.from_output(self.stages(self.to_input(padded)))[..., :height, :width]
+        bottom, right = (-side % 4 for side in pictures.shape[-2:])
+        padded = functional.pad(pictures, (0, right, 0, bottom), mode="reflect")
+        stylised = self.from_output(self.stages(self.to_input(padded)))
+        # Not a slice: torch.export would hold on to whether the example's size made that contiguous.
+        return functional.pad(stylised, (0, -right, 0, -bottom))
 
     @staticmethod
     def to_input(pictures: Tensor) -> Tensor:

@@ -1,0 +1,134 @@
+"""Seconds a batch of style training takes: `python -m benchmarks.style_training [--device cuda]`.
+
+The default profile's sizes (or others), VGG16 with random weights, random photos; one compute thread.
+Variants take turns, so that a machine's drift hits all alike, and CPU time stands beside wall time: their
+ratio is near 1 if undisturbed. A compiled variant's first batch, in seconds, is what compiling costs.
+"""
+
+import argparse
+import itertools
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from tasks.style.backbones import Backbone
+from tasks.style.losses import (
+    JOHNSON_CONTENT_LAYER,
+    JOHNSON_STYLE_LAYERS,
+    feature_loss,
+    gram_loss,
+    normalized_gram,
+)
+from tasks.style.precision import autocast
+from tasks.style.transformer_net import TransformerNet
+
+Layout = Literal["contiguous", "channels_last"]
+Mode = Literal["eager", "compile"]
+Variant = tuple[Layout, torch.dtype, Mode]
+FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+VGG16_CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+ROUNDS = 5
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    arguments = _arguments()
+    torch.set_num_threads(1)
+    variants = list(itertools.product(get_args(Layout), (torch.float32, torch.bfloat16), get_args(Mode)))
+    updates = {variant: _update(*variant, arguments) for variant in variants}
+    first = {variant: _seconds(update)[0] for variant, update in updates.items()}
+    seconds: dict[Variant, list[tuple[float, float]]] = {variant: [] for variant in variants}
+    for _ in range(ROUNDS):
+        for variant, update in updates.items():
+            seconds[variant].append(_seconds(update))
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else _processor()
+    print(
+        f"{date.today()}, {device}, one thread, torch {torch.__version__}, width {arguments.width}, "
+        f"batches of {arguments.batch_size} at {arguments.image_px} px\n"
+    )
+    print("| layout | precision | mode | s/batch | CPU / wall time | first batch, s |")
+    print("|---|---|---|---|---|---|")
+    for (layout, dtype, mode), times in seconds.items():
+        wall = statistics.median(wall for wall, _ in times)
+        busy = statistics.median(cpu / wall for wall, cpu in times)
+        name = str(dtype).removeprefix("torch.")
+        print(f"| {layout} | {name} | {mode} | {wall:.3f} | {busy:.2f} | {first[layout, dtype, mode]:.1f} |")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--image-px", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=2)
+    return parser.parse_args()
+
+
+def _update(
+    layout: Layout, dtype: torch.dtype, mode: Mode, arguments: argparse.Namespace
+) -> Callable[[], None]:
+    """What makes one step of training, as :mod:`tasks.style.johnson` does."""
+    device, memory_format = arguments.device, FORMATS[layout]
+    network = TransformerNet(arguments.width).to(device).to(memory_format=memory_format)
+    vgg16 = _vgg16().to(device).to(memory_format=memory_format)
+    if mode == "compile":
+        network.compile()
+        vgg16.compile()
+    optimizer = torch.optim.Adam(network.parameters())
+    photos = torch.rand(arguments.batch_size, 3, arguments.image_px, arguments.image_px, device=device)
+    photos = photos.contiguous(memory_format=memory_format)
+
+    def features(pictures: Tensor, layers: tuple[str, ...]) -> dict[str, Tensor]:
+        with autocast(device, dtype):
+            return {layer: φ.float() for layer, φ in vgg16(pictures, layers).items()}
+
+    with torch.no_grad():
+        targets = {layer: normalized_gram(φ) for layer, φ in features(photos, JOHNSON_STYLE_LAYERS).items()}
+
+    def update() -> None:
+        with autocast(device, dtype):
+            stylised = network(photos)
+        φ = features(stylised, JOHNSON_STYLE_LAYERS)
+        with torch.no_grad():
+            content = features(photos, (JOHNSON_CONTENT_LAYER,))[JOHNSON_CONTENT_LAYER]
+        style = [gram_loss(normalized_gram(φ[layer]), target) for layer, target in targets.items()]
+        loss = feature_loss(φ[JOHNSON_CONTENT_LAYER], content) + torch.stack(style).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return update
+
+
+def _vgg16() -> Backbone:
+    convolutions = [
+        (torch.randn(outputs, inputs, 3, 3) * (2 / (9 * inputs)) ** 0.5, torch.zeros(outputs))
+        for inputs, outputs in itertools.pairwise(VGG16_CHANNELS)
+    ]
+    return Backbone("vgg16", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
+
+
+def _seconds(update: Callable[[], None]) -> tuple[float, float]:
+    """Wall and CPU time of one update."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    update()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _processor() -> str:
+    with Path("/proc/cpuinfo").open() as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+if __name__ == "__main__":
+    main()
