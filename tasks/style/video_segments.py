@@ -134,7 +134,8 @@ def _add_sounds(container: OutputContainer, original: InputContainer, output: Pa
     except (av.FFmpegError, ValueError) as error:
         codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio)
         raise UserError(
-            f"{output}: can't hold this video's sound ({codecs}) as it is; choose a name that ends in .mkv"
+            f"{output}: can't hold this video's sound ({codecs}) as it is; choose another of "
+            f"{', '.join(MUXERS)}, or convert the sound to AAC"
         ) from error
     return sounds
 
