@@ -72,6 +72,12 @@ def fetch_weights() -> None:
     _run_stage("fetch_weights")
 
 
+@app.command("make-clip", rich_help_panel=STAGES)
+def make_clip() -> None:
+    """Make the video that is stylised where no other is given."""
+    _run_stage("make_clip")
+
+
 @app.command("transfer-style", rich_help_panel=STAGES)
 def transfer_style() -> None:
     """Put one photo into one painting's style by optimisation, in every study (Gatys et al.)."""
@@ -82,6 +88,12 @@ def transfer_style() -> None:
 def train_style() -> None:
     """Train a network for each style (Johnson et al.)."""
     _run_stage("train_style")
+
+
+@app.command("stylize-all", rich_help_panel=STAGES)
+def stylize_all() -> None:
+    """Put photos and a video into every trained style."""
+    _run_stage("stylize")
 
 
 @app.command(rich_help_panel=STAGES)
@@ -179,6 +191,45 @@ def _scored_in(description: Path) -> Literal["v5", "v4"]:
     if version not in ("v5", "v4"):
         raise UserError(f"{description}: its env_version is {version!r}, not v5 or v4; give --env-version")
     return version
+
+
+@app.command(rich_help_panel=TOOLS)
+def stylize(
+    style: Annotated[
+        str, typer.Option("--style", "-s", help="Name of a trained style, or a model file (.safetensors).")
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="PATH...",
+            help="Pictures, videos, folders of pictures, glob patterns; - is standard input.",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Directory to write to; - is standard output.")
+    ],
+    more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More of them.")] = None,
+    strength: Annotated[float, typer.Option(min=0, max=1, help="0 is the original, 1 the full style.")] = 1.0,
+    preserve_color: Annotated[
+        bool, typer.Option("--preserve-color", help="Keep the colours, and take only the strokes.")
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Pictures of one size, or frames, to compute together.")
+    ] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Put your own pictures and videos into a trained style.
+
+    Size, orientation, transparency, colour profile and format of pictures are kept, and frames, times, size
+    and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
+    that params.yaml names, and go on from there when interrupted.
+    """
+    from pipelines import stylize_tool
+
+    options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
+    stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
 
 
 @app.command("train-expert", rich_help_panel=TOOLS)

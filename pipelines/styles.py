@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pipelines.engine.config import Config
+
 IMAGES = Path("data/images")
 PHOTOS = IMAGES / "photos"
 PAINTINGS = IMAGES / "paintings"
@@ -30,3 +32,9 @@ def trained(backbone: str) -> Path:
 def normalized(backbone: str) -> Path:
     """A backbone's weights after normalisation to mean activations of one."""
     return BACKBONES / backbone / "normalized.safetensors"
+
+
+def video_of(config: Config) -> Path:
+    """The video that is stylised."""
+    given = config.style.stylize.video
+    return Path(given) if given else VIDEOS / "clip" / "clip.mp4"

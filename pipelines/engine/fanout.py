@@ -111,7 +111,7 @@ def execute(
     import torch
 
     torch.set_num_threads(config.num_cpus)
-    device = _device(config, gpu)
+    device = device_of(config, gpu)
     with (
         tempfile.TemporaryDirectory(prefix="singleshot-") as scratch,
         threadpoolctl.threadpool_limits(config.num_cpus),
@@ -127,7 +127,12 @@ def execute(
             yield Finished(index, {str(path.relative_to(job.output)): path.read_bytes() for path in files})
 
 
-def _device(config: ExecutorConfig, gpu: bool) -> str:
+def device_of(config: ExecutorConfig, gpu: bool) -> str:
+    """Torch device of a cell that can use a GPU (`gpu`) or cannot, on this machine.
+
+    Raises:
+        UserError: a GPU is asked for, and there is none.
+    """
     import torch
 
     if config.device == "cpu" or not gpu:
@@ -260,7 +265,9 @@ class _Local:
 
     def run(self, sweep: _Sweep, cells: Sequence[Cell]) -> None:
         for batch in batches(
-            cells, sweep.store, _stack_size(self.config, len(cells), _device(self.config, self.gpu) == "cuda")
+            cells,
+            sweep.store,
+            _stack_size(self.config, len(cells), device_of(self.config, self.gpu) == "cuda"),
         ):
             sweep.started(batch)
             try:

@@ -6,11 +6,13 @@ from typing import Annotated
 from annotated_types import Ge, Le, MinLen
 
 from tasks.style.backbones import BackboneName
+from tasks.style.clip import ClipParams
 from tasks.style.fetch_photos import PhotosConfig
 from tasks.style.fetch_weights import NormalizationConfig
 from tasks.style.gatys import GatysConfig, OptimizerName
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.losses import Criterion
+from tasks.style.precision import Precision
 from tasks.style.weights import WeightsSource
 
 
@@ -74,6 +76,25 @@ class StyleTrainingConfig:
 
 
 @dataclass(frozen=True)
+class StylizeConfig:
+    """What is put into each trained style, and how."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    """Names of photos."""
+    short_side_px: Annotated[int, Ge(32)] | None
+    """They are scaled to it; null keeps their size."""
+    video: str | None
+    """Path of a video; null is the clip."""
+    strength: Annotated[float, Ge(0), Le(1)]
+    preserve_color: bool
+    precision: Precision
+    batch_size: Annotated[int, Ge(1)]
+    """Frames that go through the network together."""
+    frames_per_segment: Annotated[int, Ge(1)]
+    """Of a video: the frames of one cell, which workers share out."""
+
+
+@dataclass(frozen=True)
 class StyleConfig:
     """Seed 3: style transfer of images and videos."""
 
@@ -82,3 +103,5 @@ class StyleConfig:
     weights: WeightsConfig
     transfer: TransferConfig
     training: StyleTrainingConfig
+    clip: ClipParams
+    stylize: StylizeConfig

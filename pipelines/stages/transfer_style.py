@@ -1,4 +1,4 @@
-"""Stage `transfer_style`: Version 1; one cell a picture of the studies of backbones, losses and optimisers."""
+"""Stage `transfer_style`: Version 1; one cell a picture of each study."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,0 +1,57 @@
+"""Stage `stylize`: in each trained style, one cell for the photos and one for each segment of the video."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.engine.cells import Cell
+from pipelines.engine.config import Config
+from pipelines.engine.stage import Stage
+from pipelines.styles import PHOTOS, STYLIZED, model_of, video_of
+from pipelines.video_cells import segment_cells, stylized_name
+from tasks.style.stylize import StylizeParams, stylize_photos
+from tasks.style.video import VideoInfo, probe
+from tasks.style.video_segments import SEGMENT, join_segments
+
+
+def run(stage: Stage) -> None:
+    """Leave `results/style/stylized/<style>/`: photos, a sheet of them before and after, and the video."""
+    video = video_of(stage.config)
+    info = probe(video)
+    stage.compute([*_photos(stage.config), *_segments(stage.config, video, info)], STYLIZED, gpu=True)
+    for style in stage.config.style.training.styles:
+        segments = STYLIZED / style / "segments"
+        join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
+        shutil.rmtree(segments)
+
+
+def _photos(config: Config) -> Iterator[Cell]:
+    settings = config.style.stylize
+    for style in config.style.training.styles:
+        params = StylizeParams(
+            style,
+            settings.photos,
+            settings.short_side_px,
+            settings.strength,
+            settings.preserve_color,
+            settings.precision,
+        )
+        inputs = {"photos": PHOTOS, "model": model_of(style)}
+        yield Cell(f"{style}/photos", stylize_photos, params, inputs, {"style": style})
+
+
+def _segments(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
+    settings = config.style.stylize
+    for style in config.style.training.styles:
+        yield from segment_cells(
+            f"{style}/segments",
+            video,
+            info,
+            model_of(style),
+            strength=settings.strength,
+            preserve_color=settings.preserve_color,
+            precision=settings.precision,
+            batch_size=settings.batch_size,
+            frames_per_segment=settings.frames_per_segment,
+            tags={"style": style, "video": video.name},
+        )

@@ -1,0 +1,160 @@
+"""`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.config import load_config
+from pipelines.engine.fanout import ExecutorConfig, device_of, fan_out
+from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.styles import STYLES, model_of
+from pipelines.video_cells import segment_cells, stylized_name
+from tasks.errors import UserError
+from tasks.style.image_files import stylize_files
+from tasks.style.model_file import load_model
+from tasks.style.precision import Precision
+from tasks.style.video import probe
+from tasks.style.video_segments import SEGMENT, join_segments
+
+VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
+FRAMES_PER_SEGMENT = 120
+"""Some seconds of video: what an interruption costs at most, and what workers share out."""
+PRECISION: Precision = "auto"
+
+
+@dataclass(frozen=True)
+class StylizeOptions:
+    """How pictures and videos are stylised."""
+
+    strength: float
+    preserve_color: bool
+    batch_size: int
+    force: bool
+
+
+def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
+    """Put `inputs` into a style, by its name or its model file, and write them to `output`.
+
+    Videos are those inputs that are files with a video's suffix. A video that is interrupted goes on from its
+    finished segments the next time. What can't be read does not keep the rest from being written.
+
+    Raises:
+        UserError: there is no such style, or an input or the output is not as it should be.
+    """
+    executor = load_config().executor
+    model = _model(style)
+    videos = _plan_videos([Path(name) for name in inputs if _is_video(name)], output, options.force)
+    pictures = [name for name in inputs if not _is_video(name)]
+    failures = []
+    if pictures:
+        network, _ = load_model(model)
+        try:
+            stylize_files(
+                network.to(device_of(executor, gpu=True)),
+                pictures,
+                output,
+                strength=options.strength,
+                preserve_color=options.preserve_color,
+                batch_size=options.batch_size,
+                force=options.force,
+                progress=sys.stderr.isatty(),
+            )
+        except UserError as error:
+            failures.append(str(error))
+    for target, video in videos.items():
+        try:
+            _stylize_video(video, target, model, executor, options)
+        except UserError as error:
+            failures.append(str(error))
+    if failures:
+        raise UserError("\n".join(failures))
+
+
+def _model(style: str) -> Path:
+    if Path(style).suffix == ".safetensors":
+        return Path(style)
+    model = model_of(style)
+    if not model.exists():
+        known = ", ".join(sorted(path.parent.name for path in STYLES.glob("*/model.safetensors")))
+        raise UserError(
+            f"no style {style!r} in {STYLES}; "
+            + (f"there are {known}" if known else "run `make repro` first")
+        )
+    return model
+
+
+def _is_video(name: str) -> bool:
+    return Path(name).suffix.lower() in VIDEO_SUFFIXES
+
+
+def _plan_videos(videos: Sequence[Path], output: Path, force: bool) -> Mapping[Path, Path]:
+    """The video for each file to write."""
+    targets: dict[Path, Path] = {}
+    for video in videos:
+        if not video.is_file():
+            raise UserError(f"{video}: no such file; correct the path")
+        target = output / stylized_name(video)
+        if target in targets:
+            raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
+        if target.exists() and target.samefile(video):
+            raise UserError(
+                f"{target}: is an input and would be overwritten; choose another output directory"
+            )
+        if target.exists() and not force:
+            raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
+        targets[target] = video
+    return targets
+
+
+def _stylize_video(
+    video: Path, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
+) -> None:
+    info = probe(video)
+    rate = float(info.frame_rate)
+    print(f"{video}: {info.frames} frames of {info.width}x{info.height} at {rate:g} a second; ", end="")
+    store = CellStore(target.parent / f".{target.name}.segments")
+    cells = segment_cells(
+        video.stem,
+        video,
+        info,
+        model,
+        strength=options.strength,
+        preserve_color=options.preserve_color,
+        precision=PRECISION,
+        batch_size=options.batch_size,
+        frames_per_segment=FRAMES_PER_SEGMENT,
+        tags={},
+    )
+    with ends_with_its_parents():
+        fan_out(cells, executor, store, _Unrecorded(), gpu=True)
+    segments = [store.path(cell.digest) / SEGMENT for cell in cells]
+    join_segments(segments, video, info, target)
+    shutil.rmtree(store.root)
+
+
+class _Unrecorded:
+    """Nothing of a user's own files goes to MLflow."""
+
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
+        pass
+
+    def started(self, cell: Cell) -> None:
+        pass
+
+    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def finished(self, cell: Cell, directory: Path) -> None:
+        pass
+
+    def failed(self, cell: Cell, reason: str) -> None:
+        pass

@@ -1,0 +1,47 @@
+"""A video as cells, one a segment: for the stage that stylises one and the tool that stylises any."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.engine.cells import Cell
+from tasks.style.precision import Precision
+from tasks.style.video import VideoInfo
+from tasks.style.video_segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
+
+
+def segment_cells(
+    name: str,
+    video: Path,
+    info: VideoInfo,
+    model: Path,
+    *,
+    strength: float,
+    preserve_color: bool,
+    precision: Precision,
+    batch_size: int,
+    frames_per_segment: int,
+    tags: Mapping[str, str],
+) -> list[Cell]:
+    """A cell for each segment of `video`, `info` its probe; their files are for `join_segments`."""
+    return [
+        Cell(
+            f"{name}/segment-{number:04}",
+            stylize_segment,
+            StylizeSegmentParams(
+                segment,
+                info.format,
+                strength=strength,
+                preserve_color=preserve_color,
+                precision=precision,
+                batch_size=batch_size,
+            ),
+            {"video": video, "model": model},
+            tags,
+        )
+        for number, segment in enumerate(plan_segments(info, frames_per_segment))
+    ]
+
+
+def stylized_name(video: Path) -> str:
+    """What a stylised video is called: as its original, if a file of that suffix can hold H.264."""
+    return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"
