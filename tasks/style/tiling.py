@@ -67,9 +67,14 @@ def stylized_bands(network: TransformerNet, picture: Tensor, tile: Tile) -> Iter
         padded = functional.pad(source.reflected(top, bottom), (0, right, 0, 0), mode="reflect")
         return network.to_input(padded).contiguous(memory_format=torch.channels_last)
 
-    padded = _Map(channels, height + below, width + right, rows)
-    for top, band in _apply(network.stages, padded, tile).bands(tile):
-        yield top, network.from_output(band)[:, :, : height - top, :width]
+    output = _apply(network.stages, _Map(channels, height + below, width + right, rows), tile)
+    cropped = _Map(
+        channels,
+        height,
+        width,
+        lambda top, bottom: network.from_output(output.rows(top, bottom))[..., :width],
+    )
+    yield from cropped.bands(tile)
 
 
 def to_float(pixels: Tensor) -> Tensor:
