@@ -23,11 +23,11 @@ from tasks.style.transformer_net import MIN_SIDE_PX, TransformerNet
 logger = logging.getLogger(__name__)
 
 FORMATS: dict[str, dict[str, Any]] = {
-    # Halved colour (4:2:0, the default) bleeds over the edges of strokes.
+    # Halved colour (4:2:0) bleeds over the edges of strokes; WebP has no other, but a way to bleed less.
     "JPEG": {"quality": 95, "subsampling": "4:4:4"},
     "PNG": {},
     "TIFF": {},
-    "WEBP": {"quality": 95},
+    "WEBP": {"quality": 95, "use_sharp_yuv": True},
 }
 """Those that are read and written, by Pillow's names, with how."""
 TIFF_COMPRESSIONS = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate")
@@ -80,9 +80,18 @@ def stylize_files(
             pixels = torch.stack([picture.pixels for _, picture in batch])
             results = stylize(network, pixels, strength=strength, preserve_color=preserve_color)
             for (target, picture), result in zip(batch, results, strict=True):
-                _write(target, _encode(picture, result))
-                written.append(target)
                 bar.update()
+                try:
+                    content = _encode(picture, result)
+                except (
+                    OSError,
+                    ValueError,
+                    RuntimeError,
+                ) as error:  # metadata that Pillow can read, not write
+                    failures.append(f"{targets[target]}: can't be written as {picture.format} ({error})")
+                    continue
+                _write(target, content)
+                written.append(target)
     if failures:
         raise UserError(
             "\n".join([f"{len(failures)} of {len(targets)} pictures were not stylised:", *failures])
@@ -223,16 +232,24 @@ def _opened(image: Image.Image, name: str) -> _Picture:
     # A telephone's MPO is a JPEG with more after it: a depth map, a second view.
     file_format = "JPEG" if image.format == "MPO" else str(image.format)
     upright = ImageOps.exif_transpose(image)
+    if upright.mode == "P":
+        upright = upright.convert("RGBA" if upright.has_transparency_data else "RGB")
     alpha = upright.convert("RGBA").getchannel("A") if upright.has_transparency_data else None
     rgb, profile = _to_rgb(upright)
-    options = dict(FORMATS[file_format])
+    options = FORMATS[file_format] | {"exif": _exif(image, name), "icc_profile": profile}
     if file_format == "TIFF":
-        compression = image.info.get("compression")
-        options["compression"] = compression if compression in TIFF_COMPRESSIONS else "tiff_lzw"
-    options |= {"exif": _exif(image, name), "icc_profile": profile}
+        options["compression"] = _compression(image)
     if "dpi" in image.info:
         options["dpi"] = image.info["dpi"]
     return _Picture(torch.from_numpy(np.array(rgb)).permute(2, 0, 1), alpha, file_format, options)
+
+
+def _compression(image: Image.Image) -> str:
+    """For a TIFF like `image`. Of those with directories of EXIF, Pillow can only write plain ones."""
+    if not {ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo}.isdisjoint(image.getexif()):
+        return "raw"
+    compression = image.info.get("compression", "raw")
+    return compression if compression in TIFF_COMPRESSIONS else "tiff_lzw"
 
 
 def _exif(image: Image.Image, name: str) -> bytes:
@@ -282,9 +299,10 @@ def _write(target: Path, content: bytes) -> None:
     partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(target)
+        try:
+            partial.write_bytes(content)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{target}: can't be written ({error.strerror})") from error
-    finally:
-        partial.unlink(missing_ok=True)
