@@ -7,6 +7,7 @@ land on a frame by its timestamp, says nothing of damage, and turns a mirrored v
 import logging
 import math
 import statistics
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ TICKS_PER_SECOND = 10_000
 SHORT_SECONDS = 0.5
 """A file that ends so long before the time it claims to is truncated; less may be rounding."""
 SEEK_SECONDS = (0, 10, None)
-"""How far before a frame to begin to decode towards it. At the keyframe before it, if the index leads there
-(it may go by decoding times, or be sparse), else well before, else at the beginning."""
+"""How far before a frame to begin to decode towards it: at the keyframe before it, if the file's index leads
+there and the decoder needs nothing from before that; else well before; else at the beginning."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ class Segment:
     """The first one's timestamp (:attr:`VideoInfo.pts`)."""
     stop_pts: int | None
     """Of the frame after the last; None if there is none."""
+    checksum: int
+    """Of the frames' pixels, to know them again."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class VideoInfo:
     """Seconds from :func:`origin` to the first frame."""
     pts: tuple[int, ...]
     """The frames' timestamps as the file has them; their numbers where it stores none."""
+    checksums: tuple[int, ...]
+    """Of the frames' pixels."""
     audio: tuple[AudioTrack, ...]
     expected_frames: int
     """How many the file should have had: more than `frames` if it is damaged."""
@@ -115,7 +120,13 @@ class VideoInfo:
 
     def segment(self, start: int, stop: int) -> Segment:
         """Frames `start` to before `stop`."""
-        return Segment(start, stop - start, self.pts[start], self.pts[stop] if stop < self.frames else None)
+        return Segment(
+            start,
+            stop - start,
+            first_pts=self.pts[start],
+            stop_pts=self.pts[stop] if stop < self.frames else None,
+            checksum=_combined(self.checksums[start:stop]),
+        )
 
 
 def probe(path: Path) -> VideoInfo:
@@ -132,9 +143,10 @@ def probe(path: Path) -> VideoInfo:
                 f"{path}: none of its frames can be decoded ({codec}); the file is damaged: record or copy "
                 "it again"
             )
-        pts, last = [first.pts], first
-        for last in frames:
+        pts, checksums, last = [], [], first
+        for last in chain([first], frames):
             pts.append(last.pts)
+            checksums.append(last.checksum())
         clock = _clock(stream, pts, last.image.duration)
         info = VideoInfo(
             format=_format(stream, first, clock.frame_rate),
@@ -145,6 +157,7 @@ def probe(path: Path) -> VideoInfo:
             end=clock.end,
             start=pts[0] * _tick(stream) - origin(container) if _stores_times(stream) else Fraction(0),
             pts=tuple(pts),
+            checksums=tuple(checksums),
             audio=tuple(
                 AudioTrack(sound.codec_context.name, sound.rate, sound.channels)
                 for sound in container.streams.audio
@@ -172,14 +185,16 @@ def read_frames(path: Path) -> Iterator[Frame]:
 def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     """A segment's frames, those of :func:`read_frames`, decoding little else.
 
-    The segment is decoded twice, first to see whether all of it comes from where the seek led: that takes a
-    fraction of the time of stylising it.
+    It is decoded twice, first to see whether the seek led to these frames and no others: that takes a
+    fraction of the time of stylising them, and seeks do mislead (in MPEG-2 to frames with others' timestamps).
+    Decoding from the beginning can't, though the decoder may guess otherwise at what is damaged.
 
     Raises:
         UserError: no video, or not the one that the segment was planned for.
     """
     for seconds in SEEK_SECONDS:
-        if sum(1 for _ in _seek_segment(path, segment, seconds)) == segment.frames:
+        checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
+        if len(checksums) == segment.frames and (seconds is None or _combined(checksums) == segment.checksum):
             yield from (frame.upright() for frame in _seek_segment(path, segment, seconds))
             return
     raise UserError(
@@ -227,17 +242,11 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
 def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator["_Decoded"]:
     """A segment's frames, decoding from the keyframe `seconds` before it on, or from the beginning (None)."""
     with open_video(path) as (container, stream):
-        packets = demux(container, stream)
         if seconds is not None:
             if not _stores_times(stream):
                 return
             container.seek(segment.first_pts - round(seconds / _tick(stream)), stream=stream)
-            head = next(packets, None)
-            # Frames shown before a keyframe but stored after it lack what they refer to if it is the first.
-            if head is None or head.pts is None or head.pts > segment.first_pts:
-                return
-            packets = chain([head], packets)
-        for frame in _decode(packets, stream, _Condition()):
+        for frame in _decode(demux(container, stream), stream, _Condition()):
             if segment.stop_pts is not None and frame.pts >= segment.stop_pts:
                 return
             if frame.pts >= segment.first_pts:
@@ -262,6 +271,20 @@ class _Decoded:
     pts: int
     size: tuple[int, int]
     """Width and height that the stream began with: it may change them midway."""
+    matrix: tuple[int, int, int, int]
+    """a, b, c, d: the pixel at (x, y) is shown at (ax + cy, bx + dy) (ISO/IEC 14496-12, 6.2.2)."""
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether rows are shown as columns."""
+        a, b, _, _ = self.matrix
+        return abs(a) < abs(b)
+
+    def checksum(self) -> int:
+        """Of every eighth row of its brightness; a whole one would take as long as decoding."""
+        plane = self.image.planes[0]
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
+        return zlib.crc32(rows[::8, : plane.width].tobytes())
 
     def upright(self) -> Frame:
         """Its pixels, turned and mirrored as the file says, in quarters."""
@@ -272,8 +295,8 @@ class _Decoded:
             height=self.size[1],
             src_colorspace=Colorspace.ITU709 if untagged_hd else None,
         )
-        x, b, c, y = _display_matrix(self.image)
-        if _is_transposed(self.image):
+        x, b, c, y = self.matrix
+        if self.is_transposed:
             pixels, x, y = pixels.swapaxes(0, 1), c, b
         return np.ascontiguousarray(pixels[:: -1 if y < 0 else 1, :: -1 if x < 0 else 1], dtype=np.uint8)
 
@@ -282,7 +305,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
     """Frames in the order of display, but damaged ones. After one, the decoder guesses until a keyframe."""
     size = stream.width, stream.height
     stores_times = _stores_times(stream)
-    number, last = 0, -math.inf
+    number, last, matrix = 0, -math.inf, None
     for packet in packets:
         if packet.pts is not None:
             end = (packet.pts + (packet.duration or 0)) * packet.time_base
@@ -299,7 +322,8 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
             if image.is_corrupt or pts is None or pts <= last:
                 condition.damaged += 1
                 continue
-            yield _Decoded(image, pts, size)
+            matrix = matrix or _display_matrix(image)
+            yield _Decoded(image, pts, size, matrix)
             number, last = number + 1, pts
 
 
@@ -354,7 +378,7 @@ def _fine_clock(times: Sequence[int], end: int, unit: Fraction) -> _Clock:
 def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> VideoFormat:
     width, height = first.size
     aspect = stream.sample_aspect_ratio or Fraction(1)
-    if _is_transposed(first.image):
+    if first.is_transposed:
         width, height, aspect = height, width, 1 / aspect
     primaries, transfer = (
         BT709 if code in UNSPECIFIED else code
@@ -374,16 +398,14 @@ def _expected_frames(
     return max(frames + condition.damaged, stream.frames or round(duration * clock.frame_rate))
 
 
+def _combined(checksums: Sequence[int]) -> int:
+    return zlib.crc32(np.array(checksums, "<u4").tobytes())
+
+
 def _display_matrix(image: VideoFrame) -> tuple[int, int, int, int]:
-    """a, b, c, d: the pixel at (x, y) is shown at (ax + cy, bx + dy) (ISO/IEC 14496-12, 6.2.2)."""
+    """:attr:`_Decoded.matrix`. A frame once asked for it stays in memory until garbage is collected."""
     with suppress(KeyError):
         matrix = image.side_data["DISPLAYMATRIX"]  # type: ignore[typeddict-item]  # its stub hasn't got it
         a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
         return a, b, c, d
     return 1, 0, 0, 1
-
-
-def _is_transposed(image: VideoFrame) -> bool:
-    """Whether its rows are shown as columns."""
-    a, b, _, _ = _display_matrix(image)
-    return abs(a) < abs(b)

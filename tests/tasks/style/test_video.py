@@ -1,3 +1,4 @@
+import gc
 import logging
 from fractions import Fraction
 from itertools import pairwise
@@ -49,12 +50,32 @@ def test_a_segment_has_the_frames_that_decoding_from_the_start_gives(video):
         )
 
 
-def test_hevc_with_open_groups_of_pictures(tmp_path):
-    options = {"x265-params": "log-level=none:open-gop=1:keyint=12:min-keyint=12:scenecut=0:bframes=4"}
-    video = make_video(tmp_path / "video.mp4", codec="libx265", options=options)
+OPEN = {
+    "h264.ts": ("libx264", {"x264-params": "open-gop=1:bframes=4:scenecut=0:b-adapt=0"}),
+    "hevc.mp4": ("libx265", {"x265-params": "log-level=none:open-gop=1:keyint=12:min-keyint=12:bframes=4"}),
+    "mpeg2.mpg": ("mpeg2video", {"bf": "2"}),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_groups_of_pictures_that_refer_to_the_one_before(tmp_path, name):
+    codec, options = OPEN[name]
+    video = make_video(tmp_path / name, codec=codec, options=options, rate=Fraction(25))
     info = probe(video)
     read = [number_of(frame) for n in range(30) for frame in read_segment(video, info.segment(n, n + 1))]
     assert read == list(range(30))
+
+
+def test_frames_are_streamed(tmp_path):
+    """However long the video, a few of its frames are in memory, and that without garbage collection."""
+    video = make_video(tmp_path / "video.mov", frames=60, rotation=90)
+    gc.disable()
+    try:
+        alive = [sum(type(it) is VideoFrame for it in gc.get_objects()) for _ in read_frames(video)]
+    finally:
+        gc.enable()
+    assert len(alive) == 60
+    assert max(alive) - alive[0] <= 5  # one packet may give several
 
 
 def test_opencv_agrees(tmp_path):
