@@ -95,8 +95,8 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
     Pictures are squares cut from the middle of the photos, as the report's are; a photo smaller than that is
     scaled up, which takes as long to stylise as any other picture. Version 2 makes them one at a time.
 
-    A run of Version 1 has a first evaluation, for which features of photo and painting are computed, and
-    `gatys.iterations` more, each with an update. Of these only `measured_iterations` are run:
+    A run of Version 1 begins with the features of photo and painting and a first evaluation. After these come
+    `gatys.iterations` more, of which only `measured_iterations` are run:
 
         seconds per image = first + iterations · seconds of the measured ones / measured iterations
 
@@ -104,7 +104,7 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
     before that doesn't count, Version 1 at the smallest size alone: the first evaluation warms up the others.
 
     Raises:
-        UserError: an input is damaged, or Version 1's loss isn't finite within the measured iterations.
+        UserError: an input is damaged, or Version 1 can't even begin.
     """
     for i, job in enumerate(jobs):
         params: SpeedParams = job.params
@@ -163,12 +163,12 @@ class _Bench:
         first = self._clock(lambda: next(iterates))
         measured: list[Iterate] = []
         rest = self._clock(lambda: measured.extend(iterates))
-        if len(measured) < config.iterations:
+        if not measured:
             raise UserError(
-                f"Version 1 with {contender.backbone} at {contender.size_px} px diverges in its first "
-                f"{config.iterations} iterations, so there is nothing to time; choose another optimiser"
+                f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down from "
+                "its first picture, so there is nothing to time; change its settings or take another photo"
             )
-        factor = self.params.gatys.iterations / config.iterations
+        factor = self.params.gatys.iterations / measured[-1].iteration
         return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
 
     @property
