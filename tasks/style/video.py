@@ -186,7 +186,7 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     """A segment's frames, those of :func:`read_frames`, decoding little else.
 
     It is decoded twice, first to see whether the seek led to these frames and no others: that takes a
-    fraction of the time of stylising them, and seeks do mislead (in MPEG-2 to frames with others' timestamps).
+    fraction of the time of stylising them, and seeks do mislead (MPEG-2's to frames with others' timestamps).
     Decoding from the beginning can't, though the decoder may guess otherwise at what is damaged.
 
     Raises:
