@@ -96,6 +96,18 @@ def stylize_all() -> None:
     _run_stage("stylize")
 
 
+@app.command("measure-quality", rich_help_panel=STAGES)
+def measure_quality() -> None:
+    """Measure how much of photo and painting the stylised pictures keep, and how steady the video is."""
+    _run_stage("measure_quality")
+
+
+@app.command("measure-speed", rich_help_panel=STAGES)
+def measure_speed() -> None:
+    """Time a picture by optimisation and by a trained network, at several sizes."""
+    _run_stage("measure_speed")
+
+
 @app.command(rich_help_panel=STAGES)
 def report() -> None:
     """Draw the figures of the results."""

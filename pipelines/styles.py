@@ -1,8 +1,12 @@
 """Where the stages of style transfer meet, and what they call things."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from pipelines.engine.config import Config
+from tasks.style.gatys import GatysConfig
 
 IMAGES = Path("data/images")
 PHOTOS = IMAGES / "photos"
@@ -38,3 +42,21 @@ def video_of(config: Config) -> Path:
     """The video that is stylised."""
     given = config.style.stylize.video
     return Path(given) if given else VIDEOS / "clip" / "clip.mp4"
+
+
+def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
+    """Study and settings of every picture of Version 1: sections V.B, V.C and V.D of the report."""
+    transfer = config.style.transfer
+    for name, study in transfer.studies.items():
+        for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):
+            yield (
+                name,
+                replace(
+                    transfer.settings,
+                    backbone=backbone,
+                    criterion=loss,
+                    optimizer=optimizer,
+                    size_px=study.size_px,
+                    iterations=study.iterations,
+                ),
+            )

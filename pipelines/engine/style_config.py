@@ -95,6 +95,37 @@ class StylizeConfig:
 
 
 @dataclass(frozen=True)
+class QualityConfig:
+    """What is measured of each style."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    size_px: Annotated[int, Ge(32)]
+    """Short side of photos and painting."""
+    study: str | None
+    """Whose pictures of Version 1 are measured too, of `size_px`; null for none."""
+    compared_photos: Annotated[int, Ge(0)]
+    """Photos for which it is counted how many iterations of Version 1 reach Version 2's loss."""
+    max_iterations: Annotated[int, Ge(1)]
+    frame_step: Annotated[int, Ge(1)]
+    """Every so many-th frame of the video is measured as a photo is."""
+
+
+@dataclass(frozen=True)
+class SpeedConfig:
+    """What is timed: Table I."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
+    backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
+    """Of Version 1."""
+    iterations: Annotated[int, Ge(1)]
+    """That make a picture of Version 1."""
+    measured_iterations: Annotated[int, Ge(1)]
+    """That are run; the time of the rest is extrapolated."""
+    repeats: Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
 class StyleConfig:
     """Seed 3: style transfer of images and videos."""
 
@@ -105,3 +136,5 @@ class StyleConfig:
     training: StyleTrainingConfig
     clip: ClipParams
     stylize: StylizeConfig
+    quality: QualityConfig
+    speed: SpeedConfig

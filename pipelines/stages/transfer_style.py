@@ -1,14 +1,11 @@
 """Stage `transfer_style`: Version 1; one cell a picture of each study."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, TRANSFERS, normalized, painting_of
+from pipelines.styles import PHOTOS, TRANSFERS, normalized, painting_of, transfers
 from tasks.style.gatys import GatysConfig
 from tasks.style.transfer import TransferParams, transfer_style
 
@@ -17,27 +14,9 @@ STUDIES = Path("results/style/studies.csv")
 
 def run(stage: Stage) -> None:
     """Leave `results/style/gatys/<study>/<variant>/` and the histories of all losses, in `studies.csv`."""
-    cells = [_cell(stage.config, *variant) for variant in _variants(stage.config)]
+    cells = [_cell(stage.config, *variant) for variant in transfers(stage.config)]
     directories = stage.compute(cells, TRANSFERS, gpu=True)
     stage.tabulate([directory / "history.csv" for directory in directories], STUDIES)
-
-
-def _variants(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """Each study's settings: sections V.B, V.C and V.D of the report."""
-    transfer = config.style.transfer
-    for name, study in transfer.studies.items():
-        for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):
-            yield (
-                name,
-                replace(
-                    transfer.settings,
-                    backbone=backbone,
-                    criterion=loss,
-                    optimizer=optimizer,
-                    size_px=study.size_px,
-                    iterations=study.iterations,
-                ),
-            )
 
 
 def _cell(config: Config, study: str, settings: GatysConfig) -> Cell:

@@ -1,16 +1,23 @@
 """dvc.yaml against the code: what a stage reads and imports, it depends on."""
 
 import dataclasses
+import functools
 import importlib
+import tempfile
+from fractions import Fraction
 from pathlib import Path, PurePosixPath
 
 import grimp
 import pydantic
 import pytest
+import torch
 import yaml
 
 from pipelines.engine import cells, config
 from pipelines.engine.config import Config, compose, load_config
+from tasks.errors import UserError
+from tasks.style.clip import make_clip
+from tasks.style.video import probe
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -42,10 +49,22 @@ class Planner:
         raise PlannedError
 
 
+@functools.cache
+def clip():
+    """What a stage that plans for a video would find in it."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "clip.mp4"
+        make_clip(torch.zeros(3, 48, 64), path, 0.4, Fraction(25), (64, 48))
+        return probe(path)
+
+
 def plan(stage, values):
     planner = Planner(pydantic.TypeAdapter(Config).validate_python(values))
-    with pytest.raises(PlannedError):
-        importlib.import_module(f"pipelines.stages.{stage}").run(planner)
+    module = importlib.import_module(f"pipelines.stages.{stage}")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(PlannedError):
+        if hasattr(module, "probe"):
+            patch.setattr(module, "probe", lambda path: clip())
+        module.run(planner)
     return planner
 
 
@@ -60,6 +79,14 @@ def description(planner):
         )
         for cell in planner.cells
     }
+
+
+def outcome(stage, values):
+    """The description of a plan, or the reason why there is none."""
+    try:
+        return description(plan(stage, values))
+    except UserError as error:
+        return str(error)
 
 
 def leaves(values, prefix=()):
@@ -82,7 +109,40 @@ OTHER = {
     "offline_rl.pruning.batch_size": 7,
     "offline_rl.evaluation.env_version": "v4",
     "profile": "another",
-}
+    "style.photos.path": "/data/photos",
+    "style.photos.sha256": "0" * 64,
+    "style.photos.limit": 7,
+    "style.weights.source": "torchvision",
+    "style.clip.photo": "coffee",
+    "style.clip.fps": "25",
+    "style.transfer.content": "coffee",
+    "style.transfer.style": "waves",
+    "style.transfer.settings.backbone": "alexnet",
+    "style.transfer.settings.criterion": "l1",
+    "style.transfer.settings.optimizer": "adam",
+    "style.transfer.settings.initialization": "noise",
+    "style.transfer.settings.learning_rate": 0.5,
+    "style.transfer.settings.precision": "float32",
+    "style.training.styles": ["waves"],
+    "style.training.johnson.batches": 7,
+    "style.training.johnson.precision": "float32",
+    "style.training.style_weights": {"swirls": 7.0},
+    "style.stylize.photos": ["coffee"],
+    "style.stylize.video": "/data/video.mp4",
+    "style.stylize.precision": "float32",
+    "style.quality.photos": ["coffee"],
+    "style.quality.study": None,
+    "style.speed.photos": ["coffee"],
+    "style.speed.backbones": ["vgg16"],
+} | {
+    f"style.transfer.studies.{study}.{name}": value
+    for study in ("backbones", "losses", "optimizers")
+    for name, value in {"backbones": ["vgg19", "vgg16"], "losses": ["l1"], "optimizers": ["adam"]}.items()
+} | {
+    f"style.paintings.sources.{name}.{key}": value
+    for name in ("swirls", "waves", "mosaic")
+    for key, value in {"source": "/data/painting.jpg", "sha256": "0" * 64}.items()
+}  # fmt: skip
 
 
 def changed(values, leaf):
@@ -94,6 +154,8 @@ def changed(values, leaf):
         at = at[key]
     if name == "offline_rl.data.source":
         at |= {"source": "minari", "minari": OTHER["offline_rl.data.minari"]}
+    elif name == "style.photos.source":
+        at |= {"source": "folder", "path": "/data/photos"}
     elif name in OTHER:
         at[leaf[-1]] = OTHER[name]
     elif isinstance(at[leaf[-1]], bool):
@@ -112,16 +174,14 @@ def covers(params, leaf):
 
 
 def science(values):
-    return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "profile"}]
+    return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "style", "profile"}]
 
 
 @pytest.mark.parametrize("stage", FAN_OUTS)
 def test_a_key_that_changes_a_stages_cells_is_among_its_params(values, stage):
     before = description(plan(stage, values))
     params = DVC[stage]["params"]
-    effective = [
-        leaf for leaf in science(values) if description(plan(stage, changed(values, leaf))) != before
-    ]
+    effective = [leaf for leaf in science(values) if outcome(stage, changed(values, leaf)) != before]
     assert effective
     assert [leaf for leaf in effective if not covers(params, leaf)] == []
     # And none that changes nothing: it would only make DVC run the stage for nothing.

@@ -1,0 +1,60 @@
+"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside Version 1's."""
+
+from pathlib import Path
+
+from pipelines.engine.cells import Cell
+from pipelines.engine.config import Config
+from pipelines.engine.stage import Stage
+from pipelines.styles import (
+    BACKBONES,
+    PHOTOS,
+    STYLIZED,
+    TRANSFERS,
+    model_of,
+    painting_of,
+    trained,
+    transfers,
+    video_of,
+)
+from pipelines.video_cells import stylized_name
+from tasks.style.measure_quality import QualityParams, measure_quality
+
+QUALITY = Path("results/style/quality.csv")
+ITERATIONS = Path("results/style/iterations.csv")
+PARTS = Path("results/style/quality")
+
+
+def run(stage: Stage) -> None:
+    """Leave `quality.csv`, and how Version 1 came down to Version 2's loss, in `iterations.csv`."""
+    styles = stage.config.style.training.styles
+    directories = stage.compute([_cell(stage.config, style) for style in styles], PARTS, gpu=True)
+    stage.tabulate([directory / "quality.csv" for directory in directories], QUALITY)
+    stage.tabulate([directory / "iterations.csv" for directory in directories], ITERATIONS)
+
+
+def _cell(config: Config, style: str) -> Cell:
+    quality, transfer = config.style.quality, config.style.transfer
+    video = video_of(config)
+    compared = quality.study is not None and style == transfer.style
+    params = QualityParams(
+        style,
+        photos=quality.photos,
+        size_px=quality.size_px,
+        gatys=tuple(settings for study, settings in transfers(config) if compared and study == quality.study),
+        compared_photos=quality.compared_photos,
+        max_iterations=quality.max_iterations,
+        clip=video.name,
+        frame_step=quality.frame_step,
+    )
+    inputs = {
+        "photos": PHOTOS,
+        "painting": painting_of(style),
+        "model": model_of(style),
+        "vgg16": trained("vgg16"),
+        "alexnet": trained("alexnet"),
+        "lpips": BACKBONES / "lpips" / "heads.safetensors",
+        "video": video,
+        "stylized_video": STYLIZED / style / stylized_name(video),
+        **({"gatys": TRANSFERS} if compared else {}),
+    }
+    return Cell(style, measure_quality, params, inputs, {"style": style})
