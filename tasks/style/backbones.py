@@ -45,7 +45,8 @@ class Backbone(nn.Module):
         std: Tensor,
         pooling: Pooling = "max",
     ):
-        from tasks.data.vision import models  # takes 2 s, and who only needs this module's names need not wait
+        # Here, since it takes 2 s: who only needs the names in this module is not to wait.
+        from tasks.data.vision import models
 
         super().__init__()
         self.architecture, self.pooling = architecture, pooling

@@ -25,8 +25,10 @@ LEARNING_RATES: dict[OptimizerName, float] = {"lbfgs": 1.0, "adam": 0.02, "sgd":
 textbook's, which makes it diverge at any style weight that shows (the report's section V.D)."""
 LINE_SEARCH = 25
 """Evaluations at most, torch's default."""
-LBFGS_HISTORY = 20
-"""Pairs of steps and changes of gradient, each as large as the picture."""
+FIRST_STEP = 1 / 255
+LBFGS_HISTORY = 10
+"""Pairs of steps and changes of gradient, each as large as the picture. 5 to 100 of them came to the same loss
+within 2 % (VGG-16 in 120 iterations at 64 px, AlexNet in 200 at 96 px)."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,12 @@ def optimize(
 ) -> Iterator[Iterate]:
     """The initial picture, then the picture after each update.
 
-    `content` (3, H, W) and `style` (3, H', W') are RGB in [0, 1], on the device to compute on. Given `resume`,
-    the state of an iterate, begins with that one and goes on as before, bit for bit on the same machine.
+    `content` (3, H, W) and `style` (3, H', W') are RGB in [0, 1], on the device to compute on. Given
+    `resume`, the state of an iterate, begins with that one and goes on as before, bit for bit on the same machine.
 
     An iteration is one evaluation of loss and gradient, whatever the optimiser, so that curves compare at
-    equal cost. Adam and SGD update after each. L-BFGS takes as many as its line search needs, seldom more than
-    one, and only pictures that it settles on are iterates. (Full steps without a search, one evaluation each,
+    equal cost. Adam and SGD update after each. L-BFGS takes as many as its line search needs, mostly one, and
+    only pictures that it settles on are iterates. (Full steps without a search, one evaluation each,
     are usual elsewhere; with AlexNet they made losses 10^3 to 10^18 times as large.)
 
     The last iterate is number `config.iterations`. It comes sooner where a loss is no longer finite, as SGD's
@@ -112,6 +114,8 @@ def optimize(
         iteration = resume["iteration"]
         x.data.copy_(resume["x"])
         optimizer.load_state_dict(resume["optimizer"])
+    (group,) = optimizer.param_groups
+    lr = group["lr"]
     evaluated: list[_Evaluation] = []
 
     def evaluate() -> _Evaluation:
@@ -132,7 +136,8 @@ def optimize(
         if iteration >= config.iterations or not math.isfinite(here.losses.total):
             return
         if config.optimizer == "lbfgs":
-            optimizer.param_groups[0]["max_eval"] = min(LINE_SEARCH, config.iterations - iteration)
+            group["max_eval"] = min(LINE_SEARCH, config.iterations - iteration)
+            group["lr"] = lr if iteration else FIRST_STEP * x.numel()
         optimizer.step(lambda: evaluate().losses.total)
         if len(evaluated) == 1 and torch.equal(x, here.x):
             return

@@ -2,6 +2,7 @@
 
 import csv
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import product
@@ -161,14 +162,16 @@ class _Bench:
         painting, backbone = self.paintings[contender.size_px], self.backbones[contender.backbone]
         iterates = optimize(square, painting, backbone, config)
         first = self._clock(lambda: next(iterates))
-        measured: list[Iterate] = []
-        rest = self._clock(lambda: measured.extend(iterates))
-        if not measured:
+        last: deque[Iterate] = deque(
+            maxlen=1
+        )  # each one holds the picture and more, and there may be hundreds
+        rest = self._clock(lambda: last.extend(iterates))
+        if not last:
             raise UserError(
-                f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down from "
-                "its first picture, so there is nothing to time; change its settings or take another photo"
+                f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down "
+                "from its first picture, so there is nothing to time; change its settings or the photo"
             )
-        factor = self.params.gatys.iterations / measured[-1].iteration
+        factor = self.params.gatys.iterations / last[0].iteration
         return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
 
     @property

@@ -61,10 +61,11 @@ def clip():
 def plan(stage, values):
     planner = Planner(pydantic.TypeAdapter(Config).validate_python(values))
     module = importlib.import_module(f"pipelines.stages.{stage}")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(PlannedError):
+    with pytest.MonkeyPatch.context() as patch:
         if hasattr(module, "probe"):
             patch.setattr(module, "probe", lambda path: clip())
-        module.run(planner)
+        with pytest.raises(PlannedError):
+            module.run(planner)
     return planner
 
 
