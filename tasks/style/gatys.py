@@ -23,12 +23,22 @@ OptimizerName = Literal["lbfgs", "adam", "sgd"]
 LEARNING_RATES: dict[OptimizerName, float] = {"lbfgs": 1.0, "adam": 0.02, "sgd": 0.01}
 """Where none is configured. L-BFGS: the full quasi-Newton step. Adam: 2 % of the range of a pixel. SGD: the
 textbook's, which makes it diverge at any style weight that shows (the report's section V.D)."""
+LAYER_WEIGHTS: dict[BackboneName, tuple[float, ...]] = {
+    "vgg16": (0.2, 0.2, 0.2, 0.2, 0.2),
+    "vgg19": (0.2, 0.2, 0.2, 0.2, 0.2),
+    "alexnet": (0.16, 0.004, 0.002, 0.0005, 0.0003),
+}
+"""w_l of eq. 2 where none are configured: Gatys et al.'s, and for AlexNet those that make its E_l comparable
+to VGG's. Its activations are rarer and larger, so E_l are up to 100 times as large at a mean of one; with
+equal weights the deeper layers draw a grid of AlexNet's stride, and colours stay the photo's."""
 LINE_SEARCH = 25
 """Evaluations at most, torch's default."""
 FIRST_STEP = 1 / 255
+"""Mean change of a pixel in the first trial of L-BFGS. torch's own is 1/n for n values: less than bfloat16
+rounds off, and the curvature measured on it sent AlexNet's losses beyond float32."""
 LBFGS_HISTORY = 10
-"""Pairs of steps and changes of gradient, each as large as the picture. 5 to 100 of them came to the same loss
-within 2 % (VGG-16 in 120 iterations at 64 px, AlexNet in 200 at 96 px)."""
+"""Pairs of steps and changes of gradient, each as large as the picture. 5 to 100 of them came to the same
+loss within 2 % (VGG-16 in 120 iterations at 64 px, AlexNet in 200 at 96 px)."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,16 @@ class GatysConfig:
     """By default the optimiser's own, of `LEARNING_RATES`."""
     iterations: Annotated[int, Ge(1)] = 300
     """Evaluations of loss and gradient, whatever the optimiser."""
-    content_weight: Annotated[float, Ge(0)] = 1e4
+    content_weight: Annotated[float, Ge(0)] = 3e3
     """α times the number of content features: eq. 1 is a sum over them and eq. 3 a mean, and α alone would
-    shift the balance with the size of the picture."""
+    shift the balance with the size of the picture. These three weights were chosen by looking at pictures of
+    128 to 256 px, made from the photo with L-BFGS and mse: palette and strokes of the painting are there, and
+    what the photo shows."""
     style_weight: Annotated[float, Ge(0)] = 1e5
     """β."""
     tv_weight: Annotated[float, Ge(0)] = 3e5
-    layer_weights: Annotated[tuple[Annotated[float, Ge(0)], ...], Len(5, 5)] = (0.2, 0.2, 0.2, 0.2, 0.2)
-    """w_l of eq. 2, stages 1 to 5."""
+    layer_weights: Annotated[tuple[Annotated[float, Ge(0)], ...], Len(5, 5)] | None = None
+    """w_l of eq. 2, stages 1 to 5. By default the backbone's own, of `LAYER_WEIGHTS`."""
     size_px: Annotated[int, Ge(32)] = 512
     """Of the short sides of photo and painting, so that strokes keep their size relative to the picture."""
     precision: Precision = "auto"
@@ -96,7 +108,8 @@ def optimize(
     """The initial picture, then the picture after each update.
 
     `content` (3, H, W) and `style` (3, H', W') are RGB in [0, 1], on the device to compute on. Given
-    `resume`, the state of an iterate, begins with that one and goes on as before, bit for bit on the same machine.
+    `resume`, the state of an iterate, begins with that one and goes on as before, bit for bit on the same
+    machine.
 
     An iteration is one evaluation of loss and gradient, whatever the optimiser, so that curves compare at
     equal cost. Adam and SGD update after each. L-BFGS takes as many as its line search needs, mostly one, and
@@ -169,6 +182,7 @@ class _Objective:
         self.dtype = resolve(config.precision, str(content.device))
         self.content_layer = CONTENT_LAYER[config.backbone]
         self.style_layers = STYLE_LAYERS[config.backbone]
+        self.w = content.new_tensor(config.layer_weights or LAYER_WEIGHTS[config.backbone])
         with torch.no_grad():
             self.P = self.features(content[None], [self.content_layer])[self.content_layer]
             self.A = self.features(style[None], self.style_layers)
@@ -185,8 +199,7 @@ class _Objective:
         L_content = content_loss(F[self.content_layer], self.P, config.criterion)  # eq. 1
         # eq. 3
         E = [layer_style_loss(F[name], self.A[name], config.criterion) for name in self.style_layers]
-        w = x.new_tensor(config.layer_weights)
-        L_style = w @ torch.stack(E)  # eq. 2
+        L_style = self.w @ torch.stack(E)  # eq. 2
         α = config.content_weight / self.P.numel()
         total = α * L_content + config.style_weight * L_style + config.tv_weight * total_variation(x)
         (gradient,) = torch.autograd.grad(total, x)

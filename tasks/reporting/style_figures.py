@@ -1,0 +1,176 @@
+"""Task: Figures 2 to 6 of the report on style transfer (seed 3), from the histories of losses and the pictures.
+
+Columns of `studies.csv`, one row for each picture that an optimisation came to:
+
+| column | |
+|---|---|
+| `study` | the comparison: `backbones`, `losses` or `optimizers` are drawn here, others are left alone |
+| `backbone`, `loss`, `optimizer` | what made the picture; a study varies the one it is named after |
+| `size_px` | short side of the picture |
+| `iteration` | evaluations of loss and gradient so far; 0 is the initial picture |
+| `content_loss`, `style_loss` | eq. 1 and 2 of the report, not weighted |
+| `total_loss` | the weighted sum that is optimised |
+| `seconds` | of optimisation so far |
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import matplotlib
+import pandas
+
+from tasks.data.images import read_rgb
+from tasks.job import Event, Job, Metrics
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+LABELS = {
+    "vgg16": "VGG-16",
+    "vgg19": "VGG-19",
+    "alexnet": "AlexNet",
+    "mse": "MSE",
+    "l1": "L1",
+    "smooth_l1": "smooth L1",
+    "huber": "Huber",
+    "lbfgs": "L-BFGS",
+    "adam": "Adam",
+    "sgd": "SGD",
+}
+
+
+@dataclass(frozen=True)
+class StyleFigureParams:
+    """What the figures say of the run they show."""
+
+    profile: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One optimisation of a study."""
+
+    label: str
+    history: pandas.DataFrame
+    directory: Path
+    diverged: bool
+
+
+def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Draw the figures of each job's studies: `<study>_<what>.png`, those of `FIGURES`.
+
+    Inputs: `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
+    optimisation, in it `picture.png`, `content.png`, `style.png` and `summary.json` (of which `diverged` is
+    read). A study that was not run is not drawn: `figures_of_<study>`, a metric, is the number of its figures.
+
+    Raises:
+        UserError: a picture is missing or damaged.
+    """
+    for i, job in enumerate(jobs):
+        studies = pandas.read_csv(job.inputs["studies"])
+        drawn = dict.fromkeys((f"figures_of_{study}" for study in VARIED), 0.0)
+        for (study, what), draw in FIGURES.items():
+            rows = studies[studies["study"] == study]
+            if len(rows):
+                figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
+                _save(figure, job.params.profile, job.output / f"{study}_{what}.png")
+                drawn[f"figures_of_{study}"] += 1
+        yield Metrics(i, 0, drawn)
+
+
+def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Variant]:
+    """Of one study, in the order of its rows; labelled by what it varies, and whatever else differs."""
+    columns = ["backbone", "loss", "optimizer"]
+    labelled = [column for column in columns if column == varied or rows[column].nunique() > 1]
+    variants = []
+    for names, history in rows.groupby(columns, sort=False):
+        directory = pictures / "-".join(names)
+        label = ", ".join(LABELS.get(name, name) for name in history[labelled].iloc[0])
+        diverged = json.loads((directory / "summary.json").read_text())["diverged"]
+        variants.append(Variant(label, history, directory, diverged))
+    return variants
+
+
+def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:
+    """Total loss by iteration, on a logarithmic scale, which keeps to the losses of those that converged."""
+    figure, axis = pyplot.subplots(figsize=(7, 4))
+    for variant in variants:
+        history = variant.history
+        label = variant.label
+        if variant.diverged:
+            label += f" (diverged: {history['total_loss'].max():.0e} after {history['iteration'].max()})"
+        style = ":" if variant.diverged else "-"
+        axis.plot(history["iteration"], history["total_loss"], style, marker=".", markersize=3, label=label)
+    axis.set_yscale("log")
+    converged = [variant.history["total_loss"] for variant in variants if not variant.diverged]
+    if converged:
+        losses = pandas.concat(converged)
+        axis.set_ylim(losses.min() / 2, losses.max() * 5)
+    axis.set_xlabel("iteration (evaluations of loss and gradient)")
+    axis.set_ylabel("total loss")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+    figure.suptitle(f"{title}, {_size(variants)}")
+    return figure
+
+
+def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:
+    """How long each optimisation took."""
+    figure, axis = pyplot.subplots(figsize=(7, 4))
+    last = [variant.history.iloc[-1] for variant in variants]
+    labels = [
+        f"{variant.label}\n{row['iteration']} iterations" for variant, row in zip(variants, last, strict=True)
+    ]
+    bars = axis.bar(labels, [row["seconds"] for row in last], width=0.6)
+    axis.bar_label(bars, fmt="%.1f")
+    axis.set_ylabel("seconds")
+    axis.grid(axis="y", alpha=0.3)
+    figure.suptitle(f"{title}, {_size(variants)}")
+    return figure
+
+
+def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
+    """The photo, the painting and what came out."""
+    first = variants[0].directory
+    pictures = {"content": first / "content.png", "style": first / "style.png"}
+    for variant in variants:
+        caption = f"{variant.label} (diverged)" if variant.diverged else variant.label
+        pictures[caption] = variant.directory / "picture.png"
+    # At most 11 inches wide, which keeps the file, noisy as it is, below 1 MB.
+    figure, axes = pyplot.subplots(1, len(pictures), figsize=(11, 11 / len(pictures) + 0.6))
+    for axis, (caption, path) in zip(axes, pictures.items(), strict=True):
+        axis.imshow(read_rgb(path).permute(1, 2, 0).numpy())
+        axis.set_title(caption)
+        axis.axis("off")
+    figure.suptitle(f"{title}, {_size(variants)}")
+    return figure
+
+
+VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer"}
+"""What each study compares, a column of the table."""
+FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
+    ("backbones", "history"): partial(draw_histories, "Figure 2: loss by backbone"),
+    ("backbones", "pictures"): partial(draw_pictures, "Figure 3: pictures by backbone"),
+    ("losses", "seconds"): partial(draw_seconds, "Figure 4: runtime by loss function"),
+    ("losses", "history"): partial(draw_histories, "Section V.C: loss by loss function"),
+    ("optimizers", "history"): partial(draw_histories, "Figure 5: loss by optimiser"),
+    ("optimizers", "pictures"): partial(draw_pictures, "Figure 6: pictures by optimiser"),
+}
+"""By study and what is shown; the report's numbers."""
+
+
+def _size(variants: Sequence[Variant]) -> str:
+    sizes = sorted({int(size) for variant in variants for size in variant.history["size_px"]})
+    return f"{', '.join(map(str, sizes))} px"
+
+
+def _save(figure: Figure, profile: str, path: Path) -> None:
+    figure.text(0.995, 0.005, f"profile {profile}", ha="right", va="bottom", fontsize=7, color="0.5")
+    figure.set_layout_engine("constrained")
+    # No creation date or version: equal results give equal bytes.
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
