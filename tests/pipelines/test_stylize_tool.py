@@ -1,0 +1,117 @@
+import shutil
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from odd_videos import NTSC, make_video
+from PIL import Image
+
+from pipelines import stylize_tool
+from pipelines.engine.fanout import CellsFailedError
+from pipelines.stylize_tool import StylizeOptions, stylize
+from tasks.errors import UserError
+from tasks.style.model_file import ModelCard, save_model
+from tasks.style.transformer_net import TransformerNet
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = StylizeOptions(strength=1.0, preserve_color=False, batch_size=2, force=False)
+PLAIN = StylizeOptions(strength=0.0, preserve_color=False, batch_size=2, force=False)
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """A directory with a configuration, a style that is trained, a picture and a video."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(stylize_tool, "FRAMES_PER_SEGMENT", 10)
+    params = (ROOT / "params.yaml").read_text()
+    Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"))
+    card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
+    save_model(TransformerNet(width=4), card, Path("models/styles/ink/model.safetensors"))
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
+    Image.fromarray(pixels).save("photo.png")
+    make_video(Path("film.mp4"), frames=25, sound=["aac"])
+
+
+def frames_of(path):
+    with av.open(path) as container:
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def test_pictures_and_videos_in_one_go():
+    stylize("ink", ["photo.png", "film.mp4"], Path("out"), OPTIONS)
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
+    with Image.open("out/photo.png") as result, Image.open("photo.png") as photo:
+        assert result.size == photo.size
+        assert np.abs(np.asarray(result, int) - np.asarray(photo, int)).mean() > 5
+    with av.open("out/film.mp4") as result:
+        assert result.streams.video[0].average_rate == NTSC
+        assert len(result.streams.audio) == 1
+    assert len(frames_of("out/film.mp4")) == 25
+
+
+def test_a_model_file_is_a_style_too():
+    stylize("models/styles/ink/model.safetensors", ["photo.png"], Path("out"), OPTIONS)
+    assert Path("out/photo.png").exists()
+
+
+def test_without_strength_a_video_stays_as_it_is():
+    stylize("ink", ["film.mp4"], Path("out"), PLAIN)
+    pairs = zip(frames_of("film.mp4"), frames_of("out/film.mp4"), strict=True)
+    assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 4  # encoded twice
+
+
+def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
+    commit = stylize_tool.CellStore.commit
+    kept = []
+
+    def fail_at_the_third(store, cell, files):
+        if len(kept) == 2:
+            raise OSError("no space left")
+        kept.append(cell.name)
+        commit(store, cell, files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stylize_tool.CellStore, "commit", fail_at_the_third)
+        with pytest.raises(CellsFailedError):
+            stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert not Path("out/film.mp4").exists()
+    capsys.readouterr()
+    stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
+    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
+    Path("broken.jpg").write_bytes(Path("photo.png").read_bytes()[:200])
+    Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
+    with pytest.raises(UserError, match=r"(?s)broken\.jpg.*broken\.mp4"):
+        stylize("ink", ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
+
+
+@pytest.mark.parametrize(
+    ("style", "inputs", "words"),
+    [
+        ("oil", ["photo.png"], ["oil", "models/styles", "there are ink"]),
+        ("oil.safetensors", ["photo.png"], ["oil.safetensors", "no such file"]),
+        ("ink", ["none.mp4"], ["none.mp4", "no such file"]),
+        ("ink", ["film.mp4", "more/film.mp4"], ["film.mp4", "more/film.mp4", "rename"]),
+    ],
+)
+def test_mistakes_are_told_before_any_work(style, inputs, words):
+    Path("more").mkdir()
+    shutil.copy("film.mp4", "more/film.mp4")
+    with pytest.raises(UserError) as failure:
+        stylize(style, inputs, Path("out"), OPTIONS)
+    assert all(word in str(failure.value) for word in words)
+    assert not Path("out").exists()
+
+
+def test_nothing_is_overwritten_unasked():
+    Path("out").mkdir()
+    shutil.copy("film.mp4", "out/film.mp4")
+    with pytest.raises(UserError, match=r"out/film\.mp4: exists; give --force"):
+        stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+    with pytest.raises(UserError, match="is an input"):
+        stylize("ink", ["film.mp4"], Path(), StylizeOptions(1.0, False, 1, force=True))
