@@ -123,6 +123,7 @@ OTHER = {
     "style.transfer.settings.optimizer": "adam",
     "style.transfer.settings.initialization": "noise",
     "style.transfer.settings.learning_rate": 0.5,
+    "style.transfer.settings.layer_weights": [0.1, 0.1, 0.1, 0.1, 0.1],
     "style.transfer.settings.precision": "float32",
     "style.training.styles": ["waves"],
     "style.training.johnson.batches": 7,
