@@ -1,6 +1,9 @@
 """Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside Version 1's."""
 
+import json
 from pathlib import Path
+
+import pandas
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
@@ -21,6 +24,7 @@ from tasks.style.measure_quality import QualityParams, measure_quality
 
 QUALITY = Path("results/style/quality.csv")
 ITERATIONS = Path("results/style/iterations.csv")
+SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")
 
 
@@ -30,6 +34,7 @@ def run(stage: Stage) -> None:
     directories = stage.compute([_cell(stage.config, style) for style in styles], PARTS, gpu=True)
     stage.tabulate([directory / "quality.csv" for directory in directories], QUALITY)
     stage.tabulate([directory / "iterations.csv" for directory in directories], ITERATIONS)
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n")
 
 
 def _cell(config: Config, style: str) -> Cell:
@@ -58,3 +63,10 @@ def _cell(config: Config, style: str) -> Cell:
         **({"gatys": TRANSFERS} if compared else {}),
     }
     return Cell(style, measure_quality, params, inputs, {"style": style})
+
+
+def _summary(quality: pandas.DataFrame) -> dict[str, float]:
+    """What `dvc metrics` shows: by style, the means over the pictures and the video of its network."""
+    columns = ["style_ratio", "content_loss", "ssim", "lpips", "warping_error_ratio"]
+    means = quality[quality["method"] == "johnson"].groupby("style")[columns].mean()
+    return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}
