@@ -1,4 +1,4 @@
-"""Task: Figures 2 to 6 of the report on style transfer (seed 3), from the histories of losses and the pictures.
+"""Task: Figures 2 to 6 of the report on style transfer (seed 3), from histories of losses and pictures.
 
 Columns of `studies.csv`, one row for each picture that an optimisation came to:
 
@@ -65,7 +65,7 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
 
     Inputs: `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
     optimisation, in it `picture.png`, `content.png`, `style.png` and `summary.json` (of which `diverged` is
-    read). A study that was not run is not drawn: `figures_of_<study>`, a metric, is the number of its figures.
+    read). A study that was not run is not drawn; the metric `figures_of_<study>`, their number, is then 0.
 
     Raises:
         UserError: a picture is missing or damaged.

@@ -1,0 +1,154 @@
+import json
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from matplotlib import image, pyplot
+
+from tasks.data.images import encode_png
+from tasks.errors import UserError
+from tasks.job import Job
+from tasks.reporting import style_figures
+from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
+
+COLUMNS = [
+    "study",
+    "backbone",
+    "loss",
+    "optimizer",
+    "size_px",
+    "iteration",
+    "content_loss",
+    "style_loss",
+    "total_loss",
+    "seconds",
+]
+RUNS = {
+    "backbones": [("vgg19", "mse", "lbfgs"), ("alexnet", "mse", "lbfgs")],
+    "losses": [("vgg19", loss, "lbfgs") for loss in ("mse", "l1", "smooth_l1", "huber")],
+    "optimizers": [("vgg16", "mse", optimizer) for optimizer in ("lbfgs", "adam", "sgd")],
+}
+FILES = {
+    "backbones_history.png",
+    "backbones_pictures.png",
+    "losses_seconds.png",
+    "losses_history.png",
+    "optimizers_history.png",
+    "optimizers_pictures.png",
+}
+
+
+@pytest.fixture
+def studies():
+    rows = []
+    for study, runs in RUNS.items():
+        for i, (backbone, loss, optimizer) in enumerate(runs):
+            for iteration in range(2 if optimizer == "sgd" else 5):
+                total = (
+                    10.0 ** (1 + 20 * iteration) if optimizer == "sgd" else (i + 1) * 100 / (1 + iteration)
+                )
+                rows.append(
+                    (
+                        study,
+                        backbone,
+                        loss,
+                        optimizer,
+                        96,
+                        iteration,
+                        1.0,
+                        2.0,
+                        total,
+                        (i + 1) * (iteration + 1),
+                    )
+                )
+    return pandas.DataFrame(rows, columns=COLUMNS)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    return make_pictures(tmp_path / "pictures", 24, 32)
+
+
+def make_pictures(root, height, width):
+    generator = torch.Generator().manual_seed(0)
+    for study, runs in RUNS.items():
+        for run in runs:
+            directory = root / study / "-".join(run)
+            directory.mkdir(parents=True)
+            for name in ("picture", "content", "style"):
+                noise = torch.rand(3, height, width, generator=generator)
+                (directory / f"{name}.png").write_bytes(encode_png(noise))
+            (directory / "summary.json").write_text(json.dumps({"diverged": "sgd" in run}))
+    return root
+
+
+def draw(studies, pictures, directory):
+    directory.mkdir()
+    studies.to_csv(directory.parent / "studies.csv", index=False)
+    inputs = {"studies": directory.parent / "studies.csv", "pictures": pictures}
+    (metrics,) = draw_style_figures([Job(StyleFigureParams("smoke"), inputs, directory)])
+    return metrics.values
+
+
+def test_draws_every_figure_below_a_megabyte_and_equally_each_time(studies, tmp_path):
+    # As large and as incompressible as they come.
+    pictures = make_pictures(tmp_path / "pictures", 512, 683)
+    drawn = draw(studies, pictures, tmp_path / "1")
+    assert drawn == {"figures_of_backbones": 2, "figures_of_losses": 2, "figures_of_optimizers": 2}
+    files = {path.name: path for path in (tmp_path / "1").iterdir()}
+    assert files.keys() == FILES
+    assert all(path.stat().st_size < 1_000_000 for path in files.values())
+    draw(studies, pictures, tmp_path / "2")
+    assert all(path.read_bytes() == (tmp_path / "2" / name).read_bytes() for name, path in files.items())
+
+
+def test_a_study_that_was_not_run_is_not_drawn(studies, pictures, tmp_path):
+    drawn = draw(studies[studies["study"] == "losses"], pictures, tmp_path / "1")
+    assert drawn == {"figures_of_backbones": 0, "figures_of_losses": 2, "figures_of_optimizers": 0}
+    assert {path.name for path in (tmp_path / "1").iterdir()} == {"losses_seconds.png", "losses_history.png"}
+
+
+def test_curves_and_bars_are_the_tables(studies, pictures):
+    def variants(study):
+        rows = studies[studies["study"] == study]
+        return style_figures._variants(rows, style_figures.VARIED[study], pictures / study)
+
+    (axis,) = style_figures.draw_histories("loss", variants("optimizers")).axes
+    lbfgs, adam, sgd = axis.get_lines()
+    assert list(adam.get_ydata()) == pytest.approx([200, 100, 200 / 3, 50, 40])
+    assert [line.get_label() for line in (lbfgs, adam)] == ["L-BFGS", "Adam"]
+    assert sgd.get_label() == "SGD (diverged: 1e+21 after 1)"
+    assert axis.get_yscale() == "log"
+    assert axis.get_ylim() == (10, 1000)  # of L-BFGS and Adam, 20 to 200; SGD leaves the panel
+
+    (axis,) = style_figures.draw_seconds("seconds", variants("losses")).axes
+    assert [bar.get_height() for bar in axis.patches] == [5, 10, 15, 20]
+    assert [label.get_text().splitlines()[0] for label in axis.get_xticklabels()] == [
+        "MSE",
+        "L1",
+        "smooth L1",
+        "Huber",
+    ]
+
+    axes = style_figures.draw_pictures("pictures", variants("optimizers")).axes
+    assert [axis.get_title() for axis in axes] == ["content", "style", "L-BFGS", "Adam", "SGD (diverged)"]
+    shown = axes[3].get_images()[0].get_array()
+    expected = image.imread(pictures / "optimizers/vgg16-mse-adam/picture.png")
+    assert np.allclose(shown, expected, atol=1e-6)
+    pyplot.close("all")
+
+
+def test_a_label_says_whatever_differs(studies, pictures):
+    rows = studies[studies["study"] == "losses"].copy()
+    rows.loc[rows["loss"] == "l1", "backbone"] = "vgg16"
+    directory = pictures / "losses"
+    (directory / "vgg19-l1-lbfgs").rename(directory / "vgg16-l1-lbfgs")
+    labels = [variant.label for variant in style_figures._variants(rows, "loss", directory)]
+    assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
+
+
+def test_a_missing_picture_is_named(studies, pictures, tmp_path):
+    (pictures / "backbones/alexnet-mse-lbfgs/picture.png").unlink()
+    with pytest.raises(UserError, match="alexnet-mse-lbfgs"):
+        draw(studies, pictures, tmp_path / "1")
