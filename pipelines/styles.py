@@ -60,3 +60,8 @@ def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
                     iterations=study.iterations,
                 ),
             )
+
+
+def transfer_name(study: str, settings: GatysConfig) -> str:
+    """A picture's directory below :data:`TRANSFERS`, and its run's name."""
+    return f"{study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}"

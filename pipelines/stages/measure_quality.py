@@ -16,6 +16,7 @@ from pipelines.styles import (
     model_of,
     painting_of,
     trained,
+    transfer_name,
     transfers,
     video_of,
 )
@@ -40,12 +41,19 @@ def run(stage: Stage) -> None:
 def _cell(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
     video = video_of(config)
-    compared = quality.study is not None and style == transfer.style
+    pictures = {}
+    if style == transfer.style:
+        pictures = {
+            settings.backbone: TRANSFERS / transfer_name(study, settings) / "picture.png"
+            for study, settings in transfers(config)
+            if study == quality.study
+        }
     params = QualityParams(
         style,
         photos=quality.photos,
         size_px=quality.size_px,
-        gatys=tuple(settings for study, settings in transfers(config) if compared and study == quality.study),
+        gatys_photo=transfer.content if pictures else None,
+        gatys_backbones=tuple(pictures),
         compared_photos=quality.compared_photos,
         max_iterations=quality.max_iterations,
         clip=video.name,
@@ -60,7 +68,7 @@ def _cell(config: Config, style: str) -> Cell:
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
         "video": video,
         "stylized_video": STYLIZED / style / stylized_name(video),
-        **({"gatys": TRANSFERS} if compared else {}),
+        **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
     }
     return Cell(style, measure_quality, params, inputs, {"style": style})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, TRANSFERS, normalized, painting_of, transfers
+from pipelines.styles import PHOTOS, TRANSFERS, normalized, painting_of, transfer_name, transfers
 from tasks.style.gatys import GatysConfig
 from tasks.style.transfer import TransferParams, transfer_style
 
@@ -34,5 +34,4 @@ def _cell(config: Config, study: str, settings: GatysConfig) -> Cell:
         "loss": settings.criterion,
         "optimizer": settings.optimizer,
     }
-    name = f"{study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}"
-    return Cell(name, transfer_style, params, inputs, tags)
+    return Cell(transfer_name(study, settings), transfer_style, params, inputs, tags)

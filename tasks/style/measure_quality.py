@@ -2,9 +2,8 @@
 
 import csv
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +15,9 @@ from torch import Tensor
 from tasks.data.images import read_rgb
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.backbones import Backbone, load_backbone
+from tasks.style.backbones import Backbone, BackboneName, load_backbone
 from tasks.style.flow import Frame, warping_error
-from tasks.style.gatys import LBFGS_HISTORY, GatysConfig
+from tasks.style.gatys import LBFGS_HISTORY
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.losses import total_variation
 from tasks.style.metrics import (
@@ -47,8 +46,10 @@ class QualityParams:
     """Names in the set of photos."""
     size_px: int
     """Short side of photos and painting."""
-    gatys: tuple[GatysConfig, ...] = ()
-    """Version 1's settings to compare with, one a backbone."""
+    gatys_photo: str | None = None
+    """The one that there are pictures of by Version 1."""
+    gatys_backbones: tuple[BackboneName, ...] = ()
+    """One picture each."""
     compared_photos: int = 0
     """Of so many photos, the first, iterations are counted until Version 1 is as good as Version 2."""
     max_iterations: int = 500
@@ -57,16 +58,6 @@ class QualityParams:
     """The video's name, if there is one."""
     frame_step: int = 10
     """Of the video's frames, every so many-th is measured as photos are; flicker, between all."""
-
-    def __post_init__(self) -> None:
-        for config in self.gatys:
-            if config.size_px != self.size_px:
-                raise UserError(
-                    f"quality is measured at {self.size_px} px, but Version 1's pictures of "
-                    f"{config.backbone} have {config.size_px}; give both one size"
-                )
-        if len({config.backbone for config in self.gatys}) < len(self.gatys):
-            raise UserError("quality compares one setting of Version 1 a backbone; leave out the others")
 
 
 @dataclass(frozen=True)
@@ -121,9 +112,9 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
 
     Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `painting`, `model` (the
     style's), `vgg16` and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with
-    `params.gatys`, `gatys`, a directory with results of :func:`~tasks.style.transfer.transfer_style` at any
-    depth; with `params.clip`, `video` and `stylized_video`. The output gets `quality.csv`
-    (:class:`QualityRow`) and `iterations.csv` (:class:`IterationRow`). All is computed in float32.
+    `params.gatys_photo`, Version 1's picture by each backbone, named like `gatys-vgg19`; with `params.clip`,
+    `video` and `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
+    (:class:`IterationRow`). All is computed in float32.
 
     How many iterations of Version 1 a picture of Version 2 is worth is found as Johnson et al. 2016 did
     (section 4.1, figure 5): the loss that Version 2 was trained with is minimised over pixels, from the photo
@@ -190,7 +181,6 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
     judge, photos = _Judge(job), PhotoSet.open(job.inputs["photos"])
     network, card, training = _load_network(job)
     painting = judge.see_painting(training.style_px)
-    version_1 = _version_1(job) if params.gatys else {}
     rows: list[QualityRow] = []
     iterations: list[IterationRow] = []
     steps = len(params.photos) + (params.clip is not None)
@@ -207,9 +197,8 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
         rows.append(QualityRow(params.style, "photo", name, *judge.scores(photo, photo)))
         scores = judge.scores(stylized, photo)
         rows.append(QualityRow(params.style, "johnson", name, *scores, *_equals(equals)))
-        for method, picture in version_1.get(name, {}).items():
-            scores = judge.scores(judge.see(read_rgb(picture)), photo)
-            rows.append(QualityRow(params.style, method, name, *scores))
+        if name == params.gatys_photo:
+            rows += [_gatys_row(job, judge, photo, backbone) for backbone in params.gatys_backbones]
         yield Progress((n + 1) / steps)
     if params.clip is not None:
         rows.append(_video_row(job, judge, params.clip))
@@ -234,32 +223,17 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
     return network.to(job.device), card, training
 
 
-def _version_1(job: Job) -> dict[str, dict[str, Path]]:
-    """Version 1's pictures by photo and method: those made with the settings in question.
-
-    Raises UserError if there is none with one of them.
-    """
+def _gatys_row(job: Job, judge: _Judge, photo: _Seen, backbone: BackboneName) -> QualityRow:
     params: QualityParams = job.params
-    configs = {f"gatys-{config.backbone}": json.loads(json.dumps(asdict(config))) for config in params.gatys}
-    pictures: dict[str, dict[str, Path]] = {}
-    missing = set(configs)
-    for path in sorted(job.inputs["gatys"].rglob("summary.json")):
-        made = json.loads(path.read_text())["params"]
-        for method, config in configs.items():
-            if (
-                made["config"] == config
-                and made["style"] == params.style
-                and made["content"] in params.photos
-            ):
-                pictures.setdefault(made["content"], {})[method] = path.with_name("picture.png")
-                missing.discard(method)
-    if missing:
+    method = f"gatys-{backbone}"
+    picture = read_rgb(job.inputs[method])
+    if picture.shape != photo.picture.shape:
         raise UserError(
-            f"{job.inputs['gatys']}: no picture by {', '.join(sorted(missing))}, with the settings to "
-            f"compare with, of {params.style} and any photo of {', '.join(params.photos)}; make one with the "
-            "stage transfer_style"
+            f"{job.inputs[method]}: has {min(picture.shape[1:])} px, but quality is measured at "
+            f"{params.size_px}; give both one size"
         )
-    return pictures
+    assert params.gatys_photo is not None
+    return QualityRow(params.style, method, params.gatys_photo, *judge.scores(judge.see(picture), photo))
 
 
 class _Losses(NamedTuple):
@@ -269,18 +243,23 @@ class _Losses(NamedTuple):
 
 
 class _Objective:
-    """λ_c · eq. 5 + λ_s · Σ eq. 6 + λ_TV · total variation of a picture, as the network was trained with."""
+    """λ_c · eq. 5 + λ_s · Σ eq. 6 / Σ‖G(s)‖² + λ_TV · total variation, as the network was trained with."""
 
     def __init__(
         self, vgg16: Backbone, photo: Representation, painting: Representation, training: JohnsonConfig
     ) -> None:
         self.vgg16, self.photo, self.painting, self.training = vgg16, photo, painting, training
+        self.style_weight = training.style_weight / sum(
+            float(G.square().sum()) for G in painting.style.values()
+        )
 
     def __call__(self, picture: Tensor) -> _Losses:
         λ = self.training
         ŷ = represent(self.vgg16, picture)
         content, style = content_loss(ŷ, self.photo), style_loss(ŷ, self.painting)
-        total = λ.content_weight * content + λ.style_weight * style + λ.tv_weight * total_variation(picture)
+        total = (
+            λ.content_weight * content + self.style_weight * style + λ.tv_weight * total_variation(picture)
+        )
         return _Losses(content, style, total)
 
 

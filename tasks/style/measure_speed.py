@@ -40,7 +40,7 @@ class SpeedParams:
     """Of Version 1's `gatys.iterations`; the time of the others is extrapolated."""
     repeats: Annotated[int, Ge(1)] = 1
     precision: Precision = "auto"
-    """Of Version 2. Version 1 is computed in float32."""
+    """Of Version 2; Version 1's is among its settings."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,8 @@ class _Bench:
     def row(self, contender: _Contender, samples: Sequence[_Seconds]) -> SpeedRow:
         version_1 = contender.backbone is not None
         params: SpeedParams = self.params
-        dtype = torch.float32 if version_1 else resolve(params.precision, str(self.device))
+        precision = params.gatys.precision if version_1 else params.precision
+        dtype = resolve(precision, str(self.device))
         return SpeedRow(
             version=1 if version_1 else 2,
             backbone=contender.backbone or "",

@@ -15,22 +15,19 @@ from tasks.job import Job, Metrics, Progress
 from tasks.style import measure_quality as module
 from tasks.style.backbones import load_backbone, save_backbone
 from tasks.style.clip import make_clip
-from tasks.style.gatys import GatysConfig
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
 from tasks.style.losses import total_variation
 from tasks.style.measure_quality import QualityParams, measure_quality
 from tasks.style.metrics import represent, style_ratio
 from tasks.style.photos import PhotoSet
-from tasks.style.transfer import TransferParams, transfer_style
 from tasks.style.video import read_frames
 from tasks.style.video_writer import VideoFormat, add_h264, encode, mux
 from tasks.style.weights import read_backbone, read_lpips_heads
 
 SIZE = 64
 TRAINING = JohnsonConfig(
-    width=4, image_px=32, style_px=48, batch_size=1, batches=1, style_weight=20.0, tv_weight=3.0
+    width=4, image_px=32, style_px=48, batch_size=1, batches=1, style_weight=2000.0, tv_weight=3.0
 )
-GATYS = GatysConfig(backbone="alexnet", iterations=2, size_px=SIZE)
 PARAMS = QualityParams("stripes", ("astronaut", "coffee"), SIZE, compared_photos=1, max_iterations=3)
 
 
@@ -76,18 +73,6 @@ def network_returns(monkeypatch):
         monkeypatch.setattr(module, "stylize", lambda _, pictures, **options: function(pictures[0])[None])
 
     return patch
-
-
-@pytest.fixture(scope="module")
-def transfers(inputs, tmp_path_factory):
-    """Version 1's pictures of a photo, with two settings."""
-    directory = tmp_path_factory.mktemp("gatys")
-    for iterations in (1, 2):
-        output = directory / f"study/{iterations}"
-        output.mkdir(parents=True)
-        params = TransferParams("study", "coffee", "stripes", replace(GATYS, iterations=iterations))
-        list(transfer_style([Job(params, inputs | {"backbone": inputs["alexnet"]}, output)]))
-    return directory
 
 
 @pytest.fixture(scope="module")
@@ -178,33 +163,31 @@ class TestIterations:
         assert float(first["content_loss"]) == 0
         assert float(first["style_loss"]) == pytest.approx(style, rel=1e-4)
         tv = 3.0 * float(total_variation(photo))
-        assert float(first["total_loss"]) == pytest.approx(20.0 * style + tv, rel=1e-4)
+        scale = sum(float(A[layer].square().sum()) for layer in A)
+        assert float(first["total_loss"]) == pytest.approx(2000.0 * style / scale + tv, rel=1e-4)
         assert float(rest[-1]["total_loss"]) < float(first["total_loss"])
 
 
 class TestVersion1:
-    def test_picture_of_the_settings_is_measured(self, measure, transfers, inputs):
-        rows, _, _ = measure(replace(PARAMS, compared_photos=0, gatys=(GATYS,)), gatys=transfers)
+    PARAMS = replace(PARAMS, compared_photos=0, gatys_photo="coffee", gatys_backbones=("alexnet",))
+
+    def test_its_picture_is_measured_beside_version_2s(self, measure, inputs, tmp_path):
+        photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
+        picture = tmp_path / "picture.png"
+        picture.write_bytes(encode_png(photo.flip(0)))
+        rows, _, _ = measure(self.PARAMS, **{"gatys-alexnet": picture})
         (row,) = (row for row in rows if row["method"] == "gatys-alexnet")
         assert row["image"] == "coffee"
         vgg16 = load_backbone(inputs["vgg16"])
-        photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
-        pictures = read_rgb(transfers / "study/2/picture.png"), photo, read_rgb(inputs["painting"])
+        pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
         expected = style_ratio(*(represent(vgg16, picture) for picture in pictures))
         assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
 
-    def test_missing_settings_are_an_error(self, measure, transfers):
-        params = replace(PARAMS, gatys=(replace(GATYS, iterations=7),))
-        with pytest.raises(UserError, match="no picture by gatys-alexnet"):
-            measure(params, gatys=transfers)
-
-    def test_sizes_have_to_agree(self):
-        with pytest.raises(UserError, match=r"measured at 64 px, but .* alexnet have 128"):
-            replace(PARAMS, gatys=(replace(GATYS, size_px=128),))
-
-    def test_one_setting_a_backbone(self):
-        with pytest.raises(UserError, match="one setting of Version 1 a backbone"):
-            replace(PARAMS, gatys=(GATYS, replace(GATYS, iterations=3)))
+    def test_sizes_have_to_agree(self, measure, tmp_path):
+        picture = tmp_path / "picture.png"
+        picture.write_bytes(encode_png(torch.zeros(3, 40, 60)))
+        with pytest.raises(UserError, match=r"picture\.png: has 40 px, but quality is measured at 64"):
+            measure(self.PARAMS, **{"gatys-alexnet": picture})
 
 
 class TestVideo:
