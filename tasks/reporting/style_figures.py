@@ -98,12 +98,13 @@ def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Varia
 def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:
     """Total loss by iteration, on a logarithmic scale, which keeps to the losses of those that converged."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    for variant in variants:
+    for i, variant in enumerate(variants):
         history = variant.history
         label = variant.label
         if variant.diverged:
             label += f" (diverged: {history['total_loss'].max():.0e} after {history['iteration'].max()})"
-        style = ":" if variant.diverged else "-"
+        # Equal curves, as those of smooth L1 and Huber, show through each other.
+        style = ":" if variant.diverged else ("-", "--")[i % 2]
         axis.plot(history["iteration"], history["total_loss"], style, marker=".", markersize=3, label=label)
     axis.set_yscale("log")
     converged = [variant.history["total_loss"] for variant in variants if not variant.diverged]
@@ -169,7 +170,7 @@ def _size(variants: Sequence[Variant]) -> str:
 
 
 def _save(figure: Figure, profile: str, path: Path) -> None:
-    figure.text(0.995, 0.005, f"profile {profile}", ha="right", va="bottom", fontsize=7, color="0.5")
+    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
     figure.set_layout_engine("constrained")
     # No creation date or version: equal results give equal bytes.
     figure.savefig(path, dpi=100, metadata={"Software": None})
