@@ -67,9 +67,9 @@ class GatysConfig:
     size_px: Annotated[int, Ge(32)] = 512
     """Of the short sides of photo and painting, so that strokes keep their size relative to the picture."""
     precision: Precision = "auto"
-    """Of the backbone's convolutions. bfloat16 measures losses within 0.2 % of float32's, comes within 1.3 % of
-    its loss in 60 iterations (VGG-19, L-BFGS, 128 px, two paintings; AlexNet came lower), and takes 0.45 of the
-    time on a processor with AMX (256 px)."""
+    """Of the backbone's convolutions. bfloat16 measures losses within 0.2 % of float32's, comes within 1.3 %
+    of its loss in 60 iterations (VGG-19, L-BFGS, 128 px, two paintings; AlexNet came lower), and takes 0.45
+    of the time on a processor with AMX (256 px)."""
     seed: Annotated[int, Ge(0)] = 0
     """Of the white noise."""
 
