@@ -64,11 +64,8 @@ class JohnsonConfig:
     """Length of training in place of `epochs`."""
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     content_weight: Annotated[float, Ge(0)] = 1.0
-    style_weight: Annotated[float, Ge(0)] = 100.0
-    """In units of 1 / Σ‖G(s)‖² of the painting s, so that one weight suits paintings whose Gram matrices
-    differ in size: at 256 px that sum is 12 for Hokusai's wave, 54 for our swirls, 1,100 for our mosaic. The
-    content 1e5 and style 1e10 of pytorch/examples (means over Gram matrices) are about 1 and 100 here (37 to
-    237 for four paintings)."""
+    style_weight: Annotated[float, Ge(0)] = 20.0
+    """In units of 1 / ‖G(s)‖ of the painting s (:func:`style_weight`)."""
     tv_weight: Annotated[float, Ge(0)] = 0.0
     noise_weight: Annotated[float, Ge(0)] = 0.0
     """Of the difference that noise in a photo makes in its stylised picture: with it, videos flicker less."""
@@ -127,6 +124,17 @@ def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
             yield event
 
 
+def style_weight(config: JohnsonConfig, style_grams: Mapping[str, Tensor]) -> float:
+    """What eq. 6, summed over layers, is multiplied by, for a painting of these Gram matrices.
+
+    It is the configured weight / ‖G(s)‖, with ‖G(s)‖² summed over the layers. Gradients of eq. 6 grow as
+    ‖G(s)‖, so that one weight serves paintings of 3.4 (Hokusai's wave at 256 px), 7.3 (our swirls) and 34
+    (our mosaic). Content 1e5 and style 1e10 of pytorch/examples (of means over Gram matrices) are 1 and 14 to
+    34 in these units.
+    """
+    return config.style_weight / sum(float(G.square().sum()) for G in style_grams.values()) ** 0.5
+
+
 class _Batches(Dataset[Tensor]):
     """The batches of a training, each made by its number alone."""
 
@@ -154,8 +162,7 @@ class _Training:
         self.batches = _Batches(self.photos, self.config, self.params.seed)
         self.backbone = channels_last(load_backbone(job.inputs["backbone"]).to(job.device))
         self.style_grams = self._grams(read_rgb(job.inputs["painting"], short_side=self.config.style_px))
-        scale = sum(float(G.square().sum()) for G in self.style_grams.values())
-        self.style_weight = self.config.style_weight / scale
+        self.style_weight = style_weight(self.config, self.style_grams)
         self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.params.seed)

@@ -175,7 +175,7 @@ def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
 
     grams = [(gram(features[layer]), gram(target[layer])) for layer in layers]
     style = sum(((G_hat - G) ** 2).sum() / 2 for G_hat, G in grams)  # 2: the batch
-    scale = sum((G**2).sum() for _, G in grams)
+    scale = sum((G**2).sum() for _, G in grams).sqrt()
     difference = ((features["relu2_2"] - content["relu2_2"]) ** 2).mean()
     tv = (stylised.diff(dim=-1) ** 2).mean() + (stylised.diff(dim=-2) ** 2).mean()
     expected = {"content": difference, "style": style, "tv": tv, "noise": 0}
