@@ -18,7 +18,7 @@ from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.backbones import Backbone, BackboneName, load_backbone
 from tasks.style.flow import Frame, warping_error
 from tasks.style.gatys import LBFGS_HISTORY
-from tasks.style.johnson import JohnsonConfig
+from tasks.style.johnson import JohnsonConfig, style_weight
 from tasks.style.losses import total_variation
 from tasks.style.metrics import (
     Representation,
@@ -243,15 +243,13 @@ class _Losses(NamedTuple):
 
 
 class _Objective:
-    """λ_c · eq. 5 + λ_s · Σ eq. 6 / Σ‖G(s)‖² + λ_TV · total variation, as the network was trained with."""
+    """λ_c · eq. 5 + λ_s · Σ eq. 6 / ‖G(s)‖ + λ_TV · total variation, as the network was trained with."""
 
     def __init__(
         self, vgg16: Backbone, photo: Representation, painting: Representation, training: JohnsonConfig
     ) -> None:
         self.vgg16, self.photo, self.painting, self.training = vgg16, photo, painting, training
-        self.style_weight = training.style_weight / sum(
-            float(G.square().sum()) for G in painting.style.values()
-        )
+        self.style_weight = style_weight(training, painting.style)
 
     def __call__(self, picture: Tensor) -> _Losses:
         λ = self.training

@@ -162,9 +162,8 @@ class _Bench:
         painting, backbone = self.paintings[contender.size_px], self.backbones[contender.backbone]
         iterates = optimize(square, painting, backbone, config)
         first = self._clock(lambda: next(iterates))
-        last: deque[Iterate] = deque(
-            maxlen=1
-        )  # each one holds the picture and more, and there may be hundreds
+        # The last alone: each one holds the picture and more, and there may be hundreds.
+        last: deque[Iterate] = deque(maxlen=1)
         rest = self._clock(lambda: last.extend(iterates))
         if not last:
             raise UserError(
