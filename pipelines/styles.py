@@ -10,6 +10,9 @@ from tasks.style.gatys import GatysConfig
 
 IMAGES = Path("data/images")
 PHOTOS = IMAGES / "photos"
+"""What styles are trained on."""
+SAMPLES = IMAGES / "samples"
+"""What is stylised and measured."""
 PAINTINGS = IMAGES / "paintings"
 VIDEOS = Path("data/videos")
 BACKBONES = Path("models/backbones")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from annotated_types import Ge, Lt, MinLen
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from pipelines.engine.fanout import ExecutorConfig
@@ -86,16 +86,20 @@ def load_config(path: Path = PARAMS) -> Config:
     Raises:
         UserError: the file cannot be read, or has an unknown, missing or mistyped key.
     """
-    return _parse(_read(path), path)
+    return _parse(_read(path, path), path)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, origin: Path) -> Any:
     try:
-        return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
+    except MissingMandatoryValue as error:
+        raise UserError(
+            f"{origin}: {error.full_key} has no value; give it one and {COMPOSE_AGAIN}"
+        ) from error
     except (YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}") from error
+        raise UserError(f"{origin}: {' '.join(str(error).split())}") from error
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
@@ -115,7 +119,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             # Hydra goes on with advice for its own command line, and with where it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             raise UserError(f"{CONF}: {reason.partition(' To append to your config')[0]}") from error
-        _parse(_read(composed), CONF)
+        _parse(_read(composed, CONF), CONF)
         output.write_text(composed.read_text())
 
 

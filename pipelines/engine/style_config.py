@@ -5,6 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le, MinLen
 
+from tasks.errors import UserError
 from tasks.style.backbones import BackboneName
 from tasks.style.clip import ClipParams
 from tasks.style.fetch_photos import PhotosConfig
@@ -114,7 +115,8 @@ class QualityConfig:
 class SpeedConfig:
     """What is timed: Table I."""
 
-    photos: Annotated[tuple[str, ...], MinLen(1)]
+    images: Annotated[int, Ge(1)]
+    """Photos to time each version on, the first of those that styles are trained on."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
     """Of Version 1."""
@@ -130,6 +132,9 @@ class StyleConfig:
     """Seed 3: style transfer of images and videos."""
 
     photos: PhotosConfig
+    """What styles are trained on."""
+    samples: PhotosConfig
+    """What is stylised and measured; the names of photos elsewhere are of these."""
     paintings: PaintingsConfig
     weights: WeightsConfig
     transfer: TransferConfig
@@ -138,3 +143,11 @@ class StyleConfig:
     stylize: StylizeConfig
     quality: QualityConfig
     speed: SpeedConfig
+
+    def __post_init__(self) -> None:
+        for style in (*self.training.styles, *self.training.style_weights, self.transfer.style):
+            if style not in self.paintings.sources:
+                known = ", ".join(self.paintings.sources)
+                raise UserError(
+                    f"there is no painting {style!r}, only {known}; add it as paintings.sources.{style}"
+                )

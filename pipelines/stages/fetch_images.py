@@ -3,29 +3,29 @@
 from collections.abc import Iterator
 
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
+from pipelines.engine.style_config import PaintingsConfig
 from pipelines.styles import IMAGES
 from tasks.style.fetch_painting import PaintingParams, fetch_painting
-from tasks.style.fetch_photos import PhotosParams, fetch_photos
+from tasks.style.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 
 def run(stage: Stage) -> None:
-    """Leave `data/images/photos/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
-    stage.compute([*_photos(stage.config), *_paintings(stage.config)], IMAGES)
+    """Leave `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
+    style = stage.config.style
+    photos = [*_photos("photos", style.photos), *_photos("samples", style.samples)]
+    stage.compute([*photos, *_paintings(style.paintings)], IMAGES)
 
 
-def _photos(config: Config) -> Iterator[Cell]:
-    photos = config.style.photos
+def _photos(name: str, photos: PhotosConfig) -> Iterator[Cell]:
     for shard in range(photos.shards):
         params = PhotosParams.of(photos, shard)
         yield Cell(
-            f"photos/shard-{shard:02}", fetch_photos, params, params.inputs(), {"source": photos.source}
+            f"{name}/shard-{shard:02}", fetch_photos, params, params.inputs(), {"source": photos.source}
         )
 
 
-def _paintings(config: Config) -> Iterator[Cell]:
-    paintings = config.style.paintings
+def _paintings(paintings: PaintingsConfig) -> Iterator[Cell]:
     for name, painting in paintings.sources.items():
         params = PaintingParams(name, painting.source, painting.sha256, paintings.long_side_px)
         yield Cell(f"paintings/{name}", fetch_painting, params, params.inputs(), {"style": name})

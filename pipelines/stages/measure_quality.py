@@ -10,7 +10,7 @@ from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import (
     BACKBONES,
-    PHOTOS,
+    SAMPLES,
     STYLIZED,
     TRANSFERS,
     model_of,
@@ -60,7 +60,7 @@ def _cell(config: Config, style: str) -> Cell:
         frame_step=quality.frame_step,
     )
     inputs = {
-        "photos": PHOTOS,
+        "photos": SAMPLES,
         "painting": painting_of(style),
         "model": model_of(style),
         "vgg16": trained("vgg16"),

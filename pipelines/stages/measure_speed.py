@@ -23,7 +23,7 @@ def _cell(config: Config) -> Cell:
     speed, transfer = config.style.speed, config.style.transfer
     style = config.style.training.styles[0]
     params = SpeedParams(
-        photos=speed.photos,
+        images=speed.images,
         sizes_px=speed.sizes_px,
         backbones=speed.backbones,
         gatys=replace(transfer.settings, iterations=speed.iterations),

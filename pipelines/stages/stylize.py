@@ -7,7 +7,7 @@ from pathlib import Path
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, STYLIZED, model_of, video_of
+from pipelines.styles import SAMPLES, STYLIZED, model_of, video_of
 from pipelines.video_cells import segment_cells, stylized_name
 from tasks.style.stylize import StylizeParams, stylize_photos
 from tasks.style.video import VideoInfo, probe
@@ -36,7 +36,7 @@ def _photos(config: Config) -> Iterator[Cell]:
             settings.preserve_color,
             settings.precision,
         )
-        inputs = {"photos": PHOTOS, "model": model_of(style)}
+        inputs = {"photos": SAMPLES, "model": model_of(style)}
         yield Cell(f"{style}/photos", stylize_photos, params, inputs, {"style": style})
 
 

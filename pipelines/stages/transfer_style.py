@@ -5,7 +5,7 @@ from pathlib import Path
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, TRANSFERS, normalized, painting_of, transfer_name, transfers
+from pipelines.styles import SAMPLES, TRANSFERS, normalized, painting_of, transfer_name, transfers
 from tasks.style.gatys import GatysConfig
 from tasks.style.transfer import TransferParams, transfer_style
 
@@ -23,7 +23,7 @@ def _cell(config: Config, study: str, settings: GatysConfig) -> Cell:
     transfer = config.style.transfer
     params = TransferParams(study, transfer.content, transfer.style, settings)
     inputs = {
-        "photos": PHOTOS,
+        "photos": SAMPLES,
         "painting": painting_of(transfer.style),
         "backbone": normalized(settings.backbone),
     }

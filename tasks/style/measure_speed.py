@@ -28,8 +28,8 @@ from tasks.style.stylize import stylize
 class SpeedParams:
     """What is timed, besides the input files."""
 
-    photos: Annotated[tuple[str, ...], MinLen(1)]
-    """Names in the set of photos."""
+    images: Annotated[int, Ge(1)]
+    """Photos to use, the first ones of the set."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
     """Sides of the square pictures."""
     backbones: tuple[BackboneName, ...]
@@ -117,9 +117,9 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
         ]
         warm_up = [c for c in contenders if c.backbone is None or c.size_px == min(params.sizes_px)]
         for contender in warm_up:
-            bench.time(contender, params.photos[0])
+            bench.time(contender, bench.names[0])
         samples: dict[_Contender, list[_Seconds]] = {contender: [] for contender in contenders}
-        turns = list(product(range(params.repeats), params.photos, contenders))
+        turns = list(product(range(params.repeats), bench.names, contenders))
         for n, (_, photo, contender) in enumerate(turns, start=1):
             samples[contender].append(bench.time(contender, photo))
             yield Progress((i + n / len(turns)) / len(jobs))
@@ -138,6 +138,12 @@ class _Bench:
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
         self.photos = PhotoSet.open(job.inputs["photos"])
+        self.names = self.photos.names[: self.params.images]
+        if len(self.names) < self.params.images:
+            raise UserError(
+                f"{job.inputs['photos']}: has {len(self.names)} photos, fewer than the {self.params.images} "
+                "to time; lower speed.images"
+            )
         self.paintings = {
             size_px: read_rgb(job.inputs["painting"], short_side=size_px).to(self.device)
             for size_px in self.params.sizes_px
@@ -207,7 +213,7 @@ class _Bench:
             seconds_per_image=fmean(sample.wall for sample in samples),
             iterations=params.gatys.iterations if version_1 else None,
             extrapolated=version_1 and self._measured_iterations < params.gatys.iterations,
-            images=len(params.photos),
+            images=len(self.names),
             threads=torch.get_num_threads(),
             precision=str(dtype).removeprefix("torch."),
             seconds_p50=median(sample.wall for sample in samples),

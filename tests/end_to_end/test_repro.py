@@ -45,7 +45,7 @@ CELLS = {
     "prune": 4,
     "train": 6,
     "sizes": 6,
-    "fetch_images": 4,
+    "fetch_images": 5,
     "fetch_weights": 4,
     "make_clip": 1,
     "transfer_style": 9,

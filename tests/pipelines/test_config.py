@@ -45,6 +45,13 @@ def test_every_source_of_data_composes(composed, source):
     assert load_config(composed(f"data@offline_rl.data={source}")).offline_rl.data.source == source
 
 
+def test_a_folder_of_photos_needs_its_path(composed):
+    with pytest.raises(UserError, match=r"conf: style\.photos\.path has no value"):
+        composed("photos@style.photos=folder")
+    folder = composed("photos@style.photos=folder", "style.photos.path=/data")
+    assert load_config(folder).style.photos.path == "/data"
+
+
 @pytest.mark.parametrize("tracking", options("tracking"))
 def test_every_tracking_composes(composed, tracking):
     assert load_config(composed(f"tracking={tracking}")).tracking.experiment == "singleshot"
@@ -96,6 +103,11 @@ def remove(*keys):
         (put(["Ant"], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks\.0: .*HalfCheetah.*'Ant'"),
         (put("slurm", "executor", "kind"), r"executor\.kind: .*local.*'slurm'"),
         (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
+        (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only swirls, waves"),
+        (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
+        (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
+        (put("a", "style", "clip", "fps"), r"style\.clip: .*fps is 'a'"),
+        (put("???", "style", "photos", "source"), r"style\.photos\.source has no value"),
     ],
 )
 def test_a_wrong_key_or_value_is_one_line_that_names_it(composed, edit, named):

@@ -113,6 +113,9 @@ OTHER = {
     "style.photos.path": "/data/photos",
     "style.photos.sha256": "0" * 64,
     "style.photos.limit": 7,
+    "style.samples.path": "/data/photos",
+    "style.samples.sha256": "0" * 64,
+    "style.samples.limit": 7,
     "style.weights.source": "torchvision",
     "style.clip.photo": "coffee",
     "style.clip.fps": "25",
@@ -134,7 +137,6 @@ OTHER = {
     "style.stylize.precision": "float32",
     "style.quality.photos": ["coffee"],
     "style.quality.study": None,
-    "style.speed.photos": ["coffee"],
     "style.speed.backbones": ["vgg16"],
 } | {
     f"style.transfer.studies.{study}.{name}": value
@@ -156,7 +158,7 @@ def changed(values, leaf):
         at = at[key]
     if name == "offline_rl.data.source":
         at |= {"source": "minari", "minari": OTHER["offline_rl.data.minari"]}
-    elif name == "style.photos.source":
+    elif name in {"style.photos.source", "style.samples.source"}:
         at |= {"source": "folder", "path": "/data/photos"}
     elif name in OTHER:
         at[leaf[-1]] = OTHER[name]

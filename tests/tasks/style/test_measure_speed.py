@@ -19,7 +19,7 @@ from tasks.style.transformer_net import TransformerNet
 from tasks.style.weights import read_backbone
 
 PARAMS = SpeedParams(
-    photos=("a", "b"),
+    images=2,
     sizes_px=(32, 64),
     backbones=("alexnet",),
     gatys=GatysConfig(iterations=30),
@@ -135,3 +135,8 @@ def test_nothing_to_time_is_an_error(measure):
     # The photo itself is the optimum where content alone has weight.
     with pytest.raises(UserError, match="alexnet at 32 px finds no way down"):
         measure(replace(PARAMS, gatys=GatysConfig(style_weight=0.0, tv_weight=0.0)))
+
+
+def test_more_photos_than_there_are_is_an_error(inputs, tmp_path):
+    with pytest.raises(UserError, match=r"has 2 photos, fewer than the 3 to time; lower speed\.images"):
+        list(measure_speed([Job(replace(PARAMS, images=3), inputs, tmp_path)]))
