@@ -103,7 +103,7 @@ def remove(*keys):
         (put(["Ant"], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks\.0: .*HalfCheetah.*'Ant'"),
         (put("slurm", "executor", "kind"), r"executor\.kind: .*local.*'slurm'"),
         (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
-        (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only swirls, waves"),
+        (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only .*waves"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
         (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
         (put("a", "style", "clip", "fps"), r"style\.clip: .*fps is 'a'"),
