@@ -43,6 +43,9 @@ GPU_READERS = 4
 a twentieth of a batch's time."""
 REPORT_EVERY = 10
 """Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
+WARMUP = 20
+"""Batches in which the learning rate rises. With this and the cosine, total loss after 300 batches is 14.0 in
+place of 15.6 (swirls, width 16)."""
 CONTACT_PX = 192
 """Short side of the contact sheet's photo."""
 
@@ -63,6 +66,7 @@ class JohnsonConfig:
     batches: Annotated[int, Ge(1)] | None = None
     """Length of training in place of `epochs`."""
     learning_rate: Annotated[float, Gt(0)] = 1e-3
+    """Of Adam at its height: it rises over the first batches, and falls along half a cosine to the end."""
     content_weight: Annotated[float, Ge(0)] = 1.0
     style_weight: Annotated[float, Ge(0)] = 20.0
     """In units of 1 / ‖G(s)‖ of the painting s (:func:`style_weight`)."""
@@ -234,10 +238,17 @@ class _Training:
             + config.tv_weight * tv
             + config.noise_weight * noise
         )
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate()
         self.optimizer.zero_grad()
         total.backward()
         self.optimizer.step()
         return torch.stack([content, style, tv, noise, total]).detach()
+
+    def _learning_rate(self) -> float:
+        """Of this step, counted from 1."""
+        done = (self.step - 1) / len(self.batches)
+        return self.config.learning_rate * min(1, self.step / WARMUP) * (1 + math.cos(math.pi * done)) / 2
 
     def _style_loss(self, grams: Mapping[str, Tensor]) -> Tensor:
         """Σ_l ‖G_l(ŷ) - G_l(s)‖² for Gram matrices (N, C, C) of ŷ."""
