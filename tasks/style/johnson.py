@@ -1,6 +1,5 @@
 """Task: train a network that stylises photos in one pass (Johnson et al. 2016; report, Version 2)."""
 
-import csv
 import hashlib
 import io
 import itertools
@@ -9,7 +8,7 @@ import math
 import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +20,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from tasks.data.images import encode_jpeg, read_rgb, side_by_side
+from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 from tasks.style.backbones import load_backbone
@@ -347,10 +347,7 @@ class _Training:
     def _write(self) -> None:
         output = self.job.output
         save_model(self.network, self._card(), output / "model.safetensors")
-        with (output / "losses.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([field.name for field in fields(Losses)])
-            writer.writerows(astuple(row) for row in self.losses)
+        write_csv(output / "losses.csv", Losses, self.losses)
         losses = {row.step: row for row in self.losses}
         pictures = [self.contact_photo, *(picture.float() / 255 for picture in self.thumbnails.values())]
         captions = [

@@ -1,9 +1,8 @@
 """Task: what a style's network makes of photos and a video, in numbers, beside Version 1."""
 
-import csv
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tasks.data.images import read_rgb
+from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.backbones import Backbone, BackboneName, load_backbone
@@ -203,8 +203,8 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
     if params.clip is not None:
         rows.append(_video_row(job, judge, params.clip))
         yield Progress(1.0)
-    _write(job.output / "quality.csv", QualityRow, rows)
-    _write(job.output / "iterations.csv", IterationRow, iterations)
+    write_csv(job.output / "quality.csv", QualityRow, rows)
+    write_csv(job.output / "iterations.csv", IterationRow, iterations)
     yield Metrics(i, card.steps, _means(rows))
 
 
@@ -328,10 +328,3 @@ def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
     johnson = [row for row in rows if row.method == "johnson"]
     values = {name: [v for row in johnson if (v := getattr(row, name)) is not None] for name in columns}
     return {name: float(np.mean(v)) for name, v in values.items() if v}
-
-
-def _write(path: Path, row: type, rows: Sequence[QualityRow] | Sequence[IterationRow]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in fields(row)])
-        writer.writerows(astuple(row) for row in rows)

@@ -1,10 +1,9 @@
 """Task: seconds per picture of Versions 1 and 2, the report's Table I."""
 
-import csv
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean, median
 from typing import Annotated
@@ -14,6 +13,7 @@ from annotated_types import Ge, MinLen
 from torch import Tensor
 
 from tasks.data.images import read_rgb
+from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.backbones import BackboneName, load_backbone
@@ -124,10 +124,7 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
             samples[contender].append(bench.time(contender, photo))
             yield Progress((i + n / len(turns)) / len(jobs))
         rows = [bench.row(contender, seconds) for contender, seconds in samples.items()]
-        with (job.output / "speed.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([column.name for column in fields(SpeedRow)])
-            writer.writerows(astuple(row) for row in rows)
+        write_csv(job.output / "speed.csv", SpeedRow, rows)
         for size_px in params.sizes_px:
             yield Metrics(i, size_px, _metrics([row for row in rows if row.size_px == size_px]))
 

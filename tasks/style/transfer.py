@@ -1,17 +1,17 @@
 """Task: one photo in one painting's style, by Version 1, with the history of its losses."""
 
-import csv
 import io
 import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, Self
 
 import torch
 
 from tasks.data.images import encode_png, read_rgb
+from tasks.data.tables import write_csv
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 from tasks.style.backbones import load_backbone
 from tasks.style.gatys import GatysConfig, Iterate, optimize
@@ -143,10 +143,7 @@ def _transfer(i: int, job: Job) -> Iterator[Event]:
         )
 
     (job.output / "picture.png").write_bytes(encode_png(picture))
-    with (job.output / "history.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in fields(HistoryRow)])
-        writer.writerows(astuple(row) for row in history)
+    write_csv(job.output / "history.csv", HistoryRow, history)
     summary = Summary.of(params, history, diverged)
     (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n")
     yield Progress(1.0)
