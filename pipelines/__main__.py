@@ -216,11 +216,12 @@ def stylize(
             "--input",
             "-i",
             metavar="PATH...",
-            help="Pictures, videos, folders of pictures, glob patterns; - is standard input.",
+            help="Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Directory to write to; - is standard output.")
+        Path,
+        typer.Option("--output", "-o", help="Directory to write to; - is standard output, for one picture."),
     ],
     more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More of them.")] = None,
     strength: Annotated[float, typer.Option(min=0, max=1, help="0 is the original, 1 the full style.")] = 1.0,
@@ -241,7 +242,11 @@ def stylize(
     from pipelines import stylize_tool
 
     options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
-    stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
+    try:
+        stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 @app.command("train-expert", rich_help_panel=TOOLS)

@@ -1,5 +1,6 @@
 """`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
 
+import glob
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.styles import STYLES, model_of
 from pipelines.video_cells import segment_cells, stylized_name
 from tasks.errors import UserError
-from tasks.style.image_files import stylize_files
+from tasks.style.image_files import STANDARD, picture_suffixes, stylize_files
 from tasks.style.model_file import load_model
 from tasks.style.precision import Precision
 from tasks.style.video import probe
@@ -36,23 +37,24 @@ class StylizeOptions:
 
 
 def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
-    """Put `inputs` into a style, by its name or its model file, and write them to `output`.
+    """Put `inputs` into a style and write them to `output`.
 
-    Videos are those inputs that are files with a video's suffix. A video that is interrupted goes on from its
-    finished segments the next time. What can't be read does not keep the rest from being written.
+    The style is given by its name, its model file or that file's directory. Videos are known by their suffix,
+    also in directories and patterns. One that is interrupted goes on from its finished segments the next
+    time. What can't be read does not keep the rest from being written.
 
     Raises:
         UserError: there is no such style, or an input or the output is not as it should be.
     """
     executor = load_config().executor
     model = _model(style)
-    videos = _plan_videos([Path(name) for name in inputs if _is_video(name)], output, options.force)
-    pictures = [name for name in inputs if not _is_video(name)]
+    videos = _plan_videos(inputs, output, options.force)
+    pictures = [name for name in inputs if _may_hold_pictures(name)]
     failures = []
     if pictures:
         network, _ = load_model(model)
         try:
-            stylize_files(
+            written = stylize_files(
                 network.to(device_of(executor, gpu=True)),
                 pictures,
                 output,
@@ -64,11 +66,16 @@ def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOpt
             )
         except UserError as error:
             failures.append(str(error))
+        else:
+            if str(output) != STANDARD:
+                print(f"{output}: {len(written)} pictures")
     for target, video in videos.items():
         try:
             _stylize_video(video, target, model, executor, options)
         except UserError as error:
             failures.append(str(error))
+        else:
+            print(target)
     if failures:
         raise UserError("\n".join(failures))
 
@@ -76,6 +83,8 @@ def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOpt
 def _model(style: str) -> Path:
     if Path(style).suffix == ".safetensors":
         return Path(style)
+    if (Path(style) / "model.safetensors").is_file():
+        return Path(style) / "model.safetensors"
     model = model_of(style)
     if not model.exists():
         known = ", ".join(sorted(path.parent.name for path in STYLES.glob("*/model.safetensors")))
@@ -86,23 +95,49 @@ def _model(style: str) -> Path:
     return model
 
 
-def _is_video(name: str) -> bool:
+def _is_video(name: str | Path) -> bool:
     return Path(name).suffix.lower() in VIDEO_SUFFIXES
 
 
-def _plan_videos(videos: Sequence[Path], output: Path, force: bool) -> Mapping[Path, Path]:
+def _videos(name: str) -> list[tuple[Path, Path]]:
+    """The videos that an input stands for, each with its name below the output."""
+    path = Path(name)
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if _is_video(file))
+        return [(file, file.relative_to(path)) for file in found]
+    if glob.has_magic(name) and not path.exists():
+        # Path.glob takes no absolute pattern.
+        found = sorted(map(Path, glob.iglob(name, recursive=True)))  # noqa: PTH207
+        return [(file, Path(file.name)) for file in found if _is_video(file)]
+    return [(path, Path(path.name))] if _is_video(name) else []
+
+
+def _may_hold_pictures(name: str) -> bool:
+    """Not a video, a pattern of videos, or a directory that has videos and no picture."""
+    if _is_video(name):
+        return False
+    path = Path(name)
+    if not path.is_dir() or not _videos(name):
+        return True
+    return any(file.suffix.lower() in picture_suffixes() for file in path.rglob("*"))
+
+
+def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
     """The video for each file to write."""
     targets: dict[Path, Path] = {}
-    for video in videos:
+    videos = [video for name in inputs for video in _videos(name)]
+    if videos and str(output) == STANDARD:
+        raise UserError(
+            f"{videos[0][0]}: a video can't go to standard output; give a directory as the output"
+        )
+    for video, name in videos:
         if not video.is_file():
             raise UserError(f"{video}: no such file; correct the path")
-        target = output / stylized_name(video)
+        target = output / name.with_name(stylized_name(video))
         if target in targets:
             raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
         if target.exists() and target.samefile(video):
-            raise UserError(
-                f"{target}: is an input and would be overwritten; choose another output directory"
-            )
+            raise UserError(f"{target}: is an input; choose another output directory")
         if target.exists() and not force:
             raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
         targets[target] = video

@@ -23,7 +23,8 @@ class PaintingConfig:
 
     source: str
     """`drawn` for one of ours, or a picture file's path or URL."""
-    sha256: str | None
+    sha256: str | None = None
+    """What the file's must be; null records it only."""
 
 
 @dataclass(frozen=True)

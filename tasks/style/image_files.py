@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from tqdm import tqdm
 
@@ -118,6 +118,8 @@ def _stylize_stream(
         raise UserError(
             f"{STANDARD} is for one picture: give it as the output, and {STANDARD} or one file as the input"
         )
+    if Path(inputs[0]).is_dir():
+        raise UserError(f"{inputs[0]}: is a directory; {STANDARD} is for one picture")
     if inputs[0] == STANDARD:
         picture = _decode(io.BytesIO(sys.stdin.buffer.read()), "standard input")
     else:
@@ -163,7 +165,7 @@ def _expand(text: str, output: Path) -> list[tuple[Path, Path]]:
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
     found = base.glob(pattern) if has_magic(pattern) else ()
-    suffixes = {suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS}
+    suffixes = picture_suffixes()
     files = sorted(
         file
         for file in found
@@ -175,6 +177,11 @@ def _expand(text: str, output: Path) -> list[tuple[Path, Path]]:
     if not files:
         raise UserError(f"{text}: no picture there ({', '.join(sorted(suffixes))}); correct the path")
     return [(file, file.relative_to(base)) for file in files]
+
+
+def picture_suffixes() -> set[str]:
+    """Of the files that are taken out of directories and patterns."""
+    return {suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS}
 
 
 def _is_hidden(file: Path) -> bool:
@@ -214,6 +221,8 @@ def _decode(source: Path | BinaryIO, name: str) -> _Picture:
         raise
     except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):
+            reason = "empty, or no picture"
         raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
 
 

@@ -115,3 +115,27 @@ def test_nothing_is_overwritten_unasked():
         stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
     with pytest.raises(UserError, match="is an input"):
         stylize("ink", ["film.mp4"], Path(), StylizeOptions(1.0, False, 1, force=True))
+
+
+def test_videos_are_found_in_directories_and_patterns():
+    Path("holiday/day").mkdir(parents=True)
+    shutil.copy("film.mp4", "holiday/day/film.mp4")
+    stylize("ink", ["holiday"], Path("out"), OPTIONS)  # no picture in it, which is no error
+    assert Path("out/day/film.mp4").exists()
+    stylize("ink", ["*.mp4"], Path("more"), OPTIONS)
+    shutil.copy("photo.png", "holiday")
+    stylize("ink", ["holiday"], Path("both"), OPTIONS)
+    results = {path.relative_to("both").as_posix() for path in Path("both").rglob("*.*")}
+    assert results == {"day/film.mp4", "photo.png"}
+    assert Path("more/film.mp4").exists()
+
+
+def test_a_video_is_not_for_standard_output():
+    with pytest.raises(UserError, match=r"film\.mp4: a video can't go to standard output"):
+        stylize("ink", ["film.mp4"], Path("-"), OPTIONS)
+    assert not Path("-").exists()
+
+
+def test_a_models_directory_is_a_style_too():
+    stylize("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
+    assert Path("out/photo.png").exists()
