@@ -118,8 +118,14 @@ def report() -> None:
 def check_config() -> None:
     """Check params.yaml, and that it was composed from conf/ as it is now."""
     from pipelines.engine.config import check
+    from pipelines.stages.fetch_images import cells
 
     config = check()
+    for cell in cells(config.style):
+        for path in cell.inputs.values():
+            # Now rather than after the stages that come before.
+            if not path.exists():
+                raise UserError(f"{path}: no such file, for {cell.name}; correct its path in params.yaml")
     ok = Path("build/config.ok")
     ok.parent.mkdir(exist_ok=True)
     # Always the same: that params.yaml changed is told to later stages by its values alone.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from pipelines.engine.style_config import PaintingsConfig
+from pipelines.engine.style_config import PaintingsConfig, StyleConfig
 from pipelines.styles import IMAGES
 from tasks.style.fetch_painting import PaintingParams, fetch_painting
 from tasks.style.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
@@ -12,9 +12,14 @@ from tasks.style.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 def run(stage: Stage) -> None:
     """Leave `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
-    style = stage.config.style
-    photos = [*_photos("photos", style.photos), *_photos("samples", style.samples)]
-    stage.compute([*photos, *_paintings(style.paintings)], IMAGES)
+    stage.compute(list(cells(stage.config.style)), IMAGES)
+
+
+def cells(style: StyleConfig) -> Iterator[Cell]:
+    """The stage's cells; their inputs are the user's own files."""
+    yield from _photos("photos", style.photos)
+    yield from _photos("samples", style.samples)
+    yield from _paintings(style.paintings)
 
 
 def _photos(name: str, photos: PhotosConfig) -> Iterator[Cell]:

@@ -235,3 +235,8 @@ def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
     assert given[0].checkpoint_dir.as_posix() == "experts/checkpoints/Hopper"
     assert (given[0].resume, given[0].learning_rate, given[0].steps) == (True, 0.01, 7)
     assert out.startswith("experts/hopper.safetensors: mean return ")
+
+
+def test_a_painting_that_is_not_there_is_told_before_any_stage(run, repository):
+    assert run("params", "profile=smoke", "style.paintings.sources.swirls.source=/no/painting.jpg")[0] == 0
+    assert_one_line(run("check-config"), "/no/painting.jpg: no such file", "paintings/swirls")
