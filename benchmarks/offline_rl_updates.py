@@ -5,16 +5,15 @@ a machine's drift hits all alike, and CPU time stands beside wall time: their ra
 """
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from benchmarks.machine import processor
 from tasks.offline_rl.agents import (
     AgentSpec,
     AlgorithmConfig,
@@ -54,7 +53,7 @@ def main() -> None:
         for stack in dict.fromkeys((1, arguments.stack))
     }
     seconds = _interleaved(variants)
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else _processor()
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else processor()
     print(f"{date.today()}, {device}, one thread, torch {torch.__version__}, batch 100\n")
     print("| algorithm | sparsity | agents in the stack | updates/s | agents × updates/s | CPU / wall time |")
     print("|---|---|---|---|---|---|")
@@ -131,12 +130,6 @@ def _interleaved(
             measured = (time.perf_counter() - wall) / updates, (time.process_time() - cpu) / updates
             seconds[key].append(measured)
     return {key: times[1:] for key, times in seconds.items()}
-
-
-def _processor() -> str:
-    with Path("/proc/cpuinfo").open() as file:
-        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 if __name__ == "__main__":

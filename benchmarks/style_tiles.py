@@ -8,7 +8,6 @@ well above CPU time per thread says that the machine was busy with other things.
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -16,12 +15,12 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import date
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import psutil
 import torch
 
+from benchmarks.machine import processor
 from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.stylize import CPU_TILE_PX
 from tasks.style.tiling import Tile, stylized_bands
@@ -47,7 +46,7 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(asdict(_measure(*json.loads(arguments.only)))))
         return
-    print(f"{date.today()}, {_processor()}, torch {torch.__version__}, tiles of {CPU_TILE_PX} px\n")
+    print(f"{date.today()}, {processor()}, torch {torch.__version__}, tiles of {CPU_TILE_PX} px\n")
     print(
         "| picture | width | precision | threads | way | seconds | CPU seconds | peak MB | bytes/(px·width) |"
     )
@@ -96,12 +95,6 @@ def _measure(size: tuple[int, int], width: int, precision: Precision, threads: i
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Measurement(wall, cpu, peak - before)
-
-
-def _processor() -> str:
-    with Path("/proc/cpuinfo").open() as file:
-        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 if __name__ == "__main__":

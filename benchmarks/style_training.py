@@ -7,17 +7,16 @@ longer where others use the machine. A compiled variant's first batch is what co
 
 import argparse
 import itertools
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from benchmarks.machine import processor
 from tasks.style.backbones import Backbone
 from tasks.style.losses import (
     JOHNSON_CONTENT_LAYER,
@@ -49,7 +48,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         for variant, update in updates.items():
             seconds[variant].append(_seconds(update))
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else _processor()
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else processor()
     print(
         f"{date.today()}, {device}, one thread, torch {torch.__version__}, width {arguments.width}, "
         f"batches of {arguments.batch_size} at {arguments.image_px} px\n"
@@ -123,12 +122,6 @@ def _seconds(update: Callable[[], None]) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     update()
     return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def _processor() -> str:
-    with Path("/proc/cpuinfo").open() as file:
-        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 if __name__ == "__main__":
