@@ -14,7 +14,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.styles import STYLES, model_of
 from pipelines.video_cells import segment_cells, stylized_name
 from tasks.errors import UserError
-from tasks.style.image_files import STANDARD, picture_suffixes, stylize_files
+from tasks.style.image_files import STANDARD, expand, picture_suffixes, stylize_files
 from tasks.style.model_file import load_model
 from tasks.style.precision import Precision
 from tasks.style.video import probe
@@ -49,7 +49,7 @@ def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOpt
     executor = load_config().executor
     model = _model(style)
     videos = _plan_videos(inputs, output, options.force)
-    pictures = [name for name in inputs if _may_hold_pictures(name)]
+    pictures = [name for name in inputs if _may_hold_pictures(name, output)]
     failures = []
     if pictures:
         network, _ = load_model(model)
@@ -95,37 +95,29 @@ def _model(style: str) -> Path:
     return model
 
 
-def _is_video(name: str | Path) -> bool:
+def _is_video(name: str) -> bool:
     return Path(name).suffix.lower() in VIDEO_SUFFIXES
 
 
-def _videos(name: str) -> list[tuple[Path, Path]]:
+def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
     """The videos that an input stands for, each with its name below the output."""
     path = Path(name)
-    if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if _is_video(file))
-        return [(file, file.relative_to(path)) for file in found]
-    if glob.has_magic(name) and not path.exists():
-        # Path.glob takes no absolute pattern.
-        found = sorted(map(Path, glob.iglob(name, recursive=True)))  # noqa: PTH207
-        return [(file, Path(file.name)) for file in found if _is_video(file)]
+    if path.is_dir() or (glob.has_magic(name) and not path.exists()):
+        return expand(name, output, VIDEO_SUFFIXES)
     return [(path, Path(path.name))] if _is_video(name) else []
 
 
-def _may_hold_pictures(name: str) -> bool:
+def _may_hold_pictures(name: str, output: Path) -> bool:
     """Not a video, a pattern of videos, or a directory that has videos and no picture."""
     if _is_video(name):
         return False
-    path = Path(name)
-    if not path.is_dir() or not _videos(name):
-        return True
-    return any(file.suffix.lower() in picture_suffixes() for file in path.rglob("*"))
+    return not _videos(name, output) or bool(expand(name, output, picture_suffixes()))
 
 
 def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
     """The video for each file to write."""
     targets: dict[Path, Path] = {}
-    videos = [video for name in inputs for video in _videos(name)]
+    videos = [video for name in inputs for video in _videos(name, output)]
     if videos and str(output) == STANDARD:
         raise UserError(
             f"{videos[0][0]}: a video can't go to standard output; give a directory as the output"

@@ -3,7 +3,7 @@
 import io
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import has_magic
 from itertools import groupby, islice, takewhile
@@ -135,7 +135,11 @@ def _plan(inputs: Sequence[str], output: Path, force: bool) -> dict[Path, Path]:
         raise UserError(f"{output}: is a file; give a directory to write to")
     sources: dict[Path, Path] = {}
     for text in inputs:
-        for file, name in _expand(text, output):
+        files = expand(text, output, picture_suffixes())
+        if not files:
+            known = ", ".join(sorted(picture_suffixes()))
+            raise UserError(f"{text}: no picture there ({known}); correct the path")
+        for file, name in files:
             target = output / name
             if target in sources and not sources[target].samefile(file):
                 raise UserError(
@@ -157,15 +161,18 @@ def _plan(inputs: Sequence[str], output: Path, force: bool) -> dict[Path, Path]:
     return sources
 
 
-def _expand(text: str, output: Path) -> list[tuple[Path, Path]]:
-    """The files that one input stands for, each with its name below the output."""
+def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Path, Path]]:
+    """The files that one input stands for, each with its name below the output.
+
+    A file is itself. Of a directory (and all below it) or a glob pattern they are those with one of
+    `suffixes`, but for hidden ones and results of an earlier run.
+    """
     path = Path(text)
     if path.is_file():
         return [(path, Path(path.name))]
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
     found = base.glob(pattern) if has_magic(pattern) else ()
-    suffixes = picture_suffixes()
     files = sorted(
         file
         for file in found
@@ -174,8 +181,6 @@ def _expand(text: str, output: Path) -> list[tuple[Path, Path]]:
         and not _is_hidden(file.relative_to(base))
         and not _is_result(file, output, base)
     )
-    if not files:
-        raise UserError(f"{text}: no picture there ({', '.join(sorted(suffixes))}); correct the path")
     return [(file, file.relative_to(base)) for file in files]
 
 

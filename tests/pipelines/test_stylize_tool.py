@@ -139,3 +139,19 @@ def test_a_video_is_not_for_standard_output():
 def test_a_models_directory_is_a_style_too():
     stylize("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
+
+
+def test_results_and_segments_of_an_earlier_run_are_no_inputs():
+    for name in ("holiday/out/film.mp4", "holiday/.film.mp4.segments/0/segment.mp4", "holiday/new.mp4"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy("film.mp4", name)
+    stylize("ink", ["holiday"], Path("holiday/out"), OPTIONS)
+    results = {path.relative_to("holiday/out").as_posix() for path in Path("holiday/out").rglob("*.mp4")}
+    assert results == {"film.mp4", "new.mp4"}
+
+
+def test_brackets_in_a_files_name_are_no_pattern():
+    for name in ("photo[1].png", "film[1].mp4"):
+        shutil.copy(name.replace("[1]", ""), name)
+    stylize("ink", ["photo[1].png", "film[1].mp4"], Path("out"), OPTIONS)
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film[1].mp4", "photo[1].png"]
