@@ -1,0 +1,109 @@
+"""ONNX files of this project: what a graph's metadata says of it, and running it with onnxruntime."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.errors import UserError
+
+Kind = Literal["policy", "style", "classifier"]
+Form = Literal["dense", "masked", "compacted"]
+"""A network that was never pruned, one with its pruned weights as zeros, one without its dead units."""
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One input of a graph: float32."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    """Sizes; a name where any size will do (`batch`, `samples`, `height`, `width`)."""
+    low: float
+    high: float
+    """The range that values are meant to be in."""
+
+
+@dataclass(frozen=True)
+class GraphCard:
+    """What a graph is and where it comes from: each field is a key of the file's metadata, as JSON."""
+
+    kind: Kind
+    cell: str
+    """Of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
+    form: Form
+    sparsity: float
+    commit: str
+    """Of the code that exported it."""
+    source_sha256: str
+    """Of the file that the network was exported from."""
+    inputs: tuple[GraphInput, ...]
+    outputs: tuple[str, ...]
+    details: Mapping[str, Any]
+    """By kind. policy: `task`, `algorithm`, and of BCQ `samples` and `latent_size`. style: `style`.
+    classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
+
+    def attach(self, graph: onnx.ModelProto) -> None:
+        """Write the card into a graph's metadata, in place of what is there."""
+        del graph.metadata_props[:]
+        onnx.helper.set_model_props(graph, {key: json.dumps(value) for key, value in asdict(self).items()})
+
+
+class OnnxModel:
+    """A graph ready to run on the CPU, by nothing but onnxruntime."""
+
+    def __init__(self, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
+        self.card = card
+        self._session = session
+
+    def __call__(self, **inputs: NDArray) -> dict[str, NDArray]:
+        """Outputs by name."""
+        return dict(zip(self.card.outputs, self._session.run(list(self.card.outputs), inputs), strict=True))
+
+
+def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
+    """Open a graph that this project exported; `threads` 0 are all cores.
+
+    Raises:
+        UserError: the file is missing, damaged, or another project's.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own kinds share no base but this
+        raise UserError(
+            f"{path}: not a whole ONNX file ({str(error).splitlines()[0]}); export it again"
+        ) from error
+    return OnnxModel(_card(path, session.get_modelmeta().custom_metadata_map), session)
+
+
+def read_card(path: Path) -> GraphCard:
+    """What :func:`load_onnx` finds in the metadata, without preparing the graph to run."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+    try:
+        graph = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's DecodeError, which no public module names
+        raise UserError(f"{path}: not a whole ONNX file ({error}); export it again") from error
+    return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
+
+
+def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
+    try:
+        values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
+        return TypeAdapter(GraphCard).validate_python(values)
+    except (KeyError, ValueError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: not a graph of this project ({reason}); export one with `dvc repro export_onnx`"
+        ) from error

@@ -1,0 +1,1 @@
+"""One adapter a runtime, all behind `protocol.Runtime`."""

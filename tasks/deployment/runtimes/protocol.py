@@ -1,0 +1,54 @@
+"""What an adapter of a runtime is. Imports NumPy alone: some runtimes live where PyTorch doesn't."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[np.generic]]
+"""By the name of a graph's input or output."""
+Precision = Literal["float32", "bfloat16", "float16", "tf32"]
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """One network as files, of which a runtime takes what it can read."""
+
+    onnx: Path
+    source: Path
+    """What PyTorch builds the network from: `tasks.deployment.networks.open_network(source, form)`."""
+    form: str
+    """`dense`, `masked` or `compacted`."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network compiled for inputs of certain shapes."""
+
+    run: Callable[[Arrays], Arrays]
+    """Inputs to outputs, both NumPy's, on the CPU. Returns when the result is there."""
+    precision: Precision
+    """That it really computes in, as the runtime itself tells where it can."""
+
+
+class Runtime(Protocol):
+    """Prepares networks to run."""
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here, in words a user can act on; None if it can."""
+        ...
+
+    def version(self) -> str:
+        """Of the runtime, e.g. `1.31.1`."""
+        ...
+
+    def device(self) -> str:
+        """`cpu`, or the name of the GPU."""
+        ...
+
+    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+        """Compile for inputs of `shapes`, on `threads` threads. Called in a process of its own."""
+        ...
