@@ -145,7 +145,13 @@ def device_of(config: ExecutorConfig, gpu: bool) -> str:
 
 
 def fan_out(
-    cells: Sequence[Cell], config: ExecutorConfig, store: CellStore, recorder: Recorder, *, gpu: bool = False
+    cells: Sequence[Cell],
+    config: ExecutorConfig,
+    store: CellStore,
+    recorder: Recorder,
+    *,
+    gpu: bool = False,
+    alone: bool = False,
 ) -> None:
     """Compute the cells that `store` lacks. On return it has them all.
 
@@ -155,6 +161,7 @@ def fan_out(
         store: where cells are found and kept.
         recorder: told of every cell's fate and metrics.
         gpu: whether the task can make use of a GPU.
+        alone: one cell at a time, whatever the executor: for cells that measure seconds.
 
     Raises:
         CellsFailedError: when every other cell is done, if some failed.
@@ -168,8 +175,10 @@ def fan_out(
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused, store)
     if missing:
-        with _executor(config, len(missing), gpu) as executor, _Sweep(missing, store, recorder) as sweep:
-            executor.run(sweep, missing)
+        turns = [[cell] for cell in missing] if alone else [missing]
+        with _executor(config, len(turns[0]), gpu) as executor, _Sweep(missing, store, recorder) as sweep:
+            for turn in turns:
+                executor.run(sweep, turn)
         sweep.raise_failures()
 
 
@@ -464,7 +473,7 @@ def _stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
 
 @contextlib.contextmanager
 def _executor(config: ExecutorConfig, cells: int, gpu: bool) -> Iterator[_Local | _Ray]:
-    # A cluster of this machine's own takes seconds to start, and has nothing to spread for one cell.
+    # A cluster of this machine's own takes seconds to start, for nothing where one cell runs at a time.
     if config.kind == "local" or (cells == 1 and cluster_address(config) is None):
         yield _Local(config, gpu)
         return

@@ -25,14 +25,18 @@ class Stage:
     store: CellStore
     tracker: Tracker
 
-    def compute(self, cells: Sequence[Cell], out: Path, *, gpu: bool = False) -> list[Path]:
+    def compute(
+        self, cells: Sequence[Cell], out: Path, *, gpu: bool = False, alone: bool = False
+    ) -> list[Path]:
         """Compute what is missing of `cells`, then link each one's files below `out`.
+
+        `gpu` and `alone` are :func:`~pipelines.engine.fanout.fan_out`'s.
 
         Returns:
             the cells' directories, in their order.
         """
         print(f"{self.name} ({self.config.profile}): ", end="")
-        fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu)
+        fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu, alone=alone)
         shutil.rmtree(out, ignore_errors=True)
         for cell in cells:
             self.store.link(cell, out / cell.name)

@@ -211,3 +211,10 @@ def test_one_cell_starts_no_cluster_of_its_own(store, monkeypatch):
     (cell,) = sums(1)
     fan_out([cell], RAY, store, Recorder())
     assert store.has(cell)
+
+
+def test_cells_that_measure_seconds_have_their_executor_to_themselves(store, executor):
+    recorder = Recorder()
+    fan_out(sums(3, seconds=0.05), executor, store, recorder, alone=True)
+    fates = [words[:2] for words in recorder.said if words[0] in {"started", "finished"}]
+    assert fates == [(fate, f"sum-{i}") for i in range(3) for fate in ("started", "finished")]
