@@ -1,0 +1,79 @@
+"""Episodes by a policy's exported graph: onnxruntime in place of PyTorch, all else as in an evaluation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tasks.deployment.onnx_model import OnnxModel, load_onnx
+from tasks.errors import UserError
+from tasks.offline_rl.agents import Algorithm
+from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
+from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
+from tasks.offline_rl.networks import Network
+from tasks.offline_rl.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class OnnxPolicy:
+    """A policy's graph where :func:`tasks.offline_rl.evaluation.play` takes an algorithm."""
+
+    model: OnnxModel
+    task: MujocoTask
+    noise_shape: tuple[int, ...]
+    """Of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
+
+    def act(self, networks: Mapping[str, Network], state: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """Actions (1, batch, action) for `state` (1, batch, state) on `noise` (1, batch, *noise_shape).
+
+        `networks` are ignored: the graph holds its own.
+        """
+        latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
+        return torch.from_numpy(self.model(state=state[0].numpy(), **latents)["action"])[None]
+
+
+def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
+    """Open a policy's graph; `task` is the one it is expected to be for, None is its own.
+
+    Raises:
+        UserError: the file is missing or damaged, holds no policy, or another task's.
+    """
+    model = load_onnx(path, threads=1)
+    card = model.card
+    if card.kind != "policy" or card.details.get("task") not in TASKS:
+        raise UserError(f"{path}: a {card.kind}, not a policy of {', '.join(TASKS)}; give a policy's .onnx")
+    if task not in (None, card.details["task"]):
+        raise UserError(
+            f"{path}: a policy for {card.details['task']}, not for {task}; leave --task out, or give {task}'s"
+        )
+    shapes = {each.name: each.shape for each in card.inputs}
+    latents = shapes.get("latents", ("batch",))[1:]
+    noise_shape = tuple(size if isinstance(size, int) else card.details[size] for size in latents)
+    return OnnxPolicy(model, TASKS[card.details["task"]], noise_shape)
+
+
+def play_onnx(
+    path: Path,
+    episodes: int = 10,
+    seed: int = 0,
+    env_version: EnvironmentVersion = "v5",
+    task: TaskName | None = None,
+) -> NDArray[np.float64]:
+    """Undiscounted returns of an exported policy over some episodes; `seed` is that of its latents.
+
+    Starts and latents are those of :func:`tasks.offline_rl.evaluation.evaluate`, so its returns compare
+    episode by episode.
+
+    Raises:
+        UserError: see :func:`load_policy`.
+    """
+    policy = load_policy(path, task)
+    environments = make_environments(policy.task, EvaluationConfig(episodes, env_version), agents=1)
+    # All that `play` asks of an algorithm is `act` and `noise_shape`.
+    returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))
+    return returns[0]
