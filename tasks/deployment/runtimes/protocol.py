@@ -52,3 +52,14 @@ class Runtime(Protocol):
     def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
         """Compile for inputs of `shapes`, on `threads` threads. Called in a process of its own."""
         ...
+
+
+def save_arrays(path: Path, arrays: Arrays) -> None:
+    """Write an .npz file."""
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """What :func:`save_arrays` wrote."""
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}

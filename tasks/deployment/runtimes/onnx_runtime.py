@@ -1,0 +1,68 @@
+"""onnxruntime, on the CPU or on a GPU by one of its other providers."""
+
+import os
+from collections.abc import Mapping
+
+import onnxruntime
+
+from tasks.deployment.runtimes.nvidia import gpu_name
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+
+PROVIDERS = {
+    "onnxruntime": "CPUExecutionProvider",
+    "onnxruntime-cuda": "CUDAExecutionProvider",
+    "onnxruntime-tensorrt": "TensorrtExecutionProvider",
+}
+"""By the name of the runtime."""
+
+
+class OnnxRuntime:
+    """Runs a graph by the one given provider, float32 throughout."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here."""
+        if self.provider not in onnxruntime.get_available_providers():
+            return f"this onnxruntime is built without {self.provider}; install onnxruntime-gpu instead"
+        return None if self._on_cpu or gpu_name() else "no NVIDIA GPU here"
+
+    def version(self) -> str:
+        """Of onnxruntime."""
+        return onnxruntime.__version__
+
+    def device(self) -> str:
+        """`cpu`, or the GPU's name."""
+        return "cpu" if self._on_cpu else gpu_name() or "no GPU"
+
+    def prepare(
+        self,
+        model: ModelFiles,
+        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
+        threads: int,
+    ) -> Prepared:
+        """A session on `threads` threads.
+
+        Raises:
+            RuntimeError: the provider can't be loaded; left to itself, onnxruntime would use the CPU.
+        """
+        # TensorRT and cuDNN multiply in TF32 unless told not to.
+        os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(model.onnx, options, providers=[self.provider])
+        if self.provider not in session.get_providers():
+            raise RuntimeError(f"onnxruntime can't load its {self.provider}; see its requirements")
+        names = [output.name for output in session.get_outputs()]
+
+        def run(inputs: Arrays) -> Arrays:
+            return dict(zip(names, session.run(names, inputs), strict=True))
+
+        return Prepared(run, "float32")
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.provider == "CPUExecutionProvider"

@@ -1,0 +1,78 @@
+"""OpenVINO, nGraph's successor, on the CPU."""
+
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+# Importing openvino, or reading a model by it, tells Google Analytics unless its telemetry can't be imported.
+sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+
+import openvino  # noqa: E402
+
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared  # noqa: E402
+
+NAMES: Mapping[str, Precision] = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+"""Of OpenVINO's types."""
+
+
+class OpenVINO:
+    """Runs a graph in the given precision; left to itself OpenVINO takes bfloat16 where the CPU has it."""
+
+    def __init__(self, precision: Literal["float32", "bfloat16"]) -> None:
+        self._precision = precision
+        self._core = openvino.Core()
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here."""
+        if self._precision == "bfloat16" and "BF16" not in self._core.get_property(
+            "CPU", "OPTIMIZATION_CAPABILITIES"
+        ):
+            return "this processor doesn't multiply in bfloat16"
+        return None
+
+    def version(self) -> str:
+        """Of OpenVINO, e.g. `2026.4.1`."""
+        return openvino.get_version().split("-")[0]
+
+    def device(self) -> str:
+        """`cpu`"""
+        return "cpu"
+
+    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+        """Compile for these sizes alone, to answer one request at a time.
+
+        Raises:
+            RuntimeError: OpenVINO chose another precision than it was asked for.
+        """
+        graph = self._core.read_model(model.onnx)
+        graph.reshape({name: list(shape) for name, shape in shapes.items()})
+        compiled = self._core.compile_model(
+            graph,
+            "CPU",
+            {
+                "INFERENCE_PRECISION_HINT": "f32" if self._precision == "float32" else "bf16",
+                "INFERENCE_NUM_THREADS": threads,
+                "NUM_STREAMS": 1,
+            },
+        )
+        precision = _precision(compiled)
+        if precision != self._precision:
+            raise RuntimeError(f"OpenVINO computes in {precision}, though asked for {self._precision}")
+        request = compiled.create_infer_request()
+        names = [output.get_any_name() for output in compiled.outputs]
+
+        def run(inputs: Arrays) -> Arrays:
+            results = request.infer(dict(inputs), share_inputs=True)
+            return dict(zip(names, results.values(), strict=True))
+
+        return Prepared(run, precision)
+
+
+def _precision(compiled: openvino.CompiledModel) -> Precision:
+    """The narrowest floating-point type that one of the operations runs in, whatever was asked for."""
+    types = {
+        operation.get_rt_info()["runtimePrecision"].astype(str)
+        for operation in compiled.get_runtime_model().get_ops()
+    }
+    narrowest = next(name for name in ("bf16", "f16", "f32") if name in types)
+    return NAMES[narrowest]

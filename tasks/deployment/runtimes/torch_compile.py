@@ -1,0 +1,41 @@
+"""torch.compile: PyTorch's own compiler, TorchInductor, which writes C++ and calls the system's compiler."""
+
+import os
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
+from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
+
+
+class TorchCompile:
+    """Runs kernels that are compiled for one size and one number of threads."""
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here."""
+        compiler = os.environ.get("CXX", "g++")  # as Inductor chooses it on Linux
+        if shutil.which(compiler):
+            return None
+        return f"there is no C++ compiler {compiler}; install g++, or name another one in CXX"
+
+    def version(self) -> str:
+        """Of PyTorch."""
+        return torch.__version__
+
+    def device(self) -> str:
+        """`cpu`"""
+        return "cpu"
+
+    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+        """Compile and call the network once, which is when Inductor compiles."""
+        set_threads(threads)
+        # What is compiled has the sizes and the threads in it; without this, other sizes compile once more,
+        # for any size.
+        torch.compiler.reset()
+        network = read_network(model)
+        run = runner(network, torch.compile(network.module, dynamic=False), torch.device("cpu"))
+        run({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
+        return Prepared(run, "float32")

@@ -1,0 +1,75 @@
+"""PyTorch as it is, on the CPU or a GPU."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+import torch
+
+from tasks.deployment.networks import Network, open_network
+from tasks.deployment.onnx_model import Form
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+
+
+class TorchEager:
+    """Runs a network's own modules, float32 throughout."""
+
+    def __init__(self, device: Literal["cpu", "cuda"] = "cpu") -> None:
+        self._device = torch.device(device)
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here."""
+        if self._device.type == "cpu" or torch.cuda.is_available():
+            return None
+        return "PyTorch finds no GPU here" if torch.version.cuda else "this PyTorch is built for CPUs alone"
+
+    def version(self) -> str:
+        """Of PyTorch."""
+        return torch.__version__
+
+    def device(self) -> str:
+        """`cpu`, or the GPU's name."""
+        return "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
+
+    def prepare(
+        self,
+        model: ModelFiles,
+        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
+        threads: int,
+    ) -> Prepared:
+        """The network on its device."""
+        set_threads(threads)
+        forbid_tf32()
+        network = read_network(model)
+        return Prepared(runner(network, network.module.to(self._device), self._device), "float32")
+
+
+def read_network(model: ModelFiles) -> Network:
+    """The network in the form that its graph has."""
+    return open_network(model.source, cast(Form, model.form))
+
+
+def set_threads(threads: int) -> None:
+    """Of one operator; operators run one after another."""
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+
+
+def forbid_tf32() -> None:
+    """Float32 in full also on a GPU, where cuDNN's convolutions use TF32 by themselves."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def runner(network: Network, module: Callable[..., Any], device: torch.device) -> Callable[[Arrays], Arrays]:
+    """`module`, which computes `network`, as a function of arrays."""
+    names = [graph_input.name for graph_input in network.inputs]
+
+    @torch.inference_mode()
+    def run(inputs: Arrays) -> Arrays:
+        # Copying the results to the CPU waits for a GPU to be done.
+        results = module(*(torch.from_numpy(inputs[name]).to(device) for name in names))
+        results = (results,) if isinstance(results, torch.Tensor) else results
+        return {name: result.cpu().numpy() for name, result in zip(network.outputs, results, strict=True)}
+
+    return run

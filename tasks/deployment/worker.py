@@ -1,0 +1,163 @@
+"""The process that one runtime lives in: `python -m tasks.deployment.worker NAME FD`.
+
+It answers the requests of :class:`tasks.deployment.isolation.Worker`, JSON over the private socket FD, arrays
+as .npz files. It imports NumPy and the runtime alone, since a runtime's environment may lack all else.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.deployment.runtimes import open_runtime
+from tasks.deployment.runtimes.protocol import (
+    Arrays,
+    ModelFiles,
+    Prepared,
+    Runtime,
+    load_arrays,
+    save_arrays,
+)
+
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def main(open_runtime: Callable[[str], Runtime] = open_runtime) -> None:
+    """Answer until the other end closes."""
+    name, descriptor = sys.argv[1], int(sys.argv[2])
+    os.set_inheritable(descriptor, False)  # else a compiler it starts would keep the socket open
+    _die_with_parent()
+    connection = Connection(descriptor)
+    session = Session(open_runtime(name))
+    while True:
+        try:
+            request = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        connection.send_bytes(json.dumps(session.answer(request)).encode())
+
+
+class Session:
+    """A runtime and the network last prepared for it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.prepared: Prepared | None = None
+        self.inputs: list[Arrays] = []
+        self.peak_was_reset = False
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the request's method returns, or `error` with what it raised, in one line."""
+        actions: dict[str, Callable[..., dict[str, Any]]] = {
+            "describe": self.describe,
+            "prepare": self.prepare,
+            "measure": self.measure,
+        }
+        action = actions[request.pop("do")]
+        try:
+            return action(**request)
+        except Exception as error:
+            first_line = (str(error).strip() or "no message").splitlines()[0]
+            return {"error": f"{type(error).__name__}: {first_line}"}
+
+    def describe(self) -> dict[str, Any]:
+        """What the runtime is, and whether it can run here."""
+        reason = self.runtime.unavailable()
+        if reason:
+            return {"unavailable": reason, "version": "", "device": ""}
+        return {"unavailable": None, "version": self.runtime.version(), "device": self.runtime.device()}
+
+    def prepare(
+        self, model: dict[str, str], inputs: str, outputs: str, threads: int
+    ) -> dict[str, str | float]:
+        """Compile, and write what comes out of every batch of `inputs`; arrays are (batches, …)."""
+        self.prepared = None
+        _free_memory()
+        self.peak_was_reset = _reset_peak_memory()
+        files = ModelFiles(Path(model["onnx"]), Path(model["source"]), model["form"])
+        self.inputs = _split(Path(inputs))
+        shapes = {name: array.shape for name, array in self.inputs[0].items()}
+        start = time.perf_counter()
+        self.prepared = self.runtime.prepare(files, shapes, threads)
+        compiled = time.perf_counter()
+        first = self.prepared.run(self.inputs[0])
+        called = time.perf_counter()
+        answers = [first, *map(self.prepared.run, self.inputs[1:])]
+        save_arrays(Path(outputs), {name: np.stack([answer[name] for answer in answers]) for name in first})
+        return {
+            "precision": self.prepared.precision,
+            "compile_s": compiled - start,
+            "first_call_s": called - compiled,
+        }
+
+    def measure(self, calls: int) -> dict[str, list[float] | float | None]:
+        """Seconds of each of `calls` calls, the batches of inputs by turns.
+
+        Another runtime ran before, so caches are cold: a first call doesn't count, unless there is but one,
+        which then takes long.
+        """
+        assert self.prepared is not None
+        run, batches = self.prepared.run, self.inputs
+        if calls > 1:
+            run(batches[-1])
+        wall, cpu = [], []
+        for i in range(calls):
+            inputs = batches[i % len(batches)]
+            # The clock of the processor, a system call, stays outside the time on the wall.
+            cpu_start = time.process_time()
+            start = time.perf_counter()
+            run(inputs)
+            end = time.perf_counter()
+            cpu.append(time.process_time() - cpu_start)
+            wall.append(end - start)
+        peak = _peak_memory() if self.peak_was_reset else None
+        return {"wall_s": wall, "cpu_s": cpu, "peak_memory_bytes": peak}
+
+
+def _split(path: Path) -> list[Arrays]:
+    """The batches of a file, each in memory of its own."""
+    stacked = load_arrays(path)
+    batches = len(next(iter(stacked.values())))
+    return [{name: array[i].copy() for name, array in stacked.items()} for i in range(batches)]
+
+
+def _die_with_parent() -> None:
+    """Also in the middle of a call, where the end of the socket would go unnoticed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _free_memory() -> None:
+    """Hand back what the network before this one used, or its peak would count for this one."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _reset_peak_memory() -> bool:
+    """Let the peak be from now on (proc(5), /proc/pid/clear_refs); False where the system doesn't do that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _peak_memory() -> int:
+    """Bytes of this process that were in memory at once."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) * 1024
+
+
+if __name__ == "__main__":
+    main()
