@@ -206,8 +206,10 @@ def _middle(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
     # A strip's ends don't matter, but with them a row of 4096 pixels would be scaled to 3 GB.
     picture = _centre(picture, 4 * short)
     scaled = [side * preprocessing.resize_px // short for side in picture.shape[1:]]
-    resized = interpolate(picture[None], scaled, mode=preprocessing.interpolation, antialias=True)[0]
-    return _centre(resized.clamp(0, 1), preprocessing.size_px)  # cubic filters overshoot
+    # In 8 bits torch clips between its two passes what cubic filters overshoot, as Pillow does.
+    pixels = picture.mul(255).round().byte()[None]
+    resized = interpolate(pixels, scaled, mode=preprocessing.interpolation, antialias=True)[0]
+    return _centre(resized, preprocessing.size_px).float() / 255
 
 
 def _centre(picture: Tensor, size: int) -> Tensor:
