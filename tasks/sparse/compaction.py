@@ -23,8 +23,8 @@ def compact(layers: Sequence[Layer]) -> list[Layer]:
     A hidden unit goes
 
     - if none of its outgoing weights is kept: nothing depends on it;
-    - if none of its incoming weights is kept: it always is relu(b), whose effect on the next layer is added to
-      that layer's bias. (SNIP, GraSP and the like leave such units alive, as biases are never pruned.)
+    - if none of its incoming weights is kept: it is always relu(b), whose effect on the next layer is added to
+      that layer's bias (biases are never pruned, so such units are not just zero).
 
     Either may leave other units so, in which case they go too. Inputs and outputs stay. One unit of a hidden
     layer stays in any case, with nothing but zeros, because runtimes don't take tensors without elements.
@@ -33,7 +33,7 @@ def compact(layers: Sequence[Layer]) -> list[Layer]:
     precision, are rounded to the layers' own once.
     """
     dtype = layers[0].weight.dtype
-    weights = [layer.weight.detach().double() for layer in layers]  # none is written to: float64's may be views
+    weights = [layer.weight.detach().double() for layer in layers]
     biases = [layer.bias.detach().double() for layer in layers]
     # From the first layer on, so that constants cascade. A folded unit has no outgoing weight any more.
     for i in range(len(layers) - 1):

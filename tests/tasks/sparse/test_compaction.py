@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,8 +71,8 @@ def test_constants_cascade_to_the_last_layer():
 
 
 def test_a_folded_unit_makes_those_before_and_after_it_go():
-    # Layer 2's unit 1 reads only layer 1's unit 1, which is constant. So layer 2's unit 1 is constant too, and
-    # layer 1's unit 2, which feeds nothing but the pruned weight's place, leads nowhere.
+    # Layer 2's unit 1 reads nothing but layer 1's unit 1, which is constant, so it is constant too. Layer 1's
+    # unit 2 leads nowhere.
     chain = [
         layer([[1], [0], [2]], [0, 3, 0]),
         layer([[1, 0, 0], [0, 2, 0]], [0, 0]),
@@ -91,7 +93,7 @@ def test_a_network_without_weights_is_its_constant():
 
 
 def test_a_network_cut_in_two_is_a_constant():
-    # Weights on both sides of a layer without any: those after it read constants, those before it feed nothing.
+    # Weights on both sides of a layer without any: after it are constants, before it is what leads nowhere.
     cut = [
         Layer(torch.randn(5, 3), torch.randn(5)),
         Layer(torch.zeros(4, 5), torch.tensor([1.0, -1.0, 2.0, 0.0])),
@@ -122,7 +124,7 @@ def pruned_networks(draw: st.DrawFn) -> list[Layer]:
     widths = draw(st.lists(st.integers(1, 8), min_size=2, max_size=5))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     layers = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         density = draw(st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.0]))
         mask = torch.rand(outputs, inputs, generator=generator) < density
         weight = torch.randn(outputs, inputs, generator=generator) * mask
@@ -140,9 +142,10 @@ def test_any_network_computes_the_same_with_no_unit_too_many(layers):
     torch.testing.assert_close(run(compacted, x), run(layers, x), rtol=1e-4, atol=1e-5)
     for small, big in zip(compacted, layers, strict=True):
         assert all(a <= b for a, b in zip(small.weight.shape, big.weight.shape, strict=True))
-    for before, after in zip(compacted, compacted[1:], strict=False):
+    for before, after in pairwise(compacted):
         if len(before.bias) > 1:
             assert before.weight.any(dim=1).all(), "a constant unit is left"
             assert after.weight.any(dim=0).all(), "a unit that leads nowhere is left"
     for original, layer in zip(originals, layers, strict=True):
-        assert torch.equal(original.weight, layer.weight) and torch.equal(original.bias, layer.bias)
+        assert torch.equal(original.weight, layer.weight)
+        assert torch.equal(original.bias, layer.bias)

@@ -1,0 +1,66 @@
+"""Trained networks of every kind, opened from their files as modules ready to be exported or run."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import safetensors
+
+from tasks.deployment.classifier import load_classifier
+from tasks.deployment.network import Network
+from tasks.deployment.onnx_model import Form, GraphInput
+from tasks.deployment.policies import open_policy
+from tasks.errors import UserError
+from tasks.style.model_file import load_model
+
+__all__ = ["Network", "open_classifier", "open_network", "open_style"]
+NORMALISED = 3.0
+"""Pictures of about zero mean and unit variance are about within ± this."""
+
+
+def open_network(source: Path, form: Form) -> Network:
+    """Open an agent's policy, a style or a classifier, whichever `source` holds.
+
+    Raises:
+        UserError: the file is missing, damaged or another kind of file, or has no such form.
+    """
+    kind = _kind(source)
+    if kind == "agent":
+        return open_policy(source, form)
+    network = open_style(source) if kind == "style_model" else open_classifier(source)
+    if form != network.form:
+        raise UserError(
+            f"{source}: a {network.kind} that was never pruned has no {form} form; ask for `dense`"
+        )
+    return network
+
+
+def open_style(source: Path) -> Network:
+    """A style's network. UserError if `source` isn't a style's model."""
+    module, card = load_model(source)
+    pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
+    return Network("style", "dense", module, (pictures,), ("stylised",), 0.0, {"style": card.style})
+
+
+def open_classifier(source: Path) -> Network:
+    """A classifier. UserError if `source` isn't one's file."""
+    module, card = load_classifier(source)
+    side = card.preprocessing.size_px
+    pictures = GraphInput("pictures", ("batch", 3, side, side), -NORMALISED, NORMALISED)
+    return Network("classifier", "dense", module, (pictures,), ("logits",), 0.0, asdict(card))
+
+
+def _kind(source: Path) -> str:
+    """The key of the file's metadata: `agent`, `style_model` or `classifier`."""
+    if not source.is_file():
+        raise UserError(f"{source}: no such file; make it with `dvc repro`")
+    try:
+        with safetensors.safe_open(source, framework="pt") as file:
+            found = {"agent", "style_model", "classifier"} & set(file.metadata() or {})
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{source}: not a whole safetensors file ({error}); make it again") from error
+    if len(found) != 1:
+        raise UserError(
+            f"{source}: neither an agent nor a style nor a classifier; give an agent.safetensors, a style's "
+            "model.safetensors or a classifier.safetensors"
+        )
+    return found.pop()
