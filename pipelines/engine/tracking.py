@@ -1,4 +1,4 @@
-"""MLflow: one parent run a stage, one child run a cell. The only module that imports mlflow.
+"""MLflow: one parent run a stage, one child run a cell. It and `models.py` alone import mlflow.
 
 The driver owns every run: it creates the database, the experiment and the runs before it fans
 out, and workers reach MLflow only through the events they send it. So there is exactly one run for
@@ -107,12 +107,18 @@ class Tracker:
         self._flushed = time.monotonic()
 
     def finished(self, cell: Cell, directory: Path) -> None:
-        """Close the run of a cell that is done, with the small files of its `directory` as artifacts."""
-        run_id = self._runs[cell.digest].info.run_id
+        """Close the run of a cell that is done, with what is in its `directory`.
+
+        Small files become artifacts, and exported graphs of any size MLflow models.
+        """
+        run = self._runs[cell.digest]
         for file in sorted(directory.iterdir()):
-            if file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
-                self._client.log_artifact(run_id, str(file))
-        self._terminate(run_id, "FINISHED")
+            if file.suffix == ".onnx":
+                self._log_graph(run, file)
+            elif file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
+                self._client.log_artifact(run.info.run_id, str(file))
+        # The last of all: a run that is finished has everything, and a driver that is killed before goes on.
+        self._terminate(run.info.run_id, "FINISHED")
 
     def failed(self, cell: Cell, reason: str) -> None:
         """Close the run of a cell that failed, with the traceback as an artifact."""
@@ -126,6 +132,11 @@ class Tracker:
         for run_id in self._open.copy():
             self._terminate(run_id, status)
         self._client.set_terminated(self._parent, status)
+
+    def _log_graph(self, run: "Run", file: Path) -> None:
+        from pipelines.engine.models import log_graph  # onnxruntime, half a second: most stages have none
+
+        log_graph(self._client, run, file)
 
     def _terminate(self, run_id: str, status: str) -> None:
         self.flush()

@@ -58,11 +58,7 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
 
 
 def play_onnx(
-    path: Path,
-    episodes: int = 10,
-    seed: int = 0,
-    env_version: EnvironmentVersion = "v5",
-    task: TaskName | None = None,
+    path: Path, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
 ) -> NDArray[np.float64]:
     """Undiscounted returns of an exported policy over some episodes; `seed` is that of its latents.
 
@@ -72,7 +68,7 @@ def play_onnx(
     Raises:
         UserError: see :func:`load_policy`.
     """
-    policy = load_policy(path, task)
+    policy = load_policy(path)
     environments = make_environments(policy.task, EvaluationConfig(episodes, env_version), agents=1)
     # All that `play` asks of an algorithm is `act` and `noise_shape`.
     returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))

@@ -1,0 +1,106 @@
+"""Exported graphs as MLflow models, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
+
+By the client alone: `mlflow.onnx.log_model` goes to the process's global tracking URI and active run.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from tasks.deployment.onnx_model import GraphCard, GraphInput, read_card
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.models import ModelSignature
+
+EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
+"""Of an input example, where any size will do: it is kept as JSON, so a small one."""
+
+
+def log_graph(client: "MlflowClient", run: "Run", path: Path) -> None:
+    """Log a graph that this project exported as a model of `run`: one model, however often it is tried.
+
+    Raises:
+        UserError: the file is damaged or another project's.
+    """
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+    card = read_card(path)
+    model = _open(client, run, path, card)
+    if model.status == LoggedModelStatus.READY:
+        return
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as scratch:
+        directory = Path(scratch) / "model"
+        _save(model, onnx.load(path), card, directory)
+        client.log_model_artifacts(model.model_id, str(directory))
+    outputs = client.get_run(run.info.run_id).outputs
+    if outputs is None or model.model_id not in {output.model_id for output in outputs.model_outputs}:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+    client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":
+    """The model of this run and file, which a driver that was killed may have left without its files."""
+    name = path.stem.replace(".", "_")  # MLflow allows no dots
+    found = client.search_logged_models(
+        [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{name}'"
+    )
+    if found:
+        return found[0]
+    tags = {"kind": card.kind, "cell": card.cell, "form": card.form, "sparsity": f"{card.sparsity:g}"}
+    return client.create_logged_model(run.info.experiment_id, name, run.info.run_id, tags)
+
+
+def _save(model: "LoggedModel", graph: onnx.ModelProto, card: GraphCard, directory: Path) -> None:
+    import mlflow.onnx
+    from mlflow.models import Model
+
+    mlflow.onnx.save_model(
+        graph,
+        directory,
+        mlflow_model=Model(
+            artifact_path=model.artifact_location,
+            run_id=model.source_run_id,
+            model_uuid=model.model_id,
+            model_id=model.model_id,
+        ),
+        signature=signature(graph),
+        input_example=example(card),
+        # Left to itself, MLflow finds them out by running the model in a process of its own, for seconds.
+        pip_requirements=mlflow.onnx.get_default_pip_requirements(),
+        onnx_execution_providers=["CPUExecutionProvider"],
+        save_as_external_data=False,
+    )
+
+
+def signature(graph: onnx.ModelProto) -> "ModelSignature":
+    """Names, types and shapes of a graph's inputs and outputs; -1 where any size will do."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    def spec(value: onnx.ValueInfoProto) -> TensorSpec:
+        tensor = value.type.tensor_type
+        # A dimension that has a name in place of a size has the value 0 here.
+        shape = tuple(dim.dim_value or -1 for dim in tensor.shape.dim)
+        return TensorSpec(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape, value.name)
+
+    return ModelSignature(
+        Schema([spec(value) for value in graph.graph.input]),
+        Schema([spec(value) for value in graph.graph.output]),
+    )
+
+
+def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
+    """Inputs that a graph takes, of the smallest sizes worth showing."""
+    generator = np.random.default_rng(0)
+    return {each.name: _draw(each, generator) for each in card.inputs}
+
+
+def _draw(each: GraphInput, generator: np.random.Generator) -> NDArray[np.float32]:
+    shape = [size if isinstance(size, int) else EXAMPLE_SIZES[size] for size in each.shape]
+    return generator.uniform(each.low, each.high, shape).astype(np.float32)
