@@ -1,0 +1,45 @@
+"""The part of the configuration that is about serving. Nothing here changes a result of the pipeline."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+
+@dataclass(frozen=True)
+class ServiceConfig:
+    """Replicas of one service, and how requests share a run of its graphs."""
+
+    min_replicas: Annotated[int, Ge(1)]
+    max_replicas: Annotated[int, Ge(1)]
+    """More than the least are started while requests queue, and ended when they are idle."""
+    num_cpus: Annotated[float, Gt(0)]
+    """Cores of each replica. Several may share one; it computes on as many threads, one at least."""
+    max_batch_size: Annotated[int, Ge(1)]
+    batch_wait_ms: Annotated[float, Ge(0)]
+    """For which the first request of a batch waits for others."""
+    max_queued: Annotated[int, Ge(1)]
+    """Requests that may wait for a free replica. Further ones are answered 503 at once."""
+
+
+@dataclass(frozen=True)
+class ServingConfig:
+    """What `python -m pipelines serve` starts, and the limits of a request."""
+
+    host: str
+    """Address to listen on: `127.0.0.1` for this machine alone, `0.0.0.0` for all that reach it."""
+    port: Annotated[int, Ge(1), Le(65535)]
+    num_cpus: Annotated[float, Gt(0)]
+    """Cores of the process that all requests go through."""
+    max_requests: Annotated[int, Ge(1)]
+    """In work at once, all services together: each may hold a body of the largest size in memory."""
+    max_body_mb: Annotated[float, Gt(0)]
+    timeout_s: Annotated[float, Gt(0)]
+    """For a request to arrive and be answered."""
+    stylize_max_pixels: Annotated[int, Ge(1)]
+    """Of a picture, and of a batch: a style's network takes some 30 bytes a pixel and unit of its width."""
+    classify_max_pixels: Annotated[int, Ge(1)]
+    """Of a picture. It is scaled down at once: decoding takes 15 bytes a pixel."""
+    stylize: ServiceConfig
+    act: ServiceConfig
+    classify: ServiceConfig

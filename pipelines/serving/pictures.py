@@ -1,0 +1,46 @@
+"""Pictures from and for strangers: what they may be, and the bytes of either way."""
+
+import io
+import math
+from typing import Literal, get_args
+
+from PIL import Image
+from torch import Tensor
+
+from pipelines.serving.answers import Refusal
+from tasks.data.images import encode_jpeg, encode_png, read_rgb
+from tasks.errors import UserError
+
+# Few and common ones: each decoder is code that strangers' bytes run through. MPO is a telephone's JPEG.
+FORMATS = ("PNG", "JPEG", "MPO", "WEBP")
+READ = ("image/png", "image/jpeg", "image/webp")
+"""Media types that are read."""
+Written = Literal["image/png", "image/jpeg"]
+WRITTEN: tuple[Written, ...] = get_args(Written)
+"""Media types that are written, the one to prefer first."""
+
+
+def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor | Refusal:
+    """The picture (3, H, W) in [0, 1] of a file, or what is wrong with it."""
+    try:
+        # Reads the head of the file alone, so a bomb of a small file and a huge picture does no harm.
+        with Image.open(io.BytesIO(body), formats=FORMATS) as picture:
+            width, height = picture.size
+    except Image.DecompressionBombError as error:
+        return Refusal(413, str(error))
+    except Exception:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, …
+        return Refusal(422, f"the body is no whole picture in one of {', '.join(READ)}")
+    if width * height > max_pixels:
+        side = math.isqrt(max_pixels)
+        return Refusal(413, f"{width}x{height} pixels; at most {max_pixels} (as {side}x{side}) are taken")
+    if min(width, height) < min_side:
+        return Refusal(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
+    try:
+        return read_rgb(io.BytesIO(body))
+    except UserError as error:
+        return Refusal(422, str(error))
+
+
+def encode(picture: Tensor, media_type: Written) -> bytes:
+    """A file of a picture (3, H, W) in [0, 1]."""
+    return encode_png(picture) if media_type == "image/png" else encode_jpeg(picture)
