@@ -62,9 +62,9 @@ def play_onnx(
 ) -> NDArray[np.float64]:
     """Undiscounted returns of an exported policy over some episodes; `seed` is that of its latents.
 
-    Starts and latents are those of :func:`tasks.offline_rl.evaluation.evaluate`, and so are returns as long as
-    rounding, which grows along an episode, hasn't: some hundred steps of Hopper, some ten of HalfCheetah. Beyond
-    those only their distribution is the same, as for PyTorch's float32 and float64.
+    Starts and latents are those of :func:`tasks.offline_rl.evaluation.evaluate`, and so are the states until
+    rounding has grown: after some hundred steps of Hopper, some ten of HalfCheetah. From there on only the
+    distribution is the same, which is all that PyTorch's float32 and float64 have in common too.
 
     Raises:
         UserError: see :func:`load_policy`.

@@ -1,12 +1,14 @@
 """Episodes by onnxruntime against episodes by PyTorch.
 
-MuJoCo's dynamics are chaotic, and any two ways of rounding part. Trained HalfCheetahs by PyTorch in float32 and
-in float64 agree to 1e-4 for 4 to 23 of 1,000 steps, and returns of the same start differ by 7 % (BC) or by any factor
-(BCQ: 723 and 6,984); Hopper's agree for 264 to 646 steps and to 0.3 %. With onnxruntime in place of float64 it is
-the same: 3 to 28 steps and 263 to 625. What stays is how returns are distributed: 6,154 ± 253 by PyTorch and
-6,295 ± 218 by onnxruntime, means of 75 episodes of that BCQ agent (Kolmogorov-Smirnov p = 0.79).
+MuJoCo's dynamics are chaotic, and any two ways of rounding part. Trained HalfCheetahs by PyTorch in float32
+and in float64 agree to 1e-4 for 4 to 23 of 1,000 steps, and returns of the same start differ by 7 % (BC) or
+by any factor (BCQ: 723 and 6,984); Hopper's agree for 264 to 646 steps and to 0.3 %. With onnxruntime in
+place of float64 it is the same: 3 to 28 steps and 263 to 625. What stays is how returns are distributed:
+6,154 ± 253 by PyTorch and 6,295 ± 218 by onnxruntime, means of 75 episodes of that BCQ agent (Kolmogorov-
+Smirnov p = 0.79).
 
-So returns are compared where episodes are short, and else actions, in the states that PyTorch's episodes meet.
+So returns are compared where episodes are short, and else actions, in the states that PyTorch's episodes
+meet.
 """
 
 import copy
@@ -115,7 +117,7 @@ def make_graph(tmp_path):
 
     def make(kind, details):
         graph = onnx.parser.parse_model(
-            '<ir_version: 10, opset_import: ["": 20]> g (float[batch,2] x) => (float[batch,2] y) {y = Tanh(x)}'
+            '<ir_version: 10, opset_import: ["": 20]> g (float[n,2] x) => (float[n,2] y) {y = Tanh(x)}'
         )
         inputs = (GraphInput("x", ("batch", 2), -1.0, 1.0),)
         GraphCard(kind, "cell", "dense", 0.0, "unknown", "0" * 64, inputs, ("y",), details).attach(graph)
