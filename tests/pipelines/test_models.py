@@ -1,0 +1,295 @@
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import onnx
+import pytest
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine import models
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.tracking import TrackingConfig, tracking
+from tasks.deployment.onnx_model import GraphCard, GraphInput, load_onnx
+
+CELL = Cell("Hopper/bcq/snip-0.95/seed-0", add_up, SumParams(1))
+
+# Graphs with the inputs and outputs of exported ones: what MLflow makes of them is asked here.
+GRAPHS = {
+    "bc": """(float[batch,11] state, float[batch,6] latents) => (float[batch,3] action) {
+        start = Constant<value_ints = [3]>()
+        end = Constant<value_ints = [6]>()
+        axis = Constant<value_ints = [1]>()
+        z = Slice(latents, start, end, axis)
+        zero = Constant<value_ints = [0]>()
+        s = Slice(state, zero, start, axis)
+        sum = Add(s, z)
+        action = Tanh(sum)
+    }""",
+    "bcq": """(float[batch,11] state, float[batch,samples,6] latents)
+            => (float[batch,3] action, int64[batch] choice) {
+        zero = Constant<value_ints = [0]>()
+        three = Constant<value_ints = [3]>()
+        axis = Constant<value_ints = [1]>()
+        s = Slice(state, zero, three, axis)
+        mean = ReduceMean<keepdims = 0>(latents, axis)
+        z = Slice(mean, zero, three, axis)
+        sum = Add(s, z)
+        action = Tanh(sum)
+        last = Constant<value_ints = [2]>()
+        value = ReduceSum<keepdims = 0>(latents, last)
+        choice = ArgMax<axis = 1, keepdims = 0>(value)
+    }""",
+    "style": """(float[batch,3,height,width] pictures) => (float[batch,3,height,width] stylised) {
+        stylised = Sigmoid(pictures)
+    }""",
+}
+INPUTS = {
+    "bc": (GraphInput("state", ("batch", 11), -10.0, 10.0), GraphInput("latents", ("batch", 6), -0.5, 0.5)),
+    "bcq": (
+        GraphInput("state", ("batch", 11), -10.0, 10.0),
+        GraphInput("latents", ("batch", "samples", 6), -0.5, 0.5),
+    ),
+    "style": (GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0),),
+}
+OUTPUTS = {"bc": ("action",), "bcq": ("action", "choice"), "style": ("stylised",)}
+
+
+def graph_bytes(name, sparsity=0.95):
+    graph = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {name} {GRAPHS[name]}')
+    kind = "style" if name == "style" else "policy"
+    GraphCard(
+        kind,
+        CELL.name,
+        "masked",
+        sparsity,
+        "unknown",
+        "0" * 64,
+        INPUTS[name],
+        OUTPUTS[name],
+        {"task": "Hopper"},
+    ).attach(graph)
+    onnx.checker.check_model(graph, full_check=True)
+    return graph.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """MLflow's schema takes seconds to make: once is enough."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def config(empty_database, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return TrackingConfig(f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CellStore(tmp_path / "cells")
+
+
+@pytest.fixture
+def client(config):
+    return mlflow.MlflowClient(config.uri)
+
+
+def finish(tracker, store, files):
+    tracker.started(CELL)
+    store.commit(CELL, files)
+    tracker.finished(CELL, store.path(CELL.digest))
+
+
+def logged(client):
+    experiment = client.get_experiment_by_name("singleshot")
+    return client.search_logged_models([experiment.experiment_id])
+
+
+def cell_run(client):
+    experiment = client.get_experiment_by_name("singleshot")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.kind = 'cell'")
+    return run
+
+
+@pytest.fixture
+def model(config, store, client):
+    """Logs a graph as its cell's only one; returns its directory."""
+
+    def log(name):
+        with tracking(config, "export_onnx", "smoke") as tracker:
+            finish(tracker, store, {f"{name}.onnx": graph_bytes(name)})
+        (found,) = logged(client)
+        return Path(found.artifact_location.removeprefix("file://"))
+
+    return log
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_model_predicts_what_onnxruntime_does(model, store, name):
+    directory = model(name)
+    loaded = mlflow.pyfunc.load_model(str(directory))
+    example = loaded.input_example
+    predicted = loaded.predict(example)
+    expected = load_onnx(store.path(CELL.digest) / f"{name}.onnx")(**example)
+    assert predicted.keys() == expected.keys() == set(OUTPUTS[name])
+    for output, values in expected.items():
+        assert values.dtype == predicted[output].dtype
+        np.testing.assert_array_equal(predicted[output], values)
+    # What was logged is the graph with its card, as the stage keeps it.
+    assert load_onnx(directory / "model.onnx").card.cell == CELL.name
+
+
+def test_the_signature_has_names_types_and_free_sizes(model):
+    signature = mlflow.models.get_model_info(str(model("bcq"))).signature
+    specs = [(spec.name, spec.shape, spec.type.name) for spec in (*signature.inputs, *signature.outputs)]
+    assert specs == [
+        ("state", (-1, 11), "float32"),
+        ("latents", (-1, -1, 6), "float32"),
+        ("action", (-1, 3), "float32"),
+        ("choice", (-1,), "int64"),
+    ]
+
+
+def test_any_batch_is_taken_and_other_inputs_are_refused(model):
+    loaded = mlflow.pyfunc.load_model(str(model("bcq")))
+    state, latents = np.zeros((5, 11), np.float32), np.zeros((5, 7, 6), np.float32)
+    assert loaded.predict({"state": state, "latents": latents})["action"].shape == (5, 3)
+    with pytest.raises(mlflow.MlflowException, match="latents"):
+        loaded.predict({"state": state})
+    with pytest.raises(mlflow.MlflowException, match="shape"):
+        loaded.predict({"state": state[:, :10], "latents": latents})
+
+
+def test_each_graph_of_a_cell_is_a_model_of_its_run(config, store, client):
+    files = {
+        "hopper-bcq-snip-0.95-seed-0.onnx": graph_bytes("bcq"),
+        "hopper-bcq-snip-0.95-seed-0-compacted.onnx": graph_bytes("bcq"),
+        "exports.csv": b"file\n",
+    }
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        finish(tracker, store, files)
+    run, found = cell_run(client), logged(client)
+    assert {each.name for each in found} == {
+        "hopper-bcq-snip-0_95-seed-0", "hopper-bcq-snip-0_95-seed-0-compacted"
+    }  # fmt: skip
+    assert {each.source_run_id for each in found} == {run.info.run_id}
+    assert {output.model_id for output in run.outputs.model_outputs} == {each.model_id for each in found}
+    expected = {"kind": "policy", "cell": CELL.name, "form": "masked", "sparsity": "0.95"}
+    assert all(expected.items() <= each.tags.items() for each in found)
+    assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"cell.json", "exports.csv"}
+    requirements = Path(found[0].artifact_location.removeprefix("file://"), "requirements.txt").read_text()
+    packages = {line.partition("==")[0] for line in requirements.splitlines()}
+    assert packages == {"mlflow", "onnx", "onnxruntime"}
+
+
+def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, store, client):
+    files = {"bc.onnx": graph_bytes("bc")}
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        finish(tracker, store, files)
+    (before,) = logged(client)
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        tracker.reused([CELL], store)
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        finish(tracker, store, files)
+    (after,) = logged(client)
+    assert after.model_id == before.model_id
+    assert after.last_updated_timestamp == before.last_updated_timestamp
+    assert len(cell_run(client).outputs.model_outputs) == 1
+
+
+@pytest.mark.parametrize(
+    "step", ["_save", "mlflow.MlflowClient.log_outputs", "mlflow.MlflowClient.finalize_logged_model"]
+)
+def test_the_next_driver_logs_what_a_killed_one_did_not(config, store, client, monkeypatch, step):
+    """Whatever it was about to do; the cell was kept."""
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
+        patch.setattr(step if "." in step else f"{models.__name__}.{step}", killed)
+        with tracking(config, "export_onnx", "smoke") as tracker:
+            finish(tracker, store, {"bc.onnx": graph_bytes("bc")})
+    (pending,) = logged(client)
+    assert pending.status == "PENDING"
+    assert cell_run(client).info.status == "KILLED"
+
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        tracker.reused([CELL], store)
+    (model,) = logged(client)
+    assert (model.model_id, model.status) == (pending.model_id, "READY")
+    run = cell_run(client)
+    assert run.info.status == "FINISHED"
+    assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
+    loaded = mlflow.pyfunc.load_model(model.artifact_location)
+    assert loaded.predict(loaded.input_example)["action"].shape == (1, 3)
+
+
+@pytest.fixture
+def serve(config):
+    """Starts `mlflow models serve` for a model; returns its address."""
+    servers = []
+
+    def start(model):
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            port = unused.getsockname()[1]
+        command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"]
+        command += ["--model-uri", f"models:/{model.model_id}", "--host", "127.0.0.1", "--port", str(port)]
+        environment = os.environ | {
+            "MLFLOW_TRACKING_URI": config.uri,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        servers.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and servers[-1].poll() is None:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
+                return address
+            time.sleep(0.5)
+        raise AssertionError("the server does not answer")
+
+    yield start
+    for server in servers:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def invoke(address, inputs):
+    body = json.dumps({"inputs": {name: values.tolist() for name, values in inputs.items()}}).encode()
+    request = urllib.request.Request(f"{address}/invocations", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)["predictions"]
+
+
+@pytest.mark.slow
+def test_mlflow_serves_a_model(config, store, client, serve):
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        finish(tracker, store, {"bcq.onnx": graph_bytes("bcq")})
+    address = serve(*logged(client))
+    generator = np.random.default_rng(0)
+    inputs = {
+        "state": generator.normal(size=(3, 11)).astype(np.float32),
+        "latents": generator.normal(size=(3, 5, 6)).astype(np.float32),
+    }
+    expected = load_onnx(store.path(CELL.digest) / "bcq.onnx")(**inputs)
+    served = invoke(address, inputs)
+    np.testing.assert_allclose(served["action"], expected["action"], rtol=1e-6)
+    assert served["choice"] == expected["choice"].tolist()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        invoke(address, {"state": inputs["state"]})
+    assert refused.value.code == 400
