@@ -1,0 +1,96 @@
+"""`python -m pipelines classify`: what an exported classifier takes a user's own pictures for."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from tasks.data.images import read_rgb
+from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
+from tasks.deployment.onnx_model import OnnxModel, load_onnx
+from tasks.errors import UserError
+from tasks.style.image_files import expand, picture_suffixes
+
+CLASSIFIERS = Path("models/onnx/classifiers")
+
+
+class Classifier:
+    """An exported classifier, run by onnxruntime."""
+
+    def __init__(self, model: OnnxModel, card: ClassifierCard) -> None:
+        self.model, self.card = model, card
+
+    @classmethod
+    def open(cls, path: Path, threads: int = 0) -> "Classifier":
+        """Read a graph that the stage export_onnx wrote; `threads` 0 are all cores.
+
+        Raises:
+            UserError: the file is missing, damaged, or no classifier's.
+        """
+        model = load_onnx(path, threads)
+        if model.card.kind != "classifier":
+            raise UserError(f"{path}: a {model.card.kind}, not a classifier; give one of {CLASSIFIERS}")
+        try:
+            return cls(model, ClassifierCard.of(model.card.details))
+        except ValidationError as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path}: its card is damaged ({reason}); export it again") from error
+
+    def __call__(self, picture: Tensor, k: int) -> list[Answer]:
+        """The `k` most probable classes of a picture (3, H, W) in [0, 1], the most probable first."""
+        pictures = preprocess(picture, self.card.preprocessing)[None].numpy()
+        (logits,) = self.model(pictures=pictures)["logits"]
+        return top(torch.from_numpy(logits), self.card.labels, k)
+
+
+def classify(inputs: Sequence[str], model: Path | None, k: int) -> bool:
+    """Print the `k` most probable classes of each picture; return whether all could be read.
+
+    `inputs` are pictures, directories (with all below them) and glob patterns. `model` is an exported
+    classifier; None is the one of this pipeline. A picture that can't be read is a line on standard error,
+    and does not keep the others from being classified.
+
+    Raises:
+        UserError: before any work, where there is no such picture or model.
+    """
+    files = dict.fromkeys(file for text in inputs for file in _pictures(text))
+    classifier = Classifier.open(model or default_model())
+    readable = True
+    for file in files:
+        try:
+            answers = classifier(read_rgb(file), k)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            readable = False
+            continue
+        print(file)
+        for answer in answers:
+            print(f"{answer.probability:8.1%}  {answer.label}")
+    return readable
+
+
+def default_model() -> Path:
+    """The only classifier that this pipeline exported.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    models = sorted(CLASSIFIERS.rglob("*.onnx"))
+    if not models:
+        raise UserError(f"{CLASSIFIERS}: no classifier in it; run `dvc repro export_onnx`, or give --model")
+    if len(models) > 1:
+        raise UserError(f"{CLASSIFIERS}: has {', '.join(map(str, models))}; choose one with --model")
+    return models[0]
+
+
+def _pictures(text: str) -> list[Path]:
+    """The files that one input stands for."""
+    # Nothing is written, so there is no directory whose files would be results.
+    files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
+    if not files:
+        known = ", ".join(sorted(picture_suffixes()))
+        raise UserError(f"{text}: no picture there ({known}); correct the path")
+    return files

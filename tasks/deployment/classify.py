@@ -1,0 +1,188 @@
+"""Task: what a classifier sees in photos on each runtime, prepared as it wants them and as the report did."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import fmean
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, MinLen
+from torch import Tensor, nn
+
+from tasks.data.tables import write_csv
+from tasks.deployment.classifier import (
+    ClassifierCard,
+    Preprocessing,
+    load_classifier,
+    preprocess,
+    preprocess_as_reported,
+    top,
+)
+from tasks.deployment.isolation import Worker, WorkerFailed
+from tasks.deployment.runtimes import installed_version, interpreter
+from tasks.deployment.runtimes.protocol import ModelFiles
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.photos import PhotoSet
+
+Preparation = Literal["right", "reported"]
+PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
+    "right": preprocess,
+    "reported": preprocess_as_reported,
+}
+DECIMALS = 6
+"""Of probabilities: what float32 tells apart, and what threads and instruction sets don't change."""
+
+
+@dataclass(frozen=True)
+class ClassifyParams:
+    """Which photos and runtimes."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    """Names in the :class:`~tasks.style.photos.PhotoSet`."""
+    runtimes: Annotated[tuple[str, ...], MinLen(1)]
+    """Of :data:`tasks.deployment.runtimes.RUNTIMES`."""
+    time_limit_s: Annotated[float, Gt(0)]
+    """For one runtime to compile the network and classify all photos; then it has failed."""
+    k: Annotated[int, Ge(1)] = 5
+    """Answers for each picture."""
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """One answer of one runtime to one picture: a row of classification.csv.
+
+    A runtime that gave none has a single row, without what is None here.
+    """
+
+    photo: str | None
+    preprocessing: Preparation | None
+    runtime: str
+    status: Literal["ok", "failed", "unavailable"]
+    reason: str
+    """Why there is no answer."""
+    rank: int | None
+    """From 1, the most probable."""
+    label: str | None
+    probability: float | None
+    same_top5_as_torch: bool | None
+    """Whether this runtime gives the picture the five labels that PyTorch does, in whatever order."""
+
+
+class _Unavailable(Exception):  # noqa: N818 (an outcome that the table reports)
+    """A runtime can't run here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A photo as a network is given it, and what PyTorch makes of it."""
+
+    photo: str
+    preprocessing: Preparation
+    pixels: Tensor
+    """(3, S, S)"""
+    logits: Tensor
+    """(classes), PyTorch's."""
+
+
+def classify(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Classify each job's photos (:class:`ClassifyParams`) on every runtime, one at a time on one thread.
+
+    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `source` (what
+    :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`, its graph. The output gets
+    `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its own, so one that crashes or
+    hangs costs its own rows. What they are compared with is computed by PyTorch in this one.
+
+    Metrics: `RUNTIME.same_top5`, the share of pictures, under either preprocessing, for which a runtime gives
+    PyTorch's five labels; `reported.same_answer`, the share of photos that PyTorch takes for the same under
+    both.
+
+    Raises:
+        UserError: an input is damaged, or there is no photo of a name.
+    """
+    for i, job in enumerate(jobs):
+        params: ClassifyParams = job.params
+        network, card = load_classifier(job.inputs["source"])
+        pictures = _pictures(job, network, card)
+        rows: list[AnswerRow] = []
+        for n, runtime in enumerate(params.runtimes, start=1):
+            try:
+                rows += _rows(runtime, pictures, _logits(runtime, job, pictures), card.labels, params.k)
+            except _Unavailable as reason:
+                rows.append(_no_answer(runtime, "unavailable", str(reason)))
+            except WorkerFailed as reason:
+                rows.append(_no_answer(runtime, "failed", str(reason)))
+            yield Progress((i + n / len(params.runtimes)) / len(jobs))
+        write_csv(job.output / "classification.csv", AnswerRow, rows)
+        yield Metrics(i, 0, _metrics(rows, pictures))
+
+
+def _pictures(job: Job, network: nn.Module, card: ClassifierCard) -> list[_Picture]:
+    """Every photo under every preprocessing."""
+    photos = PhotoSet.open(job.inputs["photos"])
+    pictures = []
+    for photo, (preprocessing, prepare) in product(job.params.photos, PREPARATIONS.items()):
+        pixels = prepare(photos.read(photo), card.preprocessing)
+        with torch.inference_mode():
+            (logits,) = network(pixels[None])
+        pictures.append(_Picture(photo, preprocessing, pixels, logits))
+    return pictures
+
+
+def _logits(runtime: str, job: Job, pictures: Sequence[_Picture]) -> Tensor:
+    """(pictures, classes)
+
+    Raises:
+        _Unavailable: the runtime can't run here.
+        WorkerFailed: it crashed, hung, raised, or returned NaN or infinity.
+    """
+    if interpreter(runtime) is None or installed_version(runtime) is None:
+        raise _Unavailable("not installed; see `make compilers`")
+    model = ModelFiles(job.inputs["onnx"], job.inputs["source"], "dense")
+    inputs = torch.stack([picture.pixels for picture in pictures])[:, None]  # batches of one
+    with Worker(runtime, job.params.time_limit_s) as worker:
+        if reason := worker.describe().unavailable:
+            raise _Unavailable(reason)
+        report = worker.prepare(model, {"pictures": inputs.numpy()}, threads=1)
+    logits = torch.from_numpy(report.outputs["logits"]).float()[:, 0]
+    if not logits.isfinite().all():
+        raise WorkerFailed("returned NaN or infinity")
+    return logits
+
+
+def _rows(
+    runtime: str, pictures: Sequence[_Picture], logits: Tensor, labels: Sequence[str], k: int
+) -> Iterator[AnswerRow]:
+    for picture, its_logits in zip(pictures, logits, strict=True):
+        same = _top5(its_logits) == _top5(picture.logits)
+        for rank, answer in enumerate(top(its_logits, labels, k), start=1):
+            yield AnswerRow(
+                picture.photo,
+                picture.preprocessing,
+                runtime,
+                "ok",
+                "",
+                rank,
+                answer.label,
+                round(answer.probability, DECIMALS),
+                same,
+            )
+
+
+def _no_answer(runtime: str, status: Literal["failed", "unavailable"], reason: str) -> AnswerRow:
+    return AnswerRow(None, None, runtime, status, reason, None, None, None, None)
+
+
+def _top5(logits: Tensor) -> set[int]:
+    return set(logits.topk(5).indices.tolist())
+
+
+def _metrics(rows: Sequence[AnswerRow], pictures: Sequence[_Picture]) -> dict[str, float]:
+    first = {(picture.photo, picture.preprocessing): int(picture.logits.argmax()) for picture in pictures}
+    survived = fmean(first[photo, "right"] == first[photo, "reported"] for photo, _ in first)
+    same: dict[str, list[bool]] = defaultdict(list)
+    for row in rows:
+        if row.rank == 1:
+            same[f"{row.runtime}.same_top5"].append(bool(row.same_top5_as_torch))
+    return {"reported.same_answer": survived} | {name: fmean(shares) for name, shares in same.items()}
