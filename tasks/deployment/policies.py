@@ -11,7 +11,7 @@ from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.errors import UserError
 from tasks.offline_rl import bc, bcq, vae
-from tasks.offline_rl.agents import DENSE, Agent, load_agent
+from tasks.offline_rl.agents import DENSE, Agent, AgentSpec, load_agent
 from tasks.offline_rl.bcq import BCQConfig
 from tasks.sparse.compaction import Layer, compact
 
@@ -59,9 +59,9 @@ class BCQPolicy(nn.Module):
     def candidates(self, state: Tensor, latents: Tensor) -> tuple[Tensor, Tensor]:
         """The actions to choose from, (batch, samples, action), and the critic's values, (batch, samples)."""
         samples = latents.shape[1]
-        # Matrices have two axes, as runtimes fuse product, bias and ReLU of no others. With three, and the first
-        # layers' states multiplied once rather than once a sample, onnxruntime takes 53 instead of 43 ms for a
-        # batch of 256, and no less for smaller ones.
+        # Matrices have two axes, as runtimes fuse product, bias and ReLU of no others. With three, and the
+        # first layers' states multiplied once rather than once a sample, onnxruntime takes 53 instead of
+        # 43 ms for a batch of 256, and no less for smaller ones.
         state = state[:, None].expand(-1, samples, -1).flatten(0, 1)
         z = latents.flatten(0, 1).clamp(-bcq.Z_LIMIT, bcq.Z_LIMIT)
         action = self.decoder(torch.cat([state, z], dim=1)).tanh()
@@ -71,6 +71,11 @@ class BCQPolicy(nn.Module):
         return action.unflatten(0, (-1, samples)), value.unflatten(0, (-1, samples))
 
 
+def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
+    """What an agent's policy can be exported as."""
+    return ("dense",) if agent.pruner == DENSE else ("masked", "compacted")
+
+
 def open_policy(source: Path, form: Form) -> Network:
     """The policy of the agent that `source` holds.
 
@@ -78,7 +83,7 @@ def open_policy(source: Path, form: Form) -> Network:
         UserError: the file is missing, damaged or no agent's, or the agent has no such form.
     """
     agent = load_agent(source)
-    forms = ("dense",) if agent.spec.pruner == DENSE else ("masked", "compacted")
+    forms = forms_of(agent.spec)
     if form not in forms:
         raise UserError(f"{source}: {agent.spec} has no {form} form; ask for {' or '.join(forms)}")
     size = agent.algorithm.latent_size

@@ -23,8 +23,8 @@ def compact(layers: Sequence[Layer]) -> list[Layer]:
     A hidden unit goes
 
     - if none of its outgoing weights is kept: nothing depends on it;
-    - if none of its incoming weights is kept: it is always relu(b), whose effect on the next layer is added to
-      that layer's bias (biases are never pruned, so such units are not just zero).
+    - if none of its incoming weights is kept: it is always relu(b), whose effect on the next layer is added
+      to that layer's bias (biases are never pruned, so such units are not just zero).
 
     Either may leave other units so, in which case they go too. Inputs and outputs stay. One unit of a hidden
     layer stays in any case, with nothing but zeros, because runtimes don't take tensors without elements.

@@ -1,0 +1,44 @@
+"""Task: the ImageNet classifier as an ONNX file."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from tasks.deployment.classifier import Architecture, WeightsSource, fetch_classifier, save_classifier
+from tasks.deployment.export import ExportParams, export
+from tasks.deployment.networks import open_classifier
+from tasks.job import Event, Job, Progress
+
+
+@dataclass(frozen=True)
+class ClassifierParams:
+    """Which classifier is exported, and how."""
+
+    cell: str
+    """Of the classifier, `classifiers/<architecture>`."""
+    architecture: Architecture
+    weights: WeightsSource
+    opset: Annotated[int, Ge(18)]
+    """Version of ONNX's operators."""
+
+
+def export_classifier(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Fetch each job's classifier (:class:`ClassifierParams`) and export it.
+
+    There are no inputs. The output gets `classifier.safetensors`
+    (:func:`~tasks.deployment.classifier.load_classifier`), its graph and `exports.csv`, as
+    :func:`~tasks.deployment.export_policy.export_policy`'s.
+
+    Raises:
+        UserError: the weights can't be had.
+        ArithmeticError: the graph computes something else.
+    """
+    for i, job in enumerate(jobs):
+        params: ClassifierParams = job.params
+        source = job.output / "classifier.safetensors"
+        module, card = fetch_classifier(params.architecture, params.weights)
+        save_classifier(module, card, source)
+        yield from export(i, job, ExportParams(params.cell, params.opset), source, [open_classifier(source)])
+        yield Progress((i + 1) / len(jobs))

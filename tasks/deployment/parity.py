@@ -1,0 +1,160 @@
+"""Parity: whether a runtime computes what PyTorch does, as precisely as its arithmetic can.
+
+The yardstick is the network itself: float32 in PyTorch is off from float64 by some error, any other order of
+the same float32 operations by about as much, and an arithmetic of fewer bits by as many times more as its
+unit roundoff is larger. No tolerance is guessed for a network.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tasks.deployment.network import Network
+from tasks.deployment.onnx_model import GraphInput
+from tasks.deployment.policies import BCQPolicy
+from tasks.deployment.runtimes.protocol import Arrays, Precision
+
+MULTIPLES: Mapping[Precision, float] = {"float32": 16, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
+"""How many times PyTorch's own error is accepted."""
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What BCQ chooses from, in float64."""
+
+    actions: NDArray[np.float64]
+    """(batch, samples, action)"""
+    values: NDArray[np.float64]
+    """The critic's, (batch, samples)."""
+    torch_value_error: float
+    """Of float32 in PyTorch, at most."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a network gives for certain inputs."""
+
+    outputs: Arrays
+    """In float64, but for BCQ's `choice`, which is int64."""
+    torch_error: float
+    """Of float32 in PyTorch, at most, in any element of any output (of BCQ, of all candidates' actions)."""
+    candidates: Candidates | None
+    """Of BCQ alone."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far outputs are from the reference."""
+
+    max_abs_error: float
+    """Of any element. BCQ's actions are compared with that candidate in float64 which was chosen."""
+    max_rel_error: float
+    """That, as a fraction of the largest element of the reference."""
+    tolerance: float
+    """The largest accepted `max_abs_error`."""
+    accepted: bool
+    reason: str
+    """Why not; empty if accepted."""
+    same_choices: float | None
+    """Fraction of BCQ's choices that are float64's. Others are accepted as near ties alone."""
+
+
+def random_inputs(
+    inputs: Sequence[GraphInput], sizes: Mapping[str, int], seed: int
+) -> dict[str, NDArray[np.float32]]:
+    """Numbers uniform in each input's range, the same for the same seed; `sizes` are those of named axes."""
+    generator = np.random.default_rng(seed)
+    return {
+        i.name: generator.uniform(
+            i.low, i.high, [sizes[n] if isinstance(n, str) else n for n in i.shape]
+        ).astype(np.float32)
+        for i in inputs
+    }
+
+
+@torch.inference_mode()
+def reference(network: Network, inputs: Arrays) -> Reference:
+    """What `network` gives for `inputs` in float64, and how far PyTorch is from that in float32.
+
+    A style's float64 network rounds to float32 before and after its final sigmoid, as its module says.
+    """
+    single = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
+    double = [tensor.double() for tensor in single]
+    exact = copy.deepcopy(network.module).double()
+    outputs = _named(network, exact(*double))
+    if not isinstance(network.module, BCQPolicy):
+        torch_outputs = _named(network, network.module(*single))
+        return Reference(outputs, max(_error(torch_outputs[name], outputs[name]) for name in outputs), None)
+    actions, values = (tensor.numpy() for tensor in exact.candidates(*double))
+    torch_actions, torch_values = (tensor.numpy() for tensor in network.module.candidates(*single))
+    candidates = Candidates(actions, values, _error(torch_values, values))
+    return Reference(outputs, _error(torch_actions, actions), candidates)
+
+
+def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Parity:
+    """Judge what a runtime, computing in `precision`, gave for the inputs of `reference`.
+
+    Accepted are errors up to `MULTIPLES[precision]` times PyTorch's own, for which at least the rounding of
+    the reference's largest element to float32 is taken: PyTorch's few numbers may all happen to be exact. A
+    choice other than float64's is accepted where the critic's values of both candidates are within twice the
+    tolerance of values, as each of them may be off by that.
+    """
+    multiple = MULTIPLES[precision]
+    largest = max(float(np.abs(exact).max()) for name, exact in reference.outputs.items() if name != "choice")
+    tolerance = multiple * max(reference.torch_error, _rounding(largest))
+    if malformed := _malformed(outputs, reference):
+        return Parity(np.inf, np.inf, tolerance, False, malformed, None)
+    expected, same_choices, gap, tie = reference.outputs, None, 0.0, 0.0
+    if reference.candidates:
+        actions, values = reference.candidates.actions, reference.candidates.values
+        rows, choices = np.arange(len(values)), outputs["choice"]
+        expected = {"action": actions[rows, choices]}
+        same_choices = float((choices == reference.outputs["choice"]).mean())
+        gap = float((values.max(axis=1) - values[rows, choices]).max())
+        largest_value = float(np.abs(values).max())
+        tie = 2 * multiple * max(reference.candidates.torch_value_error, _rounding(largest_value))
+    error = max(_error(outputs[name], exact) for name, exact in expected.items())
+    reason = ""
+    if error > tolerance:
+        reason = f"off by {error:.2g}; accepted is {tolerance:.2g}, {multiple:g} times PyTorch's own error"
+    elif gap > tie:
+        reason = (
+            f"chose an action that the critic values {gap:.2g} less than the best; a tie is up to {tie:.2g}"
+        )
+    return Parity(error, error / max(largest, _TINY), tolerance, not reason, reason, same_choices)
+
+
+def _named(network: Network, outputs: Tensor | tuple[Tensor, ...]) -> dict[str, NDArray]:
+    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+    return {name: tensor.numpy() for name, tensor in zip(network.outputs, tensors, strict=True)}
+
+
+def _malformed(outputs: Arrays, reference: Reference) -> str:
+    """What is wrong with the outputs before any number is compared; empty if nothing."""
+    for name, exact in reference.outputs.items():
+        if name not in outputs:
+            return f"no output {name!r}, only {sorted(outputs)}"
+        if outputs[name].shape != exact.shape:
+            return f"output {name!r} is {outputs[name].shape}, not {exact.shape}"
+        if not np.isfinite(outputs[name]).all():
+            return f"output {name!r} has NaN or infinity"
+    if reference.candidates:
+        samples, choices = reference.candidates.values.shape[1], outputs["choice"]
+        if not np.issubdtype(choices.dtype, np.integer) or choices.min() < 0 or choices.max() >= samples:
+            return f"output 'choice' holds other than indices of {samples} samples"
+    return ""
+
+
+def _error(outputs: NDArray, exact: NDArray) -> float:
+    return float(np.abs(outputs.astype(np.float64) - exact).max())
+
+
+def _rounding(value: float) -> float:
+    """The largest error of a number up to `value` in float32."""
+    return value * float(np.finfo(np.float32).eps) / 2
