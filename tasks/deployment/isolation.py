@@ -96,6 +96,10 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process, and remove its files."""
         self._kill()
         self._connection.close()
         self._files.cleanup()
@@ -170,7 +174,9 @@ def _python(runtime: str) -> str:
 
 
 def _environment(files: Path) -> dict[str, str]:
-    """This process's, with `tasks` importable and what a runtime compiles kept among its own files."""
+    """This process's, with `tasks` importable."""
     inherited = {name: value for name, value in os.environ.items() if name not in THREADS}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return inherited | {"PYTHONPATH": path, "TMPDIR": str(files)}
+    # Kernels are compiled anew in every process, else an earlier run would show in the time to compile. What
+    # PyTorch keeps elsewhere, its own headers compiled (7 s), is shared.
+    return inherited | {"PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(files / "inductor")}

@@ -32,11 +32,13 @@ PACKAGES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu"),
     "xla": ("tensorflow", "tensorflow-cpu"),
     "iree": ("iree-base-runtime",),
-    "onnxruntime-cuda": ("onnxruntime-gpu",),
-    "onnxruntime-tensorrt": ("onnxruntime-gpu",),
+    "onnxruntime-cuda": ("onnxruntime-gpu", "onnxruntime"),
+    "onnxruntime-tensorrt": ("onnxruntime-gpu", "onnxruntime"),
     "torch-cuda": ("torch",),
 }
 """Of the package index: any of these holds the runtime."""
+THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
+"""Their number of threads can be set once in a process."""
 
 
 def open_runtime(name: str) -> Runtime:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch._inductor import config
 
 from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
 from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
@@ -13,6 +14,13 @@ from tasks.deployment.runtimes.torch_eager import read_network, runner, set_thre
 
 class TorchCompile:
     """Runs kernels that are compiled for one size and one number of threads."""
+
+    def __init__(self) -> None:
+        # By itself Inductor compiles a program for each instruction set to see whether it runs, 10 s of CPU
+        # time in each process. The processor says which it has.
+        config.cpp.vec_isa_ok = True
+        # No processes that compile ahead: they would start while another runtime is timed.
+        config.compile_threads = 1
 
     def unavailable(self) -> str | None:
         """Why it can't run here."""

@@ -1,0 +1,320 @@
+"""Task: one network by all runtimes: whether each computes what PyTorch does, and how fast."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, MinLen
+from numpy.typing import NDArray
+
+from tasks.data.tables import write_csv
+from tasks.deployment.isolation import PreparedReport, Worker, WorkerFailed
+from tasks.deployment.network import Network
+from tasks.deployment.networks import open_network
+from tasks.deployment.onnx_model import read_card
+from tasks.deployment.parity import Parity, Reference, compare, random_inputs, reference
+from tasks.deployment.runtimes import THREADS_ARE_FINAL, installed_version
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
+from tasks.deployment.timing import Timing, take_turns
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_environment
+from tasks.offline_rl.randomness import stream
+
+NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
+
+
+@dataclass(frozen=True)
+class RuntimeAt:
+    """A runtime as it is installed, so that another version is measured anew."""
+
+    name: str
+    """One of `tasks.deployment.runtimes.RUNTIMES`."""
+    version: str | None
+    """None where it isn't installed."""
+
+
+def runtimes_here(names: Sequence[str]) -> tuple[RuntimeAt, ...]:
+    """The installed versions; looks them up without importing any runtime."""
+    return tuple(RuntimeAt(name, installed_version(name)) for name in names)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of one call's inputs."""
+
+    batch: Annotated[int, Ge(1)]
+    size_px: Annotated[int, Ge(1)] | None = None
+    """Side of square pictures, where the network takes any size."""
+
+
+@dataclass(frozen=True)
+class BenchmarkParams:
+    """What is measured, besides the network."""
+
+    runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
+    threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+    """0 are all cores."""
+    sizes: Annotated[tuple[Size, ...], MinLen(1)]
+    seconds: Annotated[float, Gt(0)]
+    """For which each runtime is timed at each size, warm-up and compilation apart; at least two calls."""
+    time_limit_s: Annotated[float, Gt(0)] = 120.0
+    """For a runtime to answer, e.g. to compile one network for one size; then it has failed."""
+    rollout_steps: Annotated[int, Ge(1)] = 256
+    """States that a policy is compared on, of episodes that it plays itself."""
+    env_version: EnvironmentVersion = "v5"
+    seed: Annotated[int, Ge(0)] = 0
+    """Of the inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingRow:
+    """One network by one runtime at one size: a row of timings.csv. What isn't known is empty."""
+
+    model: str
+    """The network's cell, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
+    runtime: str
+    device: str = ""
+    """`cpu`, or the GPU's name."""
+    threads: int
+    batch: int
+    size_px: int | None
+    p50_ms: float | None = None
+    """Of the time on the wall of calls from arrays to arrays, in steady state; likewise the next two."""
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    max_abs_error: float | None = None
+    """From PyTorch in float64."""
+    status: Literal["ok", "failed", "unavailable"] = "ok"
+    reason: str = ""
+    precision: Precision | Literal[""] = ""
+    """That the runtime really computes in."""
+    version: str
+    form: str
+    """`dense`, `masked` or `compacted`."""
+    max_rel_error: float | None = None
+    tolerance: float | None = None
+    """The largest `max_abs_error` that is accepted."""
+    same_choices: float | None = None
+    """Of BCQ: fraction of a rollout's states in which it picks the same candidate as PyTorch in float64."""
+    cpu_p50_ms: float | None = None
+    """Of all threads. Less than `p50_ms` on one thread: something else ran on that core."""
+    compile_s: float | None = None
+    first_call_ms: float | None = None
+    peak_memory_mb: float | None = None
+    """Of the runtime's process, its libraries included, GPU memory not."""
+    file_bytes: int
+    """Of the ONNX file."""
+    calls: int | None = None
+    """That the percentiles are of."""
+    disturbed_turns: int | None = None
+    """That were repeated, because something else on the machine took the processor."""
+
+
+def benchmark(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Compare and time each job's network (:class:`BenchmarkParams`). Nothing else should run meanwhile.
+
+    Inputs: `onnx`, a graph this project exported, and `source`, the file it was exported from. The output
+    gets `timings.csv` (:class:`TimingRow`). Metrics have the batch, or the pictures' side, as their step.
+
+    Every runtime has a process of its own, and one computes at a time. What a runtime gives is compared with
+    PyTorch's float64, and only what is right is timed. A policy is compared on states of its own episodes, a
+    network for pictures on random ones. A runtime that crashes, hangs or errs costs its own rows alone.
+
+    Raises:
+        UserError: an input is missing, damaged, or of another kind.
+    """
+    for i, job in enumerate(jobs):
+        params: BenchmarkParams = job.params
+        cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
+        rows: list[TimingRow] = []
+        with _Bench(job) as bench:
+            for n, (threads, size) in enumerate(cases, start=1):
+                case = bench.measure(threads, size)
+                rows += case
+                if timed := {
+                    f"{row.runtime}_p50_ms_threads_{threads}": row.p50_ms for row in case if row.p50_ms
+                }:
+                    yield Metrics(i, size.size_px or size.batch, timed)
+                yield Progress((i + n / len(cases)) / len(jobs))
+        write_csv(job.output / "timings.csv", TimingRow, rows)
+
+
+@dataclass(frozen=True)
+class _Examples:
+    """Inputs, and what is to come out."""
+
+    inputs: Mapping[str, NDArray[np.float32]]
+    """(examples, …)"""
+    reference: Reference
+
+    def batches(self, size: int) -> Arrays:
+        """All inputs as (batches, size, …); where they don't come out even, the first ones once more."""
+        examples = len(next(iter(self.inputs.values())))
+        batches = -(-examples // size)
+        order = np.arange(batches * size).reshape(batches, size) % examples
+        return {name: array[order] for name, array in self.inputs.items()}
+
+    def compare(self, report: PreparedReport) -> Parity:
+        """Judge the outputs for :meth:`batches`."""
+        examples = len(next(iter(self.inputs.values())))
+        outputs = {
+            name: array.reshape(-1, *array.shape[2:])[:examples] for name, array in report.outputs.items()
+        }
+        return compare(outputs, self.reference, report.precision)
+
+
+class _Bench:
+    """A job's network and the processes of its runtimes. A context manager; they end with it."""
+
+    def __init__(self, job: Job) -> None:
+        self.params: BenchmarkParams = job.params
+        self.card = read_card(job.inputs["onnx"])
+        self.files = ModelFiles(job.inputs["onnx"], job.inputs["source"], self.card.form)
+        self.network = open_network(job.inputs["source"], self.card.form)
+        self._examples: dict[Size | None, _Examples] = {}
+        self._workers: dict[str, Worker] = {}
+        self._threads: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        installed = [runtime.name for runtime in self.params.runtimes if runtime.version is not None]
+        # All import at once, which takes seconds, and are done before anything is timed.
+        for name in installed:
+            self._workers[name] = Worker(name, self.params.time_limit_s)
+        for name in installed:
+            with suppress(WorkerFailed):  # it fails again where its rows are made
+                self._workers[name].describe()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+    def measure(self, threads: int, size: Size) -> list[TimingRow]:
+        """A row of each runtime."""
+        examples = self._examples_of(size)
+        rows = {
+            runtime.name: self._prepare(runtime, threads, size, examples) for runtime in self.params.runtimes
+        }
+        right = {name: self._workers[name] for name, row in rows.items() if row.status == "ok"}
+        for name, outcome in take_turns(right, self.params.seconds).items():
+            rows[name] = _with_timing(rows[name], outcome)
+        return list(rows.values())
+
+    def _prepare(self, runtime: RuntimeAt, threads: int, size: Size, examples: _Examples) -> TimingRow:
+        """What is known before the timing; the row's status is `ok` if there is to be one."""
+        row = self._empty_row(runtime, threads, size)
+        if runtime.version is None:
+            return replace(row, status="unavailable", reason=NOT_INSTALLED)
+        try:
+            worker = self._worker(runtime.name, threads)
+            description = worker.describe()
+            if description.unavailable:
+                return replace(row, status="unavailable", reason=description.unavailable)
+            row = replace(row, device=description.device, version=description.version)
+            report = worker.prepare(self.files, examples.batches(size.batch), threads)
+        except WorkerFailed as failure:
+            return replace(row, status="failed", reason=str(failure))
+        parity = examples.compare(report)
+        return replace(
+            row,
+            status="ok" if parity.accepted else "failed",
+            reason=parity.reason,
+            max_abs_error=parity.max_abs_error,
+            max_rel_error=parity.max_rel_error,
+            tolerance=parity.tolerance,
+            same_choices=parity.same_choices,
+            precision=report.precision,
+            compile_s=report.compile_s,
+            first_call_ms=1e3 * report.first_call_s,
+        )
+
+    def _worker(self, name: str, threads: int) -> Worker:
+        """The runtime's process, or another one where that has ended or can't change its threads."""
+        final = name in THREADS_ARE_FINAL and self._threads.get(name, threads) != threads
+        if final or not self._workers[name].alive:
+            self._workers[name].close()
+            self._workers[name] = Worker(name, self.params.time_limit_s)
+        self._threads[name] = threads
+        return self._workers[name]
+
+    def _empty_row(self, runtime: RuntimeAt, threads: int, size: Size) -> TimingRow:
+        return TimingRow(
+            model=self.card.cell,
+            runtime=runtime.name,
+            threads=threads,
+            batch=size.batch,
+            size_px=size.size_px,
+            version=runtime.version or "",
+            form=self.card.form,
+            file_bytes=self.files.onnx.stat().st_size,
+        )
+
+    def _examples_of(self, size: Size) -> _Examples:
+        """The same for every number of threads, and of a policy for every batch: float64 takes its time."""
+        key = None if self.network.kind == "policy" else size
+        if key not in self._examples:
+            inputs = (
+                _visited(self.network, self.params)
+                if key is None
+                else _random(self.network, size, self.params)
+            )
+            self._examples[key] = _Examples(inputs, reference(self.network, inputs))
+        return self._examples[key]
+
+
+def _random(network: Network, size: Size, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
+    sizes = {"batch": size.batch}
+    if size.size_px is not None:
+        sizes |= {"height": size.size_px, "width": size.size_px}
+    return random_inputs(network.inputs, sizes, params.seed)
+
+
+@torch.inference_mode()
+def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
+    """All that a policy is given in its first steps: states and latents, (steps, …)."""
+    environment = make_environment(TASKS[network.details["task"]], params.env_version)
+    generator = stream("benchmark", params.seed)
+    shapes = [
+        tuple(network.details[size] if isinstance(size, str) else size for size in each.shape[1:])
+        for each in network.inputs[1:]
+    ]
+    observation, _ = environment.reset(seed=params.seed)
+    steps = []
+    for _ in range(params.rollout_steps):
+        state = torch.as_tensor(observation, dtype=torch.float32)[None]
+        given = (state, *(torch.randn(1, *shape, generator=generator) for shape in shapes))
+        steps.append(given)
+        outputs = network.module(*given)
+        action = outputs[0] if isinstance(outputs, tuple) else outputs
+        observation, _, terminated, truncated, _ = environment.step(action[0].numpy())
+        if terminated or truncated:
+            observation, _ = environment.reset()
+    environment.close()
+    return {
+        each.name: torch.cat(values).numpy()
+        for each, values in zip(network.inputs, zip(*steps, strict=True), strict=True)
+    }
+
+
+def _with_timing(row: TimingRow, outcome: Timing | WorkerFailed) -> TimingRow:
+    if isinstance(outcome, WorkerFailed):
+        return replace(row, status="failed", reason=str(outcome))
+    return replace(
+        row,
+        p50_ms=outcome.p50_ms,
+        p90_ms=outcome.p90_ms,
+        p99_ms=outcome.p99_ms,
+        cpu_p50_ms=outcome.cpu_p50_ms,
+        peak_memory_mb=None if outcome.peak_memory_bytes is None else outcome.peak_memory_bytes / 1e6,
+        calls=outcome.calls,
+        disturbed_turns=outcome.disturbed_turns,
+    )
+
+
+def _cores(threads: int) -> int:
+    return threads or len(os.sched_getaffinity(0))
