@@ -1,0 +1,142 @@
+"""Task: latencies of deployed networks as bar charts, from the benchmark's `timings.csv`.
+
+Read of its columns are `model`, `form`, `runtime`, `threads`, `batch`, `size_px` (policies have none),
+`status` (`ok`, `failed` or `unavailable`), `reason` (why not `ok`), `p50_ms` and `p99_ms`.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas
+
+from tasks.job import Event, Job, Metrics
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+LOG_SCALE_FROM = 20
+"""Ratio of the slowest to the fastest median beyond which a linear scale has bars too short to compare."""
+PANEL_INCHES = 7
+NOTE_CHARACTERS = 130
+"""Of a line of notes below a single panel."""
+REASON_CHARACTERS = 160
+WHY = ["runtime", "status", "reason"]
+CONDITIONS = ["form", "threads", "inputs"]
+"""That a runtime is timed under; `inputs` are batch and size in words."""
+
+
+@dataclass(frozen=True)
+class DeploymentFigureParams:
+    """What the figures say of the run they show."""
+
+    profile: str
+
+
+def draw_deployment_figures(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Draw each job's `timings`, a `timings.csv`: a figure a model, e.g. `hopper-bcq-snip-0.95-seed-0.png`.
+
+    The metric `figures` is their number.
+    """
+    for i, job in enumerate(jobs):
+        timings = pandas.read_csv(job.inputs["timings"])
+        models = timings.groupby("model", sort=False)
+        for model, rows in models:
+            figure = draw_latencies(str(model), rows)
+            _save(figure, job.params.profile, job.output / f"{str(model).replace('/', '-').lower()}.png")
+        yield Metrics(i, 0, {"figures": float(len(models))})
+
+
+def draw_latencies(model: str, rows: pandas.DataFrame) -> Figure:
+    """A panel for each form of the network and number of threads; runtimes without a time are named below."""
+    rows = rows.assign(inputs=_inputs(rows), threads=rows["threads"].map(_threads))
+    timed = rows[rows["status"] == "ok"]
+    forms, threads, inputs = (list(dict.fromkeys(rows[column])) for column in CONDITIONS)
+    runtimes = list(dict.fromkeys(timed["runtime"]))
+    figure, axes = pyplot.subplots(
+        len(forms),
+        len(threads),
+        figsize=(max(4.5 * len(threads), PANEL_INCHES), 2.7 * len(forms) + 1.5),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for axis, (form, count) in zip(axes.flat, product(forms, threads), strict=True):
+        panel = timed[(timed["form"] == form) & (timed["threads"] == count)]
+        _draw_bars(axis, panel, runtimes, inputs)
+        axis.set_title(f"{form}, {count}", fontsize=10)
+        axis.label_outer()
+    if timed["p50_ms"].max() > LOG_SCALE_FROM * timed["p50_ms"].min():
+        axes[0, 0].set_yscale("log")  # of all panels, which share it
+        axes[0, 0].yaxis.set_major_formatter("{x:g}")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("ms a call: p50, whisker p99", fontsize=9)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.suptitle(model)
+    width = int(NOTE_CHARACTERS * figure.get_figwidth() / PANEL_INCHES)
+    notes = [textwrap.fill(note, width, subsequent_indent="    ") for note in _notes(rows)]
+    figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=7)
+    return figure
+
+
+def _draw_bars(axis: Axes, panel: pandas.DataFrame, runtimes: Sequence[str], inputs: Sequence[str]) -> None:
+    width = 0.8 / len(inputs)
+    for i, each in enumerate(inputs):
+        group = panel[panel["inputs"] == each].set_index("runtime").reindex(runtimes)
+        positions = np.arange(len(runtimes)) + (i - (len(inputs) - 1) / 2) * width
+        whiskers = [np.zeros(len(group)), group["p99_ms"] - group["p50_ms"]]
+        colour = pyplot.get_cmap("viridis")((i + 0.5) / len(inputs))
+        axis.bar(
+            positions,
+            group["p50_ms"],
+            width,
+            yerr=whiskers,
+            color=colour,
+            label=each,
+            error_kw={"elinewidth": 1, "ecolor": "0.4", "capsize": 2},
+        )
+    axis.set_xticks(range(len(runtimes)), runtimes, rotation=30, ha="right")
+    axis.grid(axis="y", alpha=0.3)
+
+
+def _inputs(rows: pandas.DataFrame) -> list[str]:
+    """Batch and size in words, whichever varies, `batch 8` or `512 px`; the batch if neither does."""
+    named = {"batch": "batch {:g}", "size_px": "{:g} px"}
+    varied = [column for column in named if rows[column].nunique() > 1] or ["batch"]
+    return [", ".join(named[c].format(row[c]) for c in varied) for _, row in rows[varied].iterrows()]
+
+
+def _notes(rows: pandas.DataFrame) -> Iterator[str]:
+    """Which runtimes have no time, for what if they have one for something else, and why."""
+    missing = rows[rows["status"] != "ok"]
+    for (runtime, status, reason), group in missing.groupby(WHY, sort=False, dropna=False):
+        where = _where(group[CONDITIONS], rows.loc[rows["runtime"] == runtime, CONDITIONS])
+        short = textwrap.shorten(str(reason), REASON_CHARACTERS, placeholder=" …")
+        yield f"{runtime}{where}: {status}, {short}"
+
+
+def _where(some: pandas.DataFrame, every: pandas.DataFrame) -> str:
+    """What tells some conditions from the others, e.g. ` (batch 256)`; nothing if there are no others."""
+    if len(some) == some.nunique().prod():  # all combinations of certain values: those tell
+        told = [column for column in CONDITIONS if some[column].nunique() < every[column].nunique()]
+        return f" ({'; '.join(', '.join(some[column].unique()) for column in told)})" if told else ""
+    return f" ({'; '.join(', '.join(each) for each in some.itertuples(index=False))})"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _save(figure: Figure, profile: str, path: Path) -> None:
+    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
+    figure.set_layout_engine("constrained")
+    # No creation date or version: equal timings give equal bytes.
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
