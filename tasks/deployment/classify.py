@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, MinLen
 from torch import Tensor, nn
 
 from tasks.data.tables import write_csv
+from tasks.deployment.benchmark import NOT_INSTALLED, RuntimeAt
 from tasks.deployment.classifier import (
     ClassifierCard,
     Preprocessing,
@@ -21,7 +22,6 @@ from tasks.deployment.classifier import (
     top,
 )
 from tasks.deployment.isolation import Worker, WorkerFailed
-from tasks.deployment.runtimes import installed_version, interpreter
 from tasks.deployment.runtimes.protocol import ModelFiles
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.photos import PhotoSet
@@ -41,8 +41,7 @@ class ClassifyParams:
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names in the :class:`~tasks.style.photos.PhotoSet`."""
-    runtimes: Annotated[tuple[str, ...], MinLen(1)]
-    """Of :data:`tasks.deployment.runtimes.RUNTIMES`."""
+    runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
     time_limit_s: Annotated[float, Gt(0)]
     """For one runtime to compile the network and classify all photos; then it has failed."""
     k: Annotated[int, Ge(1)] = 5
@@ -94,8 +93,8 @@ def classify(jobs: Sequence[Job]) -> Iterator[Event]:
     `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its own, so one that crashes or
     hangs costs its own rows. What they are compared with is computed by PyTorch in this one.
 
-    Metrics: `RUNTIME.same_top5`, the share of pictures, under either preprocessing, for which a runtime gives
-    PyTorch's five labels; `reported.same_answer`, the share of photos that PyTorch takes for the same under
+    Metrics: `RUNTIME_same_top5`, the share of pictures, under either preprocessing, for which a runtime gives
+    PyTorch's five labels; `reported_same_answer`, the share of photos that PyTorch takes for the same under
     both.
 
     Raises:
@@ -108,11 +107,11 @@ def classify(jobs: Sequence[Job]) -> Iterator[Event]:
         rows: list[AnswerRow] = []
         for n, runtime in enumerate(params.runtimes, start=1):
             try:
-                rows += _rows(runtime, pictures, _logits(runtime, job, pictures), card.labels, params.k)
+                rows += _rows(runtime.name, pictures, _logits(runtime, job, pictures), card.labels, params.k)
             except _Unavailable as reason:
-                rows.append(_no_answer(runtime, "unavailable", str(reason)))
+                rows.append(_no_answer(runtime.name, "unavailable", str(reason)))
             except WorkerFailed as reason:
-                rows.append(_no_answer(runtime, "failed", str(reason)))
+                rows.append(_no_answer(runtime.name, "failed", str(reason)))
             yield Progress((i + n / len(params.runtimes)) / len(jobs))
         write_csv(job.output / "classification.csv", AnswerRow, rows)
         yield Metrics(i, 0, _metrics(rows, pictures))
@@ -130,18 +129,18 @@ def _pictures(job: Job, network: nn.Module, card: ClassifierCard) -> list[_Pictu
     return pictures
 
 
-def _logits(runtime: str, job: Job, pictures: Sequence[_Picture]) -> Tensor:
+def _logits(runtime: RuntimeAt, job: Job, pictures: Sequence[_Picture]) -> Tensor:
     """(pictures, classes)
 
     Raises:
         _Unavailable: the runtime can't run here.
         WorkerFailed: it crashed, hung, raised, or returned NaN or infinity.
     """
-    if interpreter(runtime) is None or installed_version(runtime) is None:
-        raise _Unavailable("not installed; see `make compilers`")
+    if runtime.version is None:
+        raise _Unavailable(NOT_INSTALLED)
     model = ModelFiles(job.inputs["onnx"], job.inputs["source"], "dense")
     inputs = torch.stack([picture.pixels for picture in pictures])[:, None]  # batches of one
-    with Worker(runtime, job.params.time_limit_s) as worker:
+    with Worker(runtime.name, job.params.time_limit_s) as worker:
         if reason := worker.describe().unavailable:
             raise _Unavailable(reason)
         report = worker.prepare(model, {"pictures": inputs.numpy()}, threads=1)
@@ -184,5 +183,5 @@ def _metrics(rows: Sequence[AnswerRow], pictures: Sequence[_Picture]) -> dict[st
     same: dict[str, list[bool]] = defaultdict(list)
     for row in rows:
         if row.rank == 1:
-            same[f"{row.runtime}.same_top5"].append(bool(row.same_top5_as_torch))
-    return {"reported.same_answer": survived} | {name: fmean(shares) for name, shares in same.items()}
+            same[f"{row.runtime}_same_top5"].append(bool(row.same_top5_as_torch))
+    return {"reported_same_answer": survived} | {name: fmean(shares) for name, shares in same.items()}

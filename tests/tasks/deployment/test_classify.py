@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import warnings
 import zipfile
 from collections import defaultdict
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 from skimage.data import chelsea, coffee
 
 from tasks.data.images import encode_jpeg
+from tasks.deployment.benchmark import RuntimeAt, runtimes_here
 from tasks.deployment.classifier import fetch_classifier, save_classifier
 from tasks.deployment.classify import ClassifyParams, classify
 from tasks.errors import UserError
@@ -61,7 +63,7 @@ def run(
 
 def test_onnxruntime_sees_what_pytorch_sees(inputs: dict[str, Path], tmp_path: Path) -> None:
     """A cat is a cat, coffee is coffee, and as the report prepares them neither is what it was."""
-    params = ClassifyParams(("chelsea", "coffee"), ("onnxruntime",), 60, k=1000)
+    params = ClassifyParams(("chelsea", "coffee"), runtimes_here(["onnxruntime"]), 60, k=1000)
     rows, metrics = run(params, inputs, tmp_path)
     answers: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
@@ -77,35 +79,40 @@ def test_onnxruntime_sees_what_pytorch_sees(inputs: dict[str, Path], tmp_path: P
     assert first["coffee", "reported"][0] == "cup"
     assert answers["coffee", "right"]["espresso"] > 0.9 > 0.2 > answers["coffee", "reported"]["espresso"]
     unchanged = sum(first[photo, "right"][0] == first[photo, "reported"][0] for photo in params.photos) / 2
-    assert metrics.values == {"reported.same_answer": unchanged, "onnxruntime.same_top5": 1.0}
+    assert metrics.values == {"reported_same_answer": unchanged, "onnxruntime_same_top5": 1.0}
 
 
 def test_a_runtime_that_fails_or_is_not_there_costs_its_own_rows(
-    inputs: dict[str, Path], tmp_path: Path
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(inputs["onnx"].read_bytes()[:1000])
-    params = ClassifyParams(("coffee",), ("onnxruntime", "torch-cuda", "torch"), 60, k=2)
-    (failed, unavailable, *answers), metrics = run(params, inputs | {"onnx": damaged}, tmp_path)
+    runtimes = (*runtimes_here(["onnxruntime", "torch-cuda", "torch"]), RuntimeAt("tvm", None))
+    params = ClassifyParams(("coffee",), runtimes, 60, k=2)
+    (failed, no_gpu, *answers, not_installed), metrics = run(params, inputs | {"onnx": damaged}, tmp_path)
     assert (failed["runtime"], failed["status"], failed["photo"]) == ("onnxruntime", "failed", "")
     assert "damaged.onnx" in failed["reason"]
-    assert (unavailable["runtime"], unavailable["status"]) == ("torch-cuda", "unavailable")
-    assert unavailable["reason"]
-    assert unavailable["label"] == ""
+    for row, runtime, reason in (
+        (no_gpu, "torch-cuda", "GPU|CPUs"),
+        (not_installed, "tvm", "make compilers"),
+    ):
+        assert (row["runtime"], row["status"], row["label"]) == (runtime, "unavailable", "")
+        assert re.search(reason, row["reason"])
     assert [(row["preprocessing"], row["rank"]) for row in answers] == [
         ("right", "1"), ("right", "2"), ("reported", "1"), ("reported", "2"),
     ]  # fmt: skip
-    assert metrics.values == {"reported.same_answer": 0.0, "torch.same_top5": 1.0}
+    assert metrics.values == {"reported_same_answer": 0.0, "torch_same_top5": 1.0}
 
 
 def test_a_graph_that_computes_something_else_is_told(inputs: dict[str, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.safetensors"
     save_classifier(*fetch_classifier("efficientnet_lite0", "random"), other)
     rows, metrics = run(
-        ClassifyParams(("coffee",), ("onnxruntime",), 60), inputs | {"source": other}, tmp_path
+        ClassifyParams(("coffee",), runtimes_here(["onnxruntime"]), 60), inputs | {"source": other}, tmp_path
     )
     assert {row["same_top5_as_torch"] for row in rows} == {"False"}
-    assert metrics.values["onnxruntime.same_top5"] == 0
+    assert metrics.values["onnxruntime_same_top5"] == 0
 
 
 def test_nan_is_no_answer(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -125,16 +132,18 @@ def test_nan_is_no_answer(inputs: dict[str, Path], tmp_path: Path) -> None:
         tmp_path / "nan.onnx",
     )
     (row,), _ = run(
-        ClassifyParams(("coffee",), ("onnxruntime",), 60), inputs | {"onnx": tmp_path / "nan.onnx"}, tmp_path
+        ClassifyParams(("coffee",), runtimes_here(["onnxruntime"]), 60),
+        inputs | {"onnx": tmp_path / "nan.onnx"},
+        tmp_path,
     )
     assert (row["status"], row["reason"]) == ("failed", "returned NaN or infinity")
 
 
 def test_a_runtime_that_hangs_has_failed(inputs: dict[str, Path], tmp_path: Path) -> None:
-    (row,), _ = run(ClassifyParams(("coffee",), ("onnxruntime",), 0.01), inputs, tmp_path)
+    (row,), _ = run(ClassifyParams(("coffee",), runtimes_here(["onnxruntime"]), 0.01), inputs, tmp_path)
     assert (row["status"], row["reason"]) == ("failed", "no answer within 0.01 s")
 
 
 def test_a_photo_that_is_not_there(inputs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no photo 'tea'; known are chelsea, coffee"):
-        run(ClassifyParams(("tea",), ("onnxruntime",), 60), inputs, tmp_path)
+        run(ClassifyParams(("tea",), runtimes_here(["onnxruntime"]), 60), inputs, tmp_path)
