@@ -49,17 +49,20 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
 
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         _preflight(config)
-        quiet = {"log_level": "WARNING", "enable_access_log": False}
         serve.start(
             proxy_location="HeadOnly" if own else "EveryNode",
             http_options={"host": config.host, "port": config.port},
-            logging_config=quiet,
+            # Its warnings are of its own doings: a deployment that is new has no autoscaling to end, …
+            logging_config={"log_level": "ERROR"},
         )
         try:
+            quiet = {"log_level": "WARNING", "enable_access_log": False}
             serve.run(application(models, config), name=NAME, logging_config=quiet)
             yield _addresses(config)
         finally:
-            serve.shutdown()
+            serve.delete(NAME)
+            if not own:  # else all of Ray ends, and the controller without a complaint about its own end
+                serve.shutdown()
 
 
 def _check_free(host: str, port: int) -> None:

@@ -231,7 +231,7 @@ async def _picture(request: Request) -> bytes:
     if media_type in READ:
         return body
     try:
-        parser = MultiPartParser(lambda *_: io.BytesIO(), max_form_parts=10)
+        parser = MultiPartParser(max_form_parts=10)
         _, files = parser.parse(io.BytesIO(body), options.get("boundary", "").encode(), len(body))
     except Exception as error:  # ValueError, RequestEntityTooLarge, …
         raise HTTPException(422, f"the body is no whole {MULTIPART}") from error

@@ -1,0 +1,270 @@
+"""The services, asked over HTTP as clients do; answers are compared with what NumPy makes of their graphs."""
+
+import io
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import requests
+from PIL import Image
+from serving_clients import MAX_BODY, SERVICE, act, photo, pixels_of, refused, serving_config, stylize
+from small_graphs import (
+    BC,
+    BCQ,
+    LABELS,
+    LATENT,
+    SAMPLES,
+    STATE,
+    bc_action,
+    bcq_action,
+    logits,
+    stylised,
+    write_all,
+)
+
+from pipelines.engine.fanout import ExecutorConfig
+from pipelines.serve import running
+from pipelines.serving.models import find_models
+from tasks.data.images import read_rgb
+from tasks.deployment.classifier import PREPROCESSING, preprocess
+from tasks.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("onnx")
+    write_all(directory)
+    with running(find_models(directory), serving_config(), ExecutorConfig(kind="ray")) as (address,):
+        yield address
+
+
+def expected_pixels(content, strength=1.0):
+    picture = read_rgb(io.BytesIO(content)).numpy()
+    blend = picture + strength * (stylised(picture) - picture)
+    return (blend * 255).round().astype(np.uint8).transpose(1, 2, 0)
+
+
+def near(pixels, expected):
+    """Equal but for the rounding of halves."""
+    assert pixels.shape == expected.shape
+    return np.abs(pixels.astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(60, 72), (41, 33), (8, 9)])
+def test_stylised_pictures_are_the_graphs(url, size):
+    content = photo(*size)
+    response = stylize(url, content)
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "image/png")
+    assert np.array_equal(pixels_of(response.content), 255 - pixels_of(content))
+
+
+def test_strength_blends_and_other_formats_are_taken(url):
+    content = photo(file_format="JPEG")
+    original = (read_rgb(io.BytesIO(content)) * 255).byte().permute(1, 2, 0).numpy()
+    untouched = stylize(url, content, "image/jpeg", params={"strength": 0})
+    assert np.array_equal(pixels_of(untouched.content), original)
+    half = stylize(url, content, "image/jpeg", params={"strength": 0.5})
+    assert near(pixels_of(half.content), expected_pixels(content, 0.5))
+
+
+def test_a_form_with_a_file_is_taken_and_jpeg_is_given(url):
+    content = photo()
+    form = requests.post(f"{url}/stylize/swirls", files={"picture": ("a.png", content)}, timeout=20)
+    assert form.content == stylize(url, content).content
+    jpeg = stylize(url, content, headers={"Accept": "image/webp, image/jpeg"})
+    assert jpeg.headers["Content-Type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(jpeg.content)).format == "JPEG"
+    assert refused(stylize(url, content, headers={"Accept": "text/html"}), 406, "image/png")
+
+
+def test_actions_are_the_graphs(url):
+    state = np.linspace(-2, 2, STATE).tolist()
+    answer = act(url, state=state)
+    assert answer.status_code == 200
+    assert answer.json()["policy"] == BC
+    assert answer.json()["action"] == pytest.approx(bc_action(state).tolist(), abs=1e-6)
+
+
+def test_latents_are_given_or_seeded_or_new(url):
+    state = np.linspace(-1, 1, STATE).tolist()
+    latents = np.random.default_rng(7).standard_normal((SAMPLES, LATENT), np.float32)
+    expected = bcq_action(state, latents).tolist()
+    given = act(url, state=state, policy=BCQ, latents=latents.tolist()).json()
+    seeded = act(url, state=state, policy=BCQ, seed=7).json()
+    assert given["action"] == pytest.approx(expected, abs=1e-6)
+    assert seeded["action"] == pytest.approx(expected, abs=1e-6)
+    new = [act(url, state=state, policy=BCQ).json()["action"] for _ in range(2)]
+    assert new[0] != new[1]
+
+
+def test_classes_are_the_graphs(url):
+    content = photo(240, 300)
+    picture = preprocess(read_rgb(io.BytesIO(content)), PREPROCESSING["efficientnet_lite0"])
+    weights = np.exp(logits(picture.numpy().astype(float)))
+    probabilities = weights / weights.sum()
+    best = np.argsort(-probabilities)[:5]
+    response = requests.post(f"{url}/classify", content, headers={"Content-Type": "image/png"}, timeout=20)
+    assert [each["label"] for each in response.json()["answers"]] == [LABELS[index] for index in best]
+    assert [each["probability"] for each in response.json()["answers"]] == pytest.approx(
+        probabilities[best].tolist(), abs=1e-5
+    )
+
+
+def test_what_is_served_and_how_it_is_told(url):
+    assert requests.get(f"{url}/healthz", timeout=20).json() == {"status": "alive"}
+    assert requests.get(f"{url}/readyz", timeout=20).json() == {"status": "ready"}
+    models = requests.get(f"{url}/models", timeout=20).json()
+    assert {kind: [each["name"] for each in models[kind]] for kind in models} == {
+        "style": ["swirls"],
+        "policy": [BC, BCQ],
+        "classifier": ["efficientnet_lite0"],
+    }
+    paths = requests.get(f"{url}/openapi.json", timeout=20).json()["paths"]
+    assert {"/stylize/{style}", "/act/{task}", "/classify"} < set(paths)
+
+
+def test_unknown_names_are_told_with_the_known_ones(url):
+    headers = {"Content-Type": "image/png"}
+    assert refused(
+        requests.post(f"{url}/stylize/cubism", photo(), headers=headers, timeout=20), 404, "cubism", "swirls"
+    )
+    assert refused(
+        requests.post(f"{url}/act/Ant", json={"state": [0]}, timeout=20), 404, "Ant", "HalfCheetah"
+    )
+    assert refused(act(url, state=[0] * STATE, policy="mine"), 404, "mine", BC, BCQ)
+    assert refused(act(url, state=[0] * STATE, policy="\ud800"), 404)  # no UTF-8 can say that
+    assert refused(requests.get(f"{url}/nowhere", timeout=20), 404)
+    assert refused(requests.get(f"{url}/classify", timeout=20), 405)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no picture",
+        photo()[:-2000],
+        photo()[:20],
+        photo().replace(b"IDAT", b"IDAX", 1),
+        photo(file_format="GIF"),
+    ],
+    ids=["empty", "text", "truncated", "header", "damaged", "gif"],
+)
+def test_damaged_pictures_are_422(url, content):
+    assert refused(stylize(url, content), 422)
+    assert refused(
+        requests.post(f"{url}/classify", content, headers={"Content-Type": "image/png"}, timeout=20), 422
+    )
+
+
+def test_other_media_types_are_415(url):
+    assert refused(stylize(url, photo(), "text/plain"), 415, "text/plain", "image/png")
+    assert refused(requests.post(f"{url}/classify", photo(), timeout=20), 415, "missing")
+    body = json.dumps({"state": [0] * STATE})
+    headers = {"Content-Type": "text/plain"}
+    assert refused(
+        requests.post(f"{url}/act/HalfCheetah", body, headers=headers, timeout=20), 415, "application/json"
+    )
+
+
+def test_too_much_is_413(url):
+    noise = np.random.default_rng(0).bytes(MAX_BODY + 1)
+    assert refused(stylize(url, noise), 413, str(MAX_BODY))
+    pieces = (noise[start : start + 10_000] for start in range(0, len(noise), 10_000))
+    assert refused(stylize(url, pieces), 413, str(MAX_BODY))  # chunked: no Content-Length
+    assert refused(act(url, state=[0.123456789] * 40_000), 413, str(MAX_BODY))
+    bomb = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(bomb, "PNG")
+    assert len(bomb.getvalue()) < MAX_BODY
+    assert refused(stylize(url, bomb.getvalue()), 413, "12000x12000")
+    assert refused(stylize(url, photo(210, 210)), 413, "210x210")
+    assert refused(stylize(url, photo(4, 50)), 422, "50x4")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"state": [NaN' + ", 0" * (STATE - 1) + "]}", ("state", "finite")),
+        ('{"state": [1e999' + ", 0" * (STATE - 1) + "]}", ("state", "finite")),
+        ('{"state": [1e300' + ", 0" * (STATE - 1) + "]}", ("state", "float32")),
+        ('{"state": [1' + "0" * 400 + ", 0" * (STATE - 1) + "]}", ("state",)),
+        ('{"state": [0, 1]}', ("state", "17")),
+        ('{"state": []}', ("state", "17")),
+        ('{"state": ["0"]}', ("state",)),
+        ('{"state": [[0]]}', ("state",)),
+        ("{}", ("state",)),
+        ("[]", ()),
+        ("{", ()),
+        ("\xff", ()),
+        ("[" * 100_000, ()),
+        ('{"state": [0], "speed": 1}', ("speed",)),
+        ('{"state": [0], "seed": -1}', ("seed",)),
+        (f'{{"state": {[0] * STATE}, "latents": [0]}}', ("latents", "none")),
+        (f'{{"state": {[0] * STATE}, "policy": "{BCQ}", "latents": [[0], [0, 1]]}}', ("latents",)),
+        (f'{{"state": {[0] * STATE}, "policy": "{BCQ}", "latents": [0]}}', ("latents", "3x12")),
+    ],
+)
+def test_bad_states_are_422(url, body, words):
+    headers = {"Content-Type": "application/json"}
+    response = requests.post(f"{url}/act/HalfCheetah", body.encode("latin-1"), headers=headers, timeout=20)
+    assert response.status_code in {400, 422}
+    assert refused(response, response.status_code, *words)
+
+
+def test_forty_at_once_are_answered_rightly_and_in_batches(url):
+    states = np.random.default_rng(1).standard_normal((20, STATE)).round(3).tolist()
+    photos = [photo(24 + 8 * (seed % 2), 32, seed) for seed in range(10)]
+
+    def one(number):
+        if number < 20:
+            return act(url, state=states[number], policy=BC)
+        if number < 30:
+            return stylize(url, photos[number - 20])
+        if number < 35:
+            return requests.post(
+                f"{url}/classify", photos[number - 30], headers={"Content-Type": "image/png"}, timeout=20
+            )
+        return stylize(url, b"damaged")
+
+    with ThreadPoolExecutor(40) as pool:
+        responses = list(pool.map(one, range(40)))
+    for state, response in zip(states, responses[:20], strict=True):
+        assert response.json()["action"] == pytest.approx(bc_action(state).tolist(), abs=1e-6)
+    for content, response in zip(photos, responses[20:30], strict=True):
+        assert np.array_equal(pixels_of(response.content), 255 - pixels_of(content))
+    assert all(len(response.json()["answers"]) == 5 for response in responses[30:35])
+    assert all(refused(response, 422) for response in responses[35:])
+    sizes = [int(response.headers["X-Batch-Size"]) for response in responses[:35]]
+    assert max(sizes[:20]) > 1
+    assert max(sizes[20:30]) > 1
+    assert max(sizes) <= SERVICE.max_batch_size
+
+
+def test_more_than_may_wait_is_refused_at_once(url):
+    """Of forty together four are in work and four wait; a photo of 900,000 pixels takes a while."""
+    blank = io.BytesIO()
+    Image.new("RGB", (1000, 900)).save(blank, "PNG")
+
+    def one(_):
+        headers = {"Content-Type": "image/png"}
+        return requests.post(f"{url}/classify", blank.getvalue(), headers=headers, timeout=20)
+
+    with ThreadPoolExecutor(40) as pool:
+        responses = list(pool.map(one, range(40)))
+    refusals = [response for response in responses if response.status_code != 200]
+    assert 0 < len(refusals) < 40
+    assert all(refused(response, 503) and response.headers["Retry-After"] for response in refusals)
+
+
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path):
+    write_all(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = serving_config(port=taken.getsockname()[1])
+        with (
+            pytest.raises(UserError, match=rf"127.0.0.1:{config.port}: Address already in use; .*--port"),
+            running(find_models(tmp_path), config, ExecutorConfig(kind="ray")),
+        ):
+            pass
