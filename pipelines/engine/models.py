@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from tasks.deployment.onnx_model import GraphCard, GraphInput, read_card
+from tasks.deployment.onnx_model import GraphCard, read_card
+from tasks.deployment.parity import random_inputs
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
 EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
-"""Of an input example, where any size will do: it is kept as JSON, so a small one."""
+"""Of an input example, where any size will do."""
 
 
 def log_graph(client: "MlflowClient", run: "Run", path: Path) -> None:
@@ -96,11 +97,6 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
 
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
-    """Inputs that a graph takes, of the smallest sizes worth showing."""
-    generator = np.random.default_rng(0)
-    return {each.name: _draw(each, generator) for each in card.inputs}
-
-
-def _draw(each: GraphInput, generator: np.random.Generator) -> NDArray[np.float32]:
-    shape = [size if isinstance(size, int) else EXAMPLE_SIZES[size] for size in each.shape]
-    return generator.uniform(each.low, each.high, shape).astype(np.float32)
+    """Inputs of the smallest sizes worth showing, in quarters: few characters as JSON."""
+    inputs = random_inputs(card.inputs, EXAMPLE_SIZES, seed=0)
+    return {name: (np.round(4 * values) / 4).astype(np.float32) for name, values in inputs.items()}

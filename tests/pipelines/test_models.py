@@ -15,11 +15,14 @@ import mlflow
 import numpy as np
 import onnx
 import pytest
+from small_networks import save_agent, save_style
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine import models
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.tracking import TrackingConfig, tracking
+from tasks.deployment.export import to_onnx, with_sparse_initializers
+from tasks.deployment.networks import open_network
 from tasks.deployment.onnx_model import GraphCard, GraphInput, load_onnx
 
 CELL = Cell("Hopper/bcq/snip-0.95/seed-0", add_up, SumParams(1))
@@ -276,11 +279,40 @@ def invoke(address, inputs):
         return json.load(answer)["predictions"]
 
 
+@pytest.fixture
+def exported(tmp_path):
+    """Graphs as the stage writes them, with sparse initialisers too."""
+    opened = {
+        "bc": open_network(save_agent(tmp_path / "bc.safetensors", "bc", 0.95), "masked"),
+        "bcq": open_network(save_agent(tmp_path / "bcq.safetensors", "bcq", 0.95), "compacted"),
+        "style": open_network(save_style(tmp_path / "style.safetensors"), "dense"),
+    }
+    graphs = {}
+    for name, network in opened.items():
+        card = GraphCard(
+            network.kind, name, network.form, network.sparsity, "unknown", "0" * 64, network.inputs,
+            network.outputs, network.details,
+        )  # fmt: skip
+        graphs[name] = to_onnx(network, card, opset=20)
+    graphs["bc-sparse"] = with_sparse_initializers(graphs["bc"])
+    return {f"{name}.onnx": graph.SerializeToString() for name, graph in graphs.items()}
+
+
 @pytest.mark.slow
-def test_mlflow_serves_a_model(config, store, client, serve):
+def test_exported_networks_are_loaded_and_served(config, store, client, exported, serve):
     with tracking(config, "export_onnx", "smoke") as tracker:
-        finish(tracker, store, {"bcq.onnx": graph_bytes("bcq")})
-    address = serve(*logged(client))
+        finish(tracker, store, exported)
+    found = {model.name: model for model in logged(client)}
+    assert found.keys() == {"bc", "bc-sparse", "bcq", "style"}
+    for name, model in found.items():
+        loaded = mlflow.pyfunc.load_model(model.artifact_location)
+        expected = load_onnx(store.path(CELL.digest) / f"{name}.onnx")(**loaded.input_example)
+        predicted = loaded.predict(loaded.input_example)
+        assert predicted.keys() == expected.keys()
+        for output, values in expected.items():
+            np.testing.assert_allclose(predicted[output], values, rtol=1e-5, atol=1e-6)
+
+    address = serve(found["bcq"])
     generator = np.random.default_rng(0)
     inputs = {
         "state": generator.normal(size=(3, 11)).astype(np.float32),
@@ -288,7 +320,7 @@ def test_mlflow_serves_a_model(config, store, client, serve):
     }
     expected = load_onnx(store.path(CELL.digest) / "bcq.onnx")(**inputs)
     served = invoke(address, inputs)
-    np.testing.assert_allclose(served["action"], expected["action"], rtol=1e-6)
+    np.testing.assert_allclose(served["action"], expected["action"], rtol=1e-5, atol=1e-6)
     assert served["choice"] == expected["choice"].tolist()
     with pytest.raises(urllib.error.HTTPError) as refused:
         invoke(address, {"state": inputs["state"]})

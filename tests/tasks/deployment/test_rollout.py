@@ -16,9 +16,9 @@ import copy
 import numpy as np
 import onnx
 import pytest
-import torch
 from small_networks import make_agent
 
+from tasks.deployment.export import to_onnx
 from tasks.deployment.onnx_model import GraphCard, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.deployment.rollout import load_policy, play_onnx
@@ -30,7 +30,7 @@ from tasks.offline_rl.randomness import Randomness
 EPISODES = 4
 
 
-@pytest.fixture(scope="module", params=["bc", "bcq"])
+@pytest.fixture(scope="module", params=["bcq", pytest.param("bc", marks=pytest.mark.slow)])
 def agent(request):
     return make_agent(request.param, sparsity=0.0)
 
@@ -44,19 +44,6 @@ def network(agent, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def path(network, tmp_path_factory):
-    axes = {name: torch.export.Dim(name) for name in ("batch", "samples")}
-    program = torch.onnx.export(
-        network.module,
-        tuple(torch.zeros([2 if isinstance(n, str) else n for n in each.shape]) for each in network.inputs),
-        input_names=[each.name for each in network.inputs],
-        output_names=list(network.outputs),
-        dynamic_shapes=[
-            {i: axes[n] for i, n in enumerate(each.shape) if isinstance(n, str)} for each in network.inputs
-        ],
-        dynamo=True,
-        verbose=False,
-    )
-    graph = program.model_proto
     card = GraphCard(
         "policy",
         "Hopper",
@@ -68,9 +55,8 @@ def path(network, tmp_path_factory):
         network.outputs,
         network.details,
     )
-    card.attach(graph)
     path = tmp_path_factory.mktemp("onnx") / "policy.onnx"
-    onnx.save(graph, path)
+    onnx.save(to_onnx(network, card, opset=20), path)
     return path
 
 
