@@ -10,7 +10,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install repro test test-all params ui lint format lock clean
+.PHONY: help install compilers repro test test-all params ui lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,6 +22,11 @@ $(INSTALLED): requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	touch $@
+
+compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IREE, and TensorFlow in an environment of its own (3 GB)
+	python -m pip install --quiet --disable-pip-version-check -r requirements-compilers.lock
+	python -m tasks.deployment.environment
+	dvc repro --quiet --force --single-item config
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
 	dvc repro

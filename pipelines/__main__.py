@@ -5,12 +5,18 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pipelines.engine.fanout import CellsFailedError
 from tasks.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tasks.offline_rl.environments import TaskName
 
 app = typer.Typer(
     help="Singleshot: from raw data to pruned, trained, measured networks. `dvc repro` runs the stages.",
@@ -108,6 +114,18 @@ def measure_speed() -> None:
     _run_stage("measure_speed")
 
 
+@app.command("export-onnx", rich_help_panel=STAGES)
+def export_onnx() -> None:
+    """Export every trained network, and the ImageNet classifier, to ONNX."""
+    _run_stage("export_onnx")
+
+
+@app.command(rich_help_panel=STAGES)
+def benchmark() -> None:
+    """Run exported networks on every runtime: do they compute the same, and how fast?"""
+    _run_stage("benchmark")
+
+
 @app.command(rich_help_panel=STAGES)
 def report() -> None:
     """Draw the figures of the results."""
@@ -116,9 +134,10 @@ def report() -> None:
 
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
-    """Check params.yaml, and that it was composed from conf/ as it is now."""
+    """Check params.yaml, and that it was composed from conf/ as it is now; list the runtimes there are."""
     from pipelines.engine.config import check
     from pipelines.stages.fetch_images import cells
+    from tasks.deployment.runtimes import RUNTIMES, installed_version
 
     config = check()
     for cell in cells(config.style):
@@ -130,6 +149,8 @@ def check_config() -> None:
     ok.parent.mkdir(exist_ok=True)
     # Always the same: that params.yaml changed is told to later stages by its values alone.
     ok.write_text("params.yaml was composed from conf/\n")
+    versions = {name: installed_version(name) for name in RUNTIMES}
+    ok.with_name("runtimes.json").write_text(json.dumps(versions, indent=1) + "\n")
     print(f"params.yaml: profile {config.profile}, composed from conf/ as it is")
 
 
@@ -180,7 +201,6 @@ def evaluate_agent(
 ) -> None:
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
     from tasks.offline_rl.agents import load_agent
-    from tasks.offline_rl.environments import TASKS, d4rl_score
     from tasks.offline_rl.evaluation import evaluate, record_video
 
     if video and not video.absolute().parent.is_dir():
@@ -189,13 +209,18 @@ def evaluate_agent(
     trained = load_agent(path)
     version = env_version or _scored_in(path.with_name("agent.json"))
     print(f"{trained.spec}, in {trained.spec.task}-{version}")
-    returns = evaluate(trained, episodes, seed, version)
-    for number, value in enumerate(returns):
-        print(f"episode {number:3d}   return {value:10.1f}")
-    score = d4rl_score(TASKS[trained.spec.task], float(returns.mean()))
-    print(f"mean {returns.mean():.1f} ± {returns.std():.1f}, D4RL score {score:.1f}")
+    _print_returns(trained.spec.task, evaluate(trained, episodes, seed, version))
     if video:
         print(f"{video}: one episode, return {record_video(trained, video, seed, version):.1f}")
+
+
+def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
+    from tasks.offline_rl.environments import TASKS, d4rl_score
+
+    for number, value in enumerate(returns):
+        print(f"episode {number:3d}   return {value:10.1f}")
+    score = d4rl_score(TASKS[task], float(returns.mean()))
+    print(f"mean {returns.mean():.1f} ± {returns.std():.1f}, D4RL score {score:.1f}")
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
@@ -253,6 +278,48 @@ def stylize(
     except KeyboardInterrupt:
         print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+@app.command(rich_help_panel=TOOLS)
+def act(
+    model: Annotated[
+        Path,
+        typer.Option(
+            help="A policy's graph, e.g. models/onnx/Hopper/bc/dense/seed-0/hopper-bc-dense-seed-0.onnx."
+        ),
+    ],
+    task: Annotated[
+        Literal["HalfCheetah", "Hopper", "Walker2d"] | None,
+        typer.Option(help="What it is to do.", show_default="what it was trained for"),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the policy's noise.")] = 0,
+    env_version: Annotated[
+        Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
+    ] = "v5",
+) -> None:
+    """Play an exported policy with onnxruntime: its returns and its D4RL score."""
+    from tasks.deployment.rollout import load_policy, play_onnx
+
+    policy = load_policy(model, task)
+    print(f"{policy.model.card.cell}, {policy.model.card.form}, in {policy.task.name}-{env_version}")
+    _print_returns(policy.task.name, play_onnx(model, episodes, seed, env_version))
+
+
+@app.command(rich_help_panel=TOOLS)
+def classify(
+    inputs: Annotated[list[str], typer.Argument(metavar="PATH...", help="Pictures, folders, glob patterns.")],
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A classifier's graph.", show_default="the one below models/onnx/classifiers"),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="Answers for each picture.")] = 5,
+) -> None:
+    """Say what pictures show: ImageNet's classes, by the exported classifier."""
+    from pipelines import classify_tool
+
+    if not classify_tool.classify(inputs, model, top):
+        raise typer.Exit(1)
 
 
 @app.command("train-expert", rich_help_panel=TOOLS)

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
+from pipelines.engine.deployment_config import DeploymentConfig
 from pipelines.engine.fanout import ExecutorConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
@@ -76,6 +77,7 @@ class Config:
     profile: str
     offline_rl: OfflineRLConfig
     style: StyleConfig
+    deployment: DeploymentConfig
     executor: ExecutorConfig
     tracking: TrackingConfig
 

@@ -31,6 +31,9 @@ COLUMNS = {
     ),
     "results/style/speed.csv": "version, backbone, size_px, device, seconds_per_image",
     "results/style/quality.csv": "style, method, image, content_loss, style_ratio, ssim, lpips",
+    "results/deployment/timings.csv": (
+        "model, runtime, device, threads, batch, size_px, p50_ms, p90_ms, p99_ms, max_abs_error, status, reason"
+    ),
 }
 """Of DESIGN; a table may have more columns after these."""
 AGENTS = [
@@ -53,7 +56,9 @@ CELLS = {
     "stylize": 3,
     "measure_quality": 1,
     "measure_speed": 1,
-    "report": 2,
+    "export_onnx": 8,
+    "benchmark": 7,
+    "report": 3,
 }
 """By stage, in the profile smoke."""
 

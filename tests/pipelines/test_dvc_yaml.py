@@ -44,7 +44,7 @@ class Planner:
     def __init__(self, loaded: Config):
         self.config = loaded
 
-    def compute(self, cells, out, *, gpu=False):
+    def compute(self, cells, out, *, gpu=False, alone=False):
         self.cells, self.out = list(cells), out
         raise PlannedError
 
@@ -138,6 +138,13 @@ OTHER = {
     "style.quality.photos": ["coffee"],
     "style.quality.study": None,
     "style.speed.backbones": ["vgg16"],
+    "deployment.classifier.architecture": "resnet50",
+    "deployment.classifier.weights": "random",
+    "deployment.benchmark.runtimes": ["torch"],
+    "deployment.benchmark.agents.tasks": ["Walker2d"],
+    "deployment.benchmark.agents.pruners": ["grasp"],
+    "deployment.benchmark.agents.sparsities": [0],
+    "deployment.benchmark.photos": ["coffee"],
 } | {
     f"style.transfer.studies.{study}.{name}": value
     for study in ("backbones", "losses", "optimizers")
@@ -178,7 +185,7 @@ def covers(params, leaf):
 
 
 def science(values):
-    return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "style", "profile"}]
+    return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "style", "deployment", "profile"}]
 
 
 @pytest.mark.parametrize("stage", FAN_OUTS)

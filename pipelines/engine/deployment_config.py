@@ -1,0 +1,76 @@
+"""The part of the configuration that is about deployment (seed 2)."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pydantic
+from annotated_types import Ge, Gt, MinLen
+
+from tasks.deployment.classifier import Architecture, WeightsSource
+from tasks.deployment.runtimes import RUNTIMES
+
+
+def _known_runtime(name: str) -> str:
+    if name not in RUNTIMES:
+        raise ValueError(f"no such runtime; known are {', '.join(RUNTIMES)}")
+    return name
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """How networks become ONNX files."""
+
+    opset: Annotated[int, Ge(18)]
+    """Of the operator set; PyTorch's exporter writes 18 and later."""
+    sparse_initializers: bool
+    """Write a smaller file of each pruned network too, which not every runtime reads."""
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """The ImageNet classifier of the report's experiment."""
+
+    architecture: Architecture
+    weights: WeightsSource
+
+
+@dataclass(frozen=True)
+class BenchmarkedAgents:
+    """Which agents of the sweep are timed: how long a policy takes depends on little else than its shape."""
+
+    tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
+    pruners: tuple[str, ...]
+    """Beside the dense agents."""
+    sparsities: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]
+    seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig:
+    """What is run by which runtime, how, and for how long."""
+
+    runtimes: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_known_runtime)], ...], MinLen(1)]
+    threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+    """0 are all cores."""
+    agents: BenchmarkedAgents
+    batches: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
+    """Of states."""
+    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
+    """Sides of the square pictures that are stylised."""
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    """To classify: names of photos in style.samples."""
+    rollout_steps: Annotated[int, Ge(1)]
+    """Of the episode whose states a policy is compared on."""
+    seconds: Annotated[float, Gt(0)]
+    """To time one network on one runtime at one size for, warm-up and compilation apart."""
+    time_limit_s: Annotated[float, Gt(0)]
+    """For one runtime to prepare one network at one size; then it has failed."""
+
+
+@dataclass(frozen=True)
+class DeploymentConfig:
+    """Seed 2: every trained network through every compiler."""
+
+    export: ExportConfig
+    classifier: ClassifierConfig
+    benchmark: BenchmarkConfig

@@ -1,0 +1,41 @@
+"""Stage `export_onnx`: one cell a trained network, and one for the ImageNet classifier."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.agents import agents
+from pipelines.deployment import GRAPHS, Source, classifier, policy_of, style_network
+from pipelines.engine.cells import Cell
+from pipelines.engine.config import Config
+from pipelines.engine.stage import Stage
+from tasks.deployment.export import ExportParams
+from tasks.deployment.export_classifier import ClassifierParams, export_classifier
+from tasks.deployment.export_policy import export_policy
+from tasks.deployment.export_style import export_style
+from tasks.job import Task
+
+EXPORTS = Path("results/deployment/exports.csv")
+
+
+def run(stage: Stage) -> None:
+    """Leave `models/onnx/<network>/`, and `exports.csv`, a row for each file."""
+    directories = stage.compute(list(_cells(stage.config)), GRAPHS)
+    stage.tabulate([directory / "exports.csv" for directory in directories], EXPORTS)
+
+
+def _cells(config: Config) -> Iterator[Cell]:
+    for agent in agents(config):
+        yield _cell(config, export_policy, policy_of(agent))
+    for style in config.style.training.styles:
+        yield _cell(config, export_style, style_network(style))
+    chosen, source = config.deployment.classifier, classifier(config)
+    params = ClassifierParams(
+        source.cell, chosen.architecture, chosen.weights, config.deployment.export.opset
+    )
+    yield Cell(source.cell, export_classifier, params, tags=source.tags)
+
+
+def _cell(config: Config, task: Task, source: Source) -> Cell:
+    export = config.deployment.export
+    params = ExportParams(source.cell, export.opset, export.sparse_initializers)
+    return Cell(source.cell, task, params, {"source": source.path}, source.tags)
