@@ -34,8 +34,8 @@ COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {
 }
 """At which every file is compared with the network it was made from."""
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
-"""At which networks are traced: not 0 or 1, which torch.export takes for constants; sides of pictures are such
-that styles don't pad them, or it takes the padding for a constant."""
+"""At which networks are traced: not 0 or 1, which torch.export takes for constants, and sides that styles
+don't pad, or it takes the padding for a constant."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
 def export(
     i: int, job: Job, params: ExportParams, source: Path, networks: Sequence[Network]
 ) -> Iterator[Event]:
-    """Write the `networks`, the forms of what `source` holds, to job i's output, a row a file to `exports.csv`.
+    """Write `networks`, all forms of what `source` holds, to job i's output, and `exports.csv`, a row a file.
 
-    All are compared with the first. Metrics are by form.
+    Each is compared with the first. Metrics are by form.
 
     Raises:
         ArithmeticError: what onnxruntime makes of a file is off by more than rounding explains.
@@ -223,10 +223,12 @@ def _quiet() -> Iterator[None]:
     """Without what torch's exporter tells its developers."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

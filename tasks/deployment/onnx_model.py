@@ -27,7 +27,7 @@ class GraphInput:
     """Sizes; a name where any size will do (`batch`, `samples`, `height`, `width`)."""
     low: float
     high: float
-    """The range that values are meant to be in."""
+    """Values in this range are typical; comparisons and timings draw from it."""
 
 
 @dataclass(frozen=True)
