@@ -224,8 +224,8 @@ class _Bench:
             row,
             status="ok" if parity.accepted else "failed",
             reason=parity.reason,
-            max_abs_error=parity.max_abs_error,
-            max_rel_error=parity.max_rel_error,
+            max_abs_error=_finite(parity.max_abs_error),
+            max_rel_error=_finite(parity.max_rel_error),
             tolerance=parity.tolerance,
             same_choices=parity.same_choices,
             precision=report.precision,
@@ -314,6 +314,11 @@ def _with_timing(row: TimingRow, outcome: Timing | WorkerFailed) -> TimingRow:
         calls=outcome.calls,
         disturbed_turns=outcome.disturbed_turns,
     )
+
+
+def _finite(error: float) -> float | None:
+    """None where the outputs can't be compared at all; the reason says so."""
+    return error if np.isfinite(error) else None
 
 
 def _cores(threads: int) -> int:

@@ -1,7 +1,7 @@
 """One adapter a runtime, all behind `protocol.Runtime`."""
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from tasks.deployment.runtimes.protocol import Runtime
@@ -37,8 +37,10 @@ PACKAGES = {
     "torch-cuda": ("torch",),
 }
 """Of the package index: any of these holds the runtime."""
-THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
-"""Their number of threads can be set once in a process."""
+ISOLATED = frozenset({"tensorflow", "xla"})
+"""These live in an environment of their own, see `tasks.deployment.environment`."""
+THREADS_ARE_FINAL = ISOLATED
+"""TensorFlow's number of threads can be set once in a process."""
 
 
 def open_runtime(name: str) -> Runtime:
@@ -64,12 +66,28 @@ def open_runtime(name: str) -> Runtime:
             from tasks.deployment.runtimes.openvino import OpenVINO
 
             return OpenVINO("float32" if name == "openvino-f32" else "bfloat16")
+        case "tvm":
+            from tasks.deployment.runtimes.tvm import TVM
+
+            return TVM()
+        case "tensorflow" | "xla":
+            from tasks.deployment.runtimes.tensorflow import TensorFlow
+
+            return TensorFlow(jit_compile=name == "xla")
+        case "iree":
+            from tasks.deployment.runtimes.iree import IREE
+
+            return IREE()
     raise KeyError(name)
 
 
-def interpreter(name: str) -> Path | None:  # noqa: ARG001
-    """The Python that `name` runs in, None where that isn't installed."""
-    return Path(sys.executable)
+def interpreter(name: str) -> Path | None:
+    """The Python that `name` runs in, None where its environment isn't built."""
+    if name not in ISOLATED:
+        return Path(sys.executable)
+    from tasks.deployment.environment import tensorflow_python
+
+    return tensorflow_python()
 
 
 def installed_version(name: str) -> str | None:
@@ -78,9 +96,11 @@ def installed_version(name: str) -> str | None:
     Raises:
         KeyError: not one of :data:`RUNTIMES`.
     """
+    python = interpreter(name)
+    if python is None:
+        return None
+    elsewhere = [str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
     for package in PACKAGES[name]:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
+        for found in distributions(name=package, path=elsewhere if name in ISOLATED else sys.path):
+            return found.version
     return None

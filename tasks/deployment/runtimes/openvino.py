@@ -45,6 +45,8 @@ class OpenVINO:
             RuntimeError: OpenVINO chose another precision than it was asked for.
         """
         graph = self._core.read_model(model.onnx)
+        # Of the graph as it was: compiled, an output has the names of all that turned out to be equal to it.
+        names = [output.get_any_name() for output in graph.outputs]
         graph.reshape({name: list(shape) for name, shape in shapes.items()})
         compiled = self._core.compile_model(
             graph,
@@ -59,7 +61,6 @@ class OpenVINO:
         if precision != self._precision:
             raise RuntimeError(f"OpenVINO computes in {precision}, though asked for {self._precision}")
         request = compiled.create_infer_request()
-        names = [output.get_any_name() for output in compiled.outputs]
 
         def run(inputs: Arrays) -> Arrays:
             results = request.infer(dict(inputs), share_inputs=True)
