@@ -140,6 +140,15 @@ def run(network, inputs):
     return {name: tensor.numpy() for name, tensor in zip(network.outputs, outputs, strict=True)}
 
 
+def test_pytorchs_error_in_one_action_is_not_a_matter_of_luck(tmp_path):
+    network = open_network(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")
+    many = reference(network, random_inputs(network.inputs, {"batch": 400}, seed=0))
+    for seed in range(10):
+        one = reference(network, random_inputs(network.inputs, {"batch": 1}, seed))
+        assert one.outputs["action"].shape == (1, 3)
+        assert one.torch_error > many.torch_error / 4
+
+
 def test_the_reference_of_bcq_knows_all_candidates(tmp_path):
     network = open_network(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9), "masked")
     inputs = random_inputs(network.inputs, {"batch": 64, "samples": 5}, seed=0)
