@@ -24,22 +24,22 @@ class ServiceConfig:
 
 @dataclass(frozen=True)
 class ServingConfig:
-    """What `python -m pipelines serve` starts, and the limits of a request."""
+    """What `python -m pipelines serve` starts, and the limits of a request. Its cores add up to two."""
 
-    host: str
+    host: str = "127.0.0.1"
     """Address to listen on: `127.0.0.1` for this machine alone, `0.0.0.0` for all that reach it."""
-    port: Annotated[int, Ge(1), Le(65535)]
-    num_cpus: Annotated[float, Gt(0)]
+    port: Annotated[int, Ge(1), Le(65535)] = 8000
+    num_cpus: Annotated[float, Gt(0)] = 0.25
     """Cores of the process that all requests go through."""
-    max_requests: Annotated[int, Ge(1)]
+    max_requests: Annotated[int, Ge(1)] = 128
     """In work at once, all services together: each may hold a body of the largest size in memory."""
-    max_body_mb: Annotated[float, Gt(0)]
-    timeout_s: Annotated[float, Gt(0)]
+    max_body_mb: Annotated[float, Gt(0)] = 16.0
+    timeout_s: Annotated[float, Gt(0)] = 60.0
     """For a request to arrive and be answered."""
-    stylize_max_pixels: Annotated[int, Ge(1)]
-    """Of a picture, and of a batch: a style's network takes some 30 bytes a pixel and unit of its width."""
-    classify_max_pixels: Annotated[int, Ge(1)]
+    stylize_max_pixels: Annotated[int, Ge(1)] = 2_100_000
+    """Of a picture, and of a batch: a style's network takes some 36 bytes a pixel and unit of its width."""
+    classify_max_pixels: Annotated[int, Ge(1)] = 16_000_000
     """Of a picture. It is scaled down at once: decoding takes 15 bytes a pixel."""
-    stylize: ServiceConfig
-    act: ServiceConfig
-    classify: ServiceConfig
+    stylize: ServiceConfig = ServiceConfig(1, 1, 1.0, 4, 10.0, 32)
+    act: ServiceConfig = ServiceConfig(1, 1, 0.25, 64, 2.0, 256)
+    classify: ServiceConfig = ServiceConfig(1, 1, 0.5, 16, 5.0, 64)

@@ -1,5 +1,6 @@
 """Where the services run, and how they begin and end: each test has a Ray of its own."""
 
+import io
 import os
 import shutil
 import signal
@@ -11,13 +12,24 @@ import numpy as np
 import psutil
 import pytest
 import requests
+import torch
+from PIL import Image
 from serving_clients import act, photo, pixels_of, serving_config, stylize
+from skimage.data import chelsea
 from small_graphs import STATE, bc_action, write_all
+from small_networks import save_agent, save_style
 
 from pipelines.engine.fanout import ExecutorConfig
 from pipelines.serve import running
 from pipelines.serving.models import find_models
+from tasks.data.images import read_rgb
+from tasks.deployment.export import ExportParams
+from tasks.deployment.export_classifier import ClassifierParams, export_classifier
+from tasks.deployment.export_policy import export_policy
+from tasks.deployment.export_style import export_style
+from tasks.deployment.networks import open_network
 from tasks.errors import UserError
+from tasks.job import Job
 
 
 @pytest.fixture
@@ -52,8 +64,11 @@ def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)], ids=["ctrl-c", "kill"]
+)
+def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, send):
+    """A terminal's Ctrl-C goes to all that the command started, too."""
     write_all(tmp_path)
     config = serving_config()
     (tmp_path / "command.py").write_text(
@@ -72,8 +87,46 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number):
         assert line.startswith("serving 1 styles, 2 policies, 1 classifiers at http://127.0.0.1:")
         children = psutil.Process(process.pid).children(recursive=True)
         assert requests.get(f"http://127.0.0.1:{config.port}/readyz", timeout=20).status_code == 200
-        os.killpg(process.pid, number)  # as a terminal's Ctrl-C does
+        send(process.pid, number)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert out.endswith("ended\n")
     assert psutil.wait_procs(children, timeout=10)[1] == []
+
+
+def exported(directory, task, params, **inputs):
+    directory.mkdir(parents=True)
+    for _ in task([Job(params, inputs, directory)]):
+        pass
+
+
+@pytest.mark.slow
+def test_exported_networks_answer_as_pytorch_does(tmp_path):
+    graphs, cell = tmp_path / "onnx", "Hopper/bcq/random-0.98/seed-0"
+    sources = {
+        "styles/dots": save_style(tmp_path / "model.safetensors"),
+        cell: save_agent(tmp_path / "agent.safetensors", "bcq", 0.98),
+    }
+    for (name, source), task in zip(sources.items(), (export_style, export_policy), strict=True):
+        exported(graphs / name, task, ExportParams(name, opset=20), source=source)
+    classifier = "classifiers/efficientnet_lite0"
+    params = ClassifierParams(classifier, "efficientnet_lite0", "package", opset=20)
+    exported(graphs / classifier, export_classifier, params)
+    style = open_network(sources["styles/dots"], "dense").module
+    policy = open_network(sources[cell], "compacted").module
+    cat = io.BytesIO()
+    Image.fromarray(chelsea()).save(cat, "PNG")
+    state = np.linspace(-1, 1, 11).tolist()
+    with running(find_models(graphs), serving_config(), ExecutorConfig(kind="ray")) as (address,):
+        picture, headers = photo(66, 90), {"Content-Type": "image/png"}
+        stylised = requests.post(f"{address}/stylize/dots", picture, headers=headers, timeout=60)
+        acted = requests.post(f"{address}/act/Hopper", json={"state": state, "seed": 3}, timeout=60)
+        classified = requests.post(f"{address}/classify", cat.getvalue(), headers=headers, timeout=60)
+    with torch.inference_mode():
+        wanted = style(read_rgb(io.BytesIO(picture))[None])[0].permute(1, 2, 0).mul(255).numpy()
+        latents = torch.from_numpy(np.random.default_rng(3).standard_normal((1, 10, 6), np.float32))
+        action, _ = policy(torch.tensor([state]), latents)
+    assert np.abs(pixels_of(stylised.content) - wanted).max() < 0.6  # half a level, and rounding
+    assert acted.json()["action"] == pytest.approx(action[0].tolist(), abs=1e-5)
+    found = {each["label"]: each["probability"] for each in classified.json()["answers"]}
+    assert set(list(found)[:2]) == {"tiger cat", "Egyptian cat"}
