@@ -1,0 +1,94 @@
+"""The environment of the TensorFlow and XLA runtimes: `python -m tasks.deployment.environment` builds it.
+
+onnx2tf pins versions that don't fit those of this project, so it has a Python environment of its own, in the
+user's cache. Nothing builds it unasked: it takes 2.6 GB of disk.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from tasks.errors import UserError
+
+LOCK_FILE = Path(__file__).resolve().parents[2] / "requirements-tensorflow.lock"
+COMPLETE = "complete"
+"""A file in a whole environment. It can't be built elsewhere and moved: its programs name their directory."""
+
+
+def tensorflow_python() -> Path | None:
+    """The interpreter of the environment that the lock file describes, None if it isn't built."""
+    directory = _directory()
+    return directory / "bin" / "python" if (directory / COMPLETE).is_file() else None
+
+
+def build_tensorflow_environment() -> Path:
+    """Its interpreter; built first unless it already is.
+
+    Raises:
+        UserError: pip can't install what the lock file names, or there is no room for it.
+    """
+    directory = _directory()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{directory}.lock"):
+        if python := tensorflow_python():
+            return python
+        shutil.rmtree(directory, ignore_errors=True)  # what an interrupted build left
+        python = directory / "bin" / "python"
+        _run([sys.executable, "-m", "venv", str(directory)])
+        _run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "-r",
+                str(LOCK_FILE),
+            ]
+        )
+        (directory / COMPLETE).touch()
+        return python
+
+
+def _directory() -> Path:
+    digest = hashlib.sha256(LOCK_FILE.read_bytes()).hexdigest()
+    return user_cache_path("singleshot") / "environments" / f"tensorflow-{digest[:16]}"
+
+
+def _run(command: list[str]) -> None:
+    finished = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if finished.returncode == 0:
+        return
+    errors = [line for line in finished.stdout.splitlines() if "error" in line.lower()]
+    reason = (errors or finished.stdout.splitlines() or [f"status {finished.returncode}"])[-1].strip()
+    raise UserError(
+        f"{LOCK_FILE.name}: can't be installed ({reason}); see to the package index and the room on disk, "
+        "then `make compilers` again"
+    )
+
+
+def main() -> int:
+    """Build the environment unless it is there, and say where it is."""
+    if not tensorflow_python():
+        print(f"building {_directory()}: 2.6 GB, about 2 minutes …", flush=True)
+    started = time.monotonic()
+    try:
+        python = build_tensorflow_environment()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{python} is ready after {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Apache TVM (Relax), compiled by LLVM for this machine's processor."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from platformdirs import user_cache_path
+
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.static_shapes import with_static_shapes
+
+if TYPE_CHECKING:
+    import tvm
+
+TRIALS_PER_ROUND = 8
+"""Schedules that the tuner measures before it looks at the clock."""
+
+
+class TVM:
+    """Runs a graph by loops that TVM generates; there is no BLAS in TVM's package.
+
+    `tune_s` are the seconds that meta-schedule may search for better schedules, 0 takes the default ones.
+    What it finds is kept in the user's cache, by graph, shapes, processor, threads and seconds.
+    """
+
+    def __init__(self, tune_s: float = 0) -> None:
+        self._tune_s = tune_s
+
+    def unavailable(self) -> str | None:
+        """Why it can't run here."""
+        packages = ("tvm", "xgboost") if self._tune_s else ("tvm",)
+        return None if all(map(find_spec, packages)) else "not installed; run `make compilers`"
+
+    def version(self) -> str:
+        """Of TVM, e.g. `0.27.0.post1`."""
+        return version("apache-tvm")
+
+    def device(self) -> str:
+        """`cpu`"""
+        return "cpu"
+
+    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+        """Compile for these sizes alone."""
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # the tuner's processes read it
+        import tvm
+        from tvm.relax.frontend.onnx import from_onnx
+
+        tvm.get_global_func("runtime.config_threadpool")(1, threads)
+        graph = with_static_shapes(model.onnx, shapes)
+        names = [output.name for output in graph.graph.output]
+        module = from_onnx(graph, shape_dict={name: list(shape) for name, shape in shapes.items()})
+        target = _target(threads)
+        executable = self._compile(module, target, _key(model.onnx, shapes, target, self._tune_s))
+        main = tvm.relax.VirtualMachine(executable, tvm.cpu())["main"]
+        order = [value.name for value in graph.graph.input]
+
+        def run(inputs: Arrays) -> Arrays:
+            results = main(*(tvm.runtime.tensor(inputs[name]) for name in order))
+            results = [results] if len(names) == 1 else results
+            return {name: result.numpy() for name, result in zip(names, results, strict=True)}
+
+        return Prepared(run, "float32")
+
+    def _compile(self, module: "tvm.IRModule", target: "tvm.target.Target", key: str) -> Any:
+        import tvm
+
+        if not self._tune_s:
+            return tvm.compile(module, target=target)
+        from tvm.s_tir.meta_schedule.database import JSONDatabase
+        from tvm.s_tir.meta_schedule.relax_integration import compile_relax
+
+        directory = user_cache_path("singleshot") / "tvm" / key
+        if not directory.is_dir():
+            _tune(module, target, self._tune_s, directory)
+        return compile_relax(JSONDatabase(work_dir=str(directory)), module, target, params={})
+
+
+def _target(threads: int) -> "tvm.target.Target":
+    """This processor. The tuner spreads loops over `num-cores`."""
+    import tvm
+
+    host = tvm.target.Target.from_device("cpu")
+    return tvm.target.Target({"kind": "llvm", "mcpu": host.attrs["mcpu"], "num-cores": threads})
+
+
+def _key(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], target: "tvm.target.Target", tune_s: float
+) -> str:
+    described = [
+        hashlib.sha256(path.read_bytes()).hexdigest(),
+        sorted(shapes.items()),
+        str(target),
+        tune_s,
+        version("apache-tvm"),
+    ]
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, directory: Path) -> None:
+    """Search for schedules until time is up, and leave them in `directory`, whole or not at all."""
+    from tvm.s_tir import meta_schedule
+
+    deadline = time.monotonic() + seconds
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=directory.parent))
+    try:
+        while time.monotonic() < deadline:
+            meta_schedule.relax_integration.tune_relax(
+                module,
+                {},
+                target,
+                str(work),
+                max_trials_global=TRIALS_PER_ROUND,
+                num_trials_per_iter=TRIALS_PER_ROUND,
+                seed=0,
+            )
+        shutil.rmtree(work / "logs", ignore_errors=True)
+        if not directory.exists():
+            work.rename(directory)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
