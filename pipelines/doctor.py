@@ -78,6 +78,7 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
         "MuJoCo": check_mujoco,
         "rendering": check_rendering,
         "experts": check_experts,
+        "runtimes": functools.partial(check_runtimes, config),
     }
     for name, check in checks.items():
         yield name, examine(check)
@@ -397,6 +398,20 @@ def check_experts() -> Finding:
     cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in TASKS]
     scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]
     return Finding("ok", f"D4RL scores: {', '.join(scores)}")
+
+
+def check_runtimes(config: "Config | None") -> Finding:
+    """Which of the runtimes that the benchmark is to measure are installed."""
+    from tasks.deployment.runtimes import RUNTIMES, installed_version
+
+    names = config.deployment.benchmark.runtimes if config else RUNTIMES
+    versions = {name: installed_version(name) for name in names}
+    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    missing = [name for name, version in versions.items() if not version]
+    if not missing:
+        return Finding("ok", found)
+    absent = f"not installed, so `unavailable` in timings.csv: {', '.join(missing)} (make compilers)"
+    return Finding("ok", f"{found}; {absent}")
 
 
 def _read_config() -> "Config | None":

@@ -335,3 +335,12 @@ def test_physics_and_experts(repository, tmp_path, monkeypatch):
     finding = doctor.examine(doctor.check_experts)
     assert finding.state == "problem"
     assert "git checkout" in finding.found
+
+
+def test_the_runtimes_that_the_benchmark_will_have(monkeypatch):
+    versions = {"onnxruntime": "1.2.3"}
+    monkeypatch.setattr("tasks.deployment.runtimes.installed_version", versions.get)
+    found = doctor.check_runtimes(None).found
+    assert found.startswith("onnxruntime 1.2.3; not installed")
+    assert "tvm" in found
+    assert "make compilers" in found
