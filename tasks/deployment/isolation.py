@@ -72,16 +72,22 @@ class Worker:
     nothing to this process's output. A request that isn't answered within `time_limit_s` kills it and all
     processes it started. After a :class:`WorkerFailed` it may be used on where it is
     still `alive`: its runtime only raised.
+
+    Raises:
+        WorkerFailed: the environment that the runtime lives in isn't built.
     """
 
     def __init__(self, runtime: str, time_limit_s: float) -> None:
         self.runtime, self.time_limit_s = runtime, time_limit_s
+        python = interpreter(runtime)
+        if python is None:
+            raise WorkerFailed("its environment isn't built; run `make compilers`")
         self._files = tempfile.TemporaryDirectory(prefix="worker-")
         self._log = Path(self._files.name, "log")
         self._connection, theirs = Pipe()
         with self._log.open("wb") as log, theirs:
             self._process = subprocess.Popen(
-                [_python(runtime), "-m", WORKER, runtime, str(theirs.fileno())],
+                [str(python), "-m", WORKER, runtime, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -165,12 +171,6 @@ class Worker:
         except ProcessLookupError:
             return
         self._process.wait(KILLED_WAIT_S)
-
-
-def _python(runtime: str) -> str:
-    python = interpreter(runtime)
-    assert python is not None
-    return str(python)
 
 
 def _environment(files: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -8,8 +9,8 @@ import small_graphs
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from tasks.deployment.isolation import ROOT, Worker
-from tasks.deployment.runtimes import PACKAGES, RUNTIMES, installed_version, open_runtime
+from tasks.deployment.isolation import ROOT, Worker, WorkerFailed
+from tasks.deployment.runtimes import PACKAGES, RUNTIMES, installed_version, interpreter, open_runtime
 from tasks.deployment.runtimes.protocol import ModelFiles
 
 W = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
@@ -31,6 +32,22 @@ def test_each_runtime_is_part_of_a_package():
     assert installed_version("torch") == torch.__version__
     with pytest.raises(KeyError):
         open_runtime("theano")
+
+
+def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: None)
+    assert installed_version("xla") is None
+    with pytest.raises(WorkerFailed, match="make compilers"):
+        Worker("xla", time_limit_s=60)
+    python = tmp_path / "bin" / "python"
+    monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: python)
+    assert interpreter("tensorflow") == interpreter("xla") == python
+    assert installed_version("tensorflow") is None
+    package = tmp_path / "lib/python3.12/site-packages/tensorflow_cpu-2.19.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
+    assert installed_version("tensorflow") == installed_version("xla") == "2.19.0"
+    assert interpreter("torch") == Path(sys.executable)
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino-f32"])
