@@ -1,5 +1,6 @@
 """`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -320,6 +321,31 @@ def classify(
 
     if not classify_tool.classify(inputs, model, top):
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=TOOLS)
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Address to listen on; 0.0.0.0 is all.", show_default="serving.host of params.yaml"
+        ),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, show_default="serving.port of params.yaml")
+    ] = None,
+) -> None:
+    """Serve exported networks over HTTP until Ctrl-C, on this machine's Ray or on RAY_ADDRESS's.
+
+    POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
+    """
+    from pipelines.deployment import GRAPHS
+    from pipelines.engine.config import load_config
+    from pipelines.serve import serve_forever
+
+    config = load_config()
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    serve_forever(dataclasses.replace(config.serving, **given), config.executor, GRAPHS)
 
 
 @app.command("train-expert", rich_help_panel=TOOLS)

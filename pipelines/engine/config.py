@@ -16,6 +16,7 @@ from pipelines.engine.deployment_config import DeploymentConfig
 from pipelines.engine.fanout import ExecutorConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
+from pipelines.serving.config import ServingConfig
 from tasks.errors import UserError
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
@@ -78,6 +79,7 @@ class Config:
     offline_rl: OfflineRLConfig
     style: StyleConfig
     deployment: DeploymentConfig
+    serving: ServingConfig
     executor: ExecutorConfig
     tracking: TrackingConfig
 

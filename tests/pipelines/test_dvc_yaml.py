@@ -202,7 +202,7 @@ def test_a_key_that_changes_a_stages_cells_is_among_its_params(values, stage):
 @pytest.mark.parametrize("stage", DVC)
 def test_where_it_runs_and_is_recorded_is_in_no_stages_params(stage):
     for name in DVC[stage].get("params", []):
-        assert name.split(".")[0] not in {"executor", "tracking", "conf_digest"}
+        assert name.split(".")[0] not in {"executor", "tracking", "serving", "conf_digest"}
 
 
 def test_executor_and_tracking_change_no_plan(values):
