@@ -344,8 +344,10 @@ def serve(
     from pipelines.serve import serve_forever
 
     config = load_config()
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    serve_forever(dataclasses.replace(config.serving, **given), config.executor, GRAPHS)
+    serving = dataclasses.replace(
+        config.serving, host=host or config.serving.host, port=port or config.serving.port
+    )
+    serve_forever(serving, config.executor, GRAPHS)
 
 
 @app.command("train-expert", rich_help_panel=TOOLS)
