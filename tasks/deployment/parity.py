@@ -23,11 +23,11 @@ from tasks.deployment.runtimes.protocol import Arrays, Precision
 MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
 """How many times PyTorch's own error is accepted.
 
-Measured on trained networks: float32 is off by up to 2.8 times as much in policies (onnxruntime, OpenVINO), but
-in styles, whose means are of all pixels, by more the larger they are: at 256, 512 and 1024 px by 1.4, 2 and 8
-times in onnxruntime and by 7, 31 and 160 times in OpenVINO. bfloat16 (OpenVINO) is off by up to 34,000 times,
-and at 256 states or in any picture by at least 5,900: 512 tells it from float32. The other multiples are twice
-the ratio of unit roundoffs: 2^16 for bfloat16, 2^13 for float16 and TF32.
+Measured on trained networks: float32 is off by up to 2.8 times as much in policies (onnxruntime, OpenVINO),
+but in styles, whose means are of all pixels, by more the larger they are: at 256, 512 and 1024 px by 1.4, 2
+and 8 times in onnxruntime, by 7, 31 and 160 times in OpenVINO. bfloat16 (OpenVINO) is off by up to 34,000
+times, and for 256 states or a picture by at least 5,900: 512 tells it from float32. The other multiples are
+twice the ratio of unit roundoffs, 2^16 for bfloat16, 2^13 for float16 and TF32.
 """
 FEWEST = 1000
 """Numbers of which PyTorch's error is the largest."""
