@@ -112,7 +112,7 @@ def export(
             onnx.save(made, job.output / name)
             error = _largest_error(job.output / name, inputs, references)
             rows.append(_row(params, network, job.output / name, made, error, references))
-            form = "sparse" if made.graph.sparse_initializer else network.form
+            form = network.form if made is graph else "sparse"
             values = {"bytes": rows[-1].bytes, "parameters": rows[-1].parameters, "max_abs_error": error}
             yield Metrics(i, 0, {f"{key}_{form}": value for key, value in values.items()})
     write_csv(job.output / "exports.csv", ExportRow, rows)
