@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tasks.deployment import worker
 from tasks.deployment.runtimes import interpreter
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, load_arrays, save_arrays
 
-WORKER = "tasks.deployment.worker"
-"""What `python -m` runs in the process."""
+WORKER = worker.__name__
+"""What `python -m` runs in the process. Imported here, so that an edit there changes a cell's digest."""
 ROOT = Path(__file__).parents[2]
 """Where `tasks` is, which is not installed."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
