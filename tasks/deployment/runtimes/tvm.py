@@ -4,12 +4,14 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_cache_path
@@ -106,6 +108,8 @@ def _key(
 
 def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, directory: Path) -> None:
     """Search for schedules until time is up, and leave them in `directory`, whole or not at all."""
+    # CUDA's instructions: the tuner imports them for any processor, which takes 30 s.
+    sys.modules.setdefault(cuda := "tvm.s_tir.tensor_intrin.cuda", ModuleType(cuda))
     from tvm.s_tir import meta_schedule
 
     deadline = time.monotonic() + seconds

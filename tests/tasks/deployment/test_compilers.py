@@ -25,7 +25,7 @@ SEED = 0
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The best of several candidates, as BCQ's policy takes it: two inputs, an int64 output, sizes computed."""
+    """The best of several candidates, as BCQ's policy takes it: an int64 output, sizes that are computed."""
     rng = np.random.default_rng(SEED)
     state, latents = (
         helper.make_tensor_value_info("state", TensorProto.FLOAT, ["batch", 5]),
