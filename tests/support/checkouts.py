@@ -186,6 +186,9 @@ class Checkout:
 
 
 def _without_seconds(name: str, content: bytes) -> bytes:
+    if name.endswith("deployment/timings.csv"):
+        table = pandas.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        return table[["model", "form", "runtime", "threads", "batch", "size_px", "status"]].to_csv().encode()
     if name.endswith(".csv"):
         table = pandas.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         kept = [column for column in table.columns if "seconds" not in column]
