@@ -1,7 +1,7 @@
 """XLA by TensorFlow against XLA by jax.jit, on the CPU: `python -m benchmarks.xla tensorflow` and `… jax`.
 
-The first is run by the interpreter of `tasks.deployment.environment`, the second by one of an environment of
-jax's own (`python3.11 -m venv jax-env && jax-env/bin/pip install jax==0.10.2`): neither fits the other's. Both take
+The first is run by the interpreter of `tasks.deployment.environment`, the second by one of an environment
+with jax (`python3.11 -m venv jax-env && jax-env/bin/pip install jax==0.10.2`). Both take
 the same networks written by hand: HalfCheetah's BC as a multilayer perceptron, and a residual block of the
 style network with 64 channels at 64 px, channels last. One thread; arrays come from and go to NumPy.
 """

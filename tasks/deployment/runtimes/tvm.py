@@ -22,8 +22,8 @@ from tasks.deployment.runtimes.static_shapes import with_static_shapes
 if TYPE_CHECKING:
     import tvm
 
-TRIALS_PER_ROUND = 8
-"""Schedules that the tuner measures before it looks at the clock."""
+TRIALS = 8
+"""Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock."""
 
 
 class TVM:
@@ -79,6 +79,8 @@ class TVM:
         from tvm.s_tir.meta_schedule.database import JSONDatabase
         from tvm.s_tir.meta_schedule.relax_integration import compile_relax
 
+        # The tuner sees loops alone: operators must be those before it looks for any.
+        module = tvm.relax.get_pipeline("zero")(module)
         directory = user_cache_path("singleshot") / "tvm" / key
         if not directory.is_dir():
             _tune(module, target, self._tune_s, directory)
@@ -108,24 +110,43 @@ def _key(
 
 def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, directory: Path) -> None:
     """Search for schedules until time is up, and leave them in `directory`, whole or not at all."""
-    # CUDA's instructions: the tuner imports them for any processor, which takes 30 s.
-    sys.modules.setdefault(cuda := "tvm.s_tir.tensor_intrin.cuda", ModuleType(cuda))
+
+    def without_cuda() -> None:
+        # Its instructions are imported for any processor, which takes 30 s in each process that builds:
+        # when a build is given up. A function in a function can be sent to these processes.
+        sys.modules.setdefault(cuda := "tvm.s_tir.tensor_intrin.cuda", ModuleType(cuda))
+
+    without_cuda()
+    from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule
+    from tvm.s_tir.meta_schedule.builder import LocalBuilder
+    from tvm.s_tir.meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
+
+    @derived_object
+    class Deadline(PyMeasureCallback):  # type: ignore[misc]
+        def apply(self, *_: object) -> None:
+            if time.monotonic() > deadline:
+                raise TimeoutError
 
     deadline = time.monotonic() + seconds
     directory.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=directory.parent))
     try:
-        while time.monotonic() < deadline:
+        try:
             meta_schedule.relax_integration.tune_relax(
                 module,
                 {},
                 target,
                 str(work),
-                max_trials_global=TRIALS_PER_ROUND,
-                num_trials_per_iter=TRIALS_PER_ROUND,
+                max_trials_global=1_000_000,  # any number never reached in time
+                num_trials_per_iter=TRIALS,
+                builder=LocalBuilder(initializer=without_cuda),
+                measure_callbacks=[*MeasureCallback.create("default"), Deadline()],
                 seed=0,
             )
+        except RuntimeError:  # what TVM makes of the callback's
+            if time.monotonic() <= deadline:
+                raise
         shutil.rmtree(work / "logs", ignore_errors=True)
         if not directory.exists():
             work.rename(directory)
