@@ -53,9 +53,14 @@ format: $(INSTALLED) ## Format the code
 	ruff check --fix --quiet
 	ruff format
 
-lock: ## Write requirements.lock anew from requirements.in and requirements-dev.in
-	pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock requirements.in requirements-dev.in
-	sed -i 's/+cpu//' requirements.lock
+LOCKED := pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+lock: ## Write the requirements*.lock anew from what each requirements*.in asks for
+	$(LOCKED) --output-file requirements.lock requirements.in requirements-dev.in
+	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
+	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
+	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in
+	sed -i 's/+cpu//' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build data models results report

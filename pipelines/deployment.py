@@ -45,6 +45,7 @@ def benchmarked_policies(config: Config) -> Iterator[Source]:
         policy_of(agent)
         for agent in agents(config)
         if agent.task in chosen.tasks
+        and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}
         and agent.sparsity in chosen.sparsities
         and agent.seed in chosen.seeds

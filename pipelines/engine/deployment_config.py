@@ -39,6 +39,7 @@ class BenchmarkedAgents:
     """Which agents of the sweep are timed: how long a policy takes depends on little else than its shape."""
 
     tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
+    algorithms: Annotated[tuple[Literal["bc", "bcq"], ...], MinLen(1)]
     pruners: tuple[str, ...]
     """Beside the dense agents."""
     sparsities: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]

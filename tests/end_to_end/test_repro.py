@@ -59,7 +59,7 @@ CELLS = {
     "measure_quality": 1,
     "measure_speed": 1,
     "export_onnx": 8,
-    "benchmark": 7,
+    "benchmark": 5,
     "report": 3,
 }
 """By stage, in the profile smoke."""
@@ -134,7 +134,6 @@ def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     assert set(exports.loc[exports["sparsity"] > 0, "form"]) == {"masked", "compacted"}
     timings = pandas.read_csv(results / "timings.csv")
     assert timings.groupby("model")["form"].agg(set).to_dict() == {
-        "Hopper/bc/snip-0.95/seed-0": {"masked", "compacted"},
         "Hopper/bcq/snip-0.95/seed-0": {"masked", "compacted"},
         "styles/swirls": {"dense"},
         "classifiers/efficientnet_lite0": {"dense"},

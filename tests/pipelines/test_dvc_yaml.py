@@ -142,6 +142,7 @@ OTHER = {
     "deployment.classifier.weights": "random",
     "deployment.benchmark.runtimes": ["torch"],
     "deployment.benchmark.agents.tasks": ["Walker2d"],
+    "deployment.benchmark.agents.algorithms": ["bc"],
     "deployment.benchmark.agents.pruners": ["grasp"],
     "deployment.benchmark.agents.sparsities": [0],
     "deployment.benchmark.photos": ["coffee"],
