@@ -13,6 +13,7 @@ RUNTIMES = (
     "openvino-f32",
     "openvino-bf16",
     "tvm",
+    "tvm-tuned",
     "tensorflow",
     "xla",
     "iree",
@@ -29,6 +30,7 @@ PACKAGES = {
     "openvino-f32": ("openvino",),
     "openvino-bf16": ("openvino",),
     "tvm": ("apache-tvm",),
+    "tvm-tuned": ("apache-tvm",),
     "tensorflow": ("tensorflow", "tensorflow-cpu"),
     "xla": ("tensorflow", "tensorflow-cpu"),
     "iree": ("iree-base-runtime",),
@@ -66,10 +68,10 @@ def open_runtime(name: str) -> Runtime:
             from tasks.deployment.runtimes.openvino import OpenVINO
 
             return OpenVINO("float32" if name == "openvino-f32" else "bfloat16")
-        case "tvm":
-            from tasks.deployment.runtimes.tvm import TVM
+        case "tvm" | "tvm-tuned":
+            from tasks.deployment.runtimes.tvm import TUNE_S, TVM
 
-            return TVM()
+            return TVM(TUNE_S if name == "tvm-tuned" else 0)
         case "tensorflow" | "xla":
             from tasks.deployment.runtimes.tensorflow import TensorFlow
 
