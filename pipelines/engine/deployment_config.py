@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pydantic
-from annotated_types import Ge, Gt, MinLen
+from annotated_types import Ge, Gt, Le, MinLen
 
-from tasks.deployment.classifier import Architecture, WeightsSource
+from tasks.deployment.classifier import TRAINED, Architecture, WeightsSource
 from tasks.deployment.runtimes import RUNTIMES
+from tasks.errors import UserError
 
 
 def _known_runtime(name: str) -> str:
@@ -20,8 +21,8 @@ def _known_runtime(name: str) -> str:
 class ExportConfig:
     """How networks become ONNX files."""
 
-    opset: Annotated[int, Ge(18)]
-    """Of the operator set; PyTorch's exporter writes 18 and later."""
+    opset: Annotated[int, Ge(18), Le(23)]
+    """Of the operator set; what PyTorch's exporter writes."""
     sparse_initializers: bool
     """Write a smaller file of each pruned network too, which not every runtime reads."""
 
@@ -32,6 +33,14 @@ class ClassifierConfig:
 
     architecture: Architecture
     weights: WeightsSource
+
+    def __post_init__(self) -> None:
+        known = ("random", TRAINED[self.architecture])
+        if self.weights not in known:
+            raise UserError(
+                f"deployment.classifier.weights: {self.weights} hasn't got {self.architecture}'s; "
+                f"set it to {' or '.join(known)}"
+            )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from tasks.errors import UserError
+
 
 @dataclass(frozen=True)
 class ServiceConfig:
@@ -20,6 +22,12 @@ class ServiceConfig:
     """For which the first request of a batch waits for others."""
     max_queued: Annotated[int, Ge(1)]
     """Requests that may wait for a free replica. Further ones are answered 503 at once."""
+
+    def __post_init__(self) -> None:
+        if self.min_replicas > self.max_replicas:
+            raise UserError(
+                f"min_replicas {self.min_replicas} is more than max_replicas {self.max_replicas}; swap them"
+            )
 
 
 @dataclass(frozen=True)

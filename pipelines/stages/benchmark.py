@@ -1,5 +1,6 @@
 """Stage `benchmark`: one cell an exported graph, by all runtimes, and one for the classifier's answers."""
 
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES
 from tasks.deployment.benchmark import BenchmarkParams, RuntimeAt, Size, benchmark, runtimes_here
 from tasks.deployment.classify import ClassifyParams, classify
+
+log = logging.getLogger(__name__)
 
 TIMINGS = Path("results/deployment/timings.csv")
 CLASSIFICATION = Path("results/deployment/classification.csv")
@@ -30,7 +33,10 @@ def _timed(config: Config) -> Iterator[Cell]:
     """Networks of one shape take as long as each other: of the styles it is the first."""
     measured = config.deployment.benchmark
     batches = tuple(Size(batch) for batch in measured.batches)
-    for source in benchmarked_policies(config):
+    policies = list(benchmarked_policies(config))
+    if not policies:
+        log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
+    for source in policies:
         yield from _forms(config, source, batches)
     squares = tuple(Size(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)

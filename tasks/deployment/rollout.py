@@ -34,7 +34,10 @@ class OnnxPolicy:
         `networks` are ignored: the graph holds its own.
         """
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
-        return torch.from_numpy(self.model(state=state[0].numpy(), **latents)["action"])[None]
+        action = self.model(state=state[0].numpy(), **latents)["action"]
+        if not np.isfinite(action).all():
+            raise UserError(f"{self.model.card.cell}: its action isn't finite; export it again")
+        return torch.from_numpy(action)[None]
 
 
 def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:

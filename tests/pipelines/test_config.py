@@ -107,6 +107,13 @@ def remove(*keys):
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
         (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
         (put("a", "style", "clip", "fps"), r"style\.clip: .*fps is 'a'"),
+        (
+            put("resnet50", "deployment", "classifier", "architecture"),
+            r"classifier: .*package hasn't got res",
+        ),
+        (put(["tvn"], "deployment", "benchmark", "runtimes"), r"runtimes\.0: .*known are .*tvm.*'tvn'"),
+        (put(99, "deployment", "export", "opset"), r"deployment\.export\.opset: .*less than"),
+        (put(9, "serving", "act", "min_replicas"), r"serving\.act: .*min_replicas 9 is more than"),
         (put("???", "style", "photos", "source"), r"style\.photos\.source has no value"),
     ],
 )

@@ -138,7 +138,6 @@ OTHER = {
     "style.quality.photos": ["coffee"],
     "style.quality.study": None,
     "style.speed.backbones": ["vgg16"],
-    "deployment.classifier.architecture": "resnet50",
     "deployment.classifier.weights": "random",
     "deployment.benchmark.runtimes": ["torch"],
     "deployment.benchmark.agents.tasks": ["Walker2d"],
@@ -166,6 +165,8 @@ def changed(values, leaf):
         at = at[key]
     if name == "offline_rl.data.source":
         at |= {"source": "minari", "minari": OTHER["offline_rl.data.minari"]}
+    elif name == "deployment.classifier.architecture":
+        at |= {"architecture": "resnet50", "weights": "random"}
     elif name in {"style.photos.source", "style.samples.source"}:
         at |= {"source": "folder", "path": "/data/photos"}
     elif name in OTHER:

@@ -22,6 +22,9 @@ from tasks.deployment.runtimes.static_shapes import with_static_shapes
 if TYPE_CHECKING:
     import tvm
 
+TUNE_S = 600.0
+"""Of the runtime `tvm-tuned`, for each size of a network: the benchmark's time limit has to be longer. 90 s
+on two busy cores were enough for 8 schedules of one of a policy's four loop nests, and gained nothing."""
 TRIALS = 8
 """Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock."""
 
