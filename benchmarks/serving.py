@@ -23,8 +23,8 @@ from skimage.data import chelsea
 
 from benchmarks.machine import processor
 from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.serving_config import ServingConfig
 from pipelines.serve import running
-from pipelines.serving.config import ServingConfig
 from pipelines.serving.models import Cards, Model, cards_of, find_models
 from pipelines.serving.pictures import decode
 from tasks.deployment.classifier import ClassifierCard, preprocess

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipelines.engine.fanout import ExecutorConfig, cluster_address, ray_cluster
 from pipelines.engine.lifecycle import ends_with_its_parents
-from pipelines.serving.config import ServingConfig
+from pipelines.engine.serving_config import ServingConfig
 from pipelines.serving.models import Model, cards_of, find_models
 from tasks.errors import UserError
 

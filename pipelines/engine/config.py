@@ -14,9 +14,9 @@ from yaml import YAMLError
 
 from pipelines.engine.deployment_config import DeploymentConfig
 from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.serving_config import ServingConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
-from pipelines.serving.config import ServingConfig
 from tasks.errors import UserError
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig

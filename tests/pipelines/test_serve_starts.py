@@ -75,7 +75,7 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
         "from pathlib import Path\n"
         "from pipelines.engine.fanout import ExecutorConfig\n"
         "from pipelines.serve import serve_forever\n"
-        "from pipelines.serving.config import ServiceConfig, ServingConfig\n"
+        "from pipelines.engine.serving_config import ServiceConfig, ServingConfig\n"
         f"serve_forever({config!r}, ExecutorConfig(kind='ray'), Path({str(tmp_path)!r}))\n"
     )
     command = [sys.executable, tmp_path / "command.py"]

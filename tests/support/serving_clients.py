@@ -8,7 +8,7 @@ import numpy as np
 import requests
 from PIL import Image
 
-from pipelines.serving.config import ServiceConfig, ServingConfig
+from pipelines.engine.serving_config import ServiceConfig, ServingConfig
 
 MAX_BODY = 300_000
 SERVICE = ServiceConfig(
