@@ -332,7 +332,8 @@ def serve(
         ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, show_default="serving.port of params.yaml")
+        int | None,
+        typer.Option(min=1, max=65535, help="Port to listen on.", show_default="serving.port of params.yaml"),
     ] = None,
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, on this machine's Ray or on RAY_ADDRESS's.
