@@ -10,8 +10,9 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES
-from tasks.deployment.benchmark import BenchmarkParams, RuntimeAt, Size, benchmark, runtimes_here
+from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
 from tasks.deployment.classify import ClassifyParams, classify
+from tasks.deployment.runtimes import RuntimeAt, runtimes_here
 
 log = logging.getLogger(__name__)
 

@@ -18,29 +18,12 @@ from tasks.deployment.network import Network
 from tasks.deployment.networks import open_network
 from tasks.deployment.onnx_model import read_card
 from tasks.deployment.parity import Parity, Reference, compare, random_inputs, reference
-from tasks.deployment.runtimes import THREADS_ARE_FINAL, installed_version
+from tasks.deployment.runtimes import NOT_INSTALLED, THREADS_ARE_FINAL, RuntimeAt
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
 from tasks.deployment.timing import Timing, take_turns
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_environment
 from tasks.offline_rl.randomness import stream
-
-NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
-
-
-@dataclass(frozen=True)
-class RuntimeAt:
-    """A runtime as it is installed, so that another version is measured anew."""
-
-    name: str
-    """One of `tasks.deployment.runtimes.RUNTIMES`."""
-    version: str | None
-    """None where it isn't installed."""
-
-
-def runtimes_here(names: Sequence[str]) -> tuple[RuntimeAt, ...]:
-    """The installed versions; looks them up without importing any runtime."""
-    return tuple(RuntimeAt(name, installed_version(name)) for name in names)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from annotated_types import Ge, Gt, MinLen
 from torch import Tensor, nn
 
 from tasks.data.tables import write_csv
-from tasks.deployment.benchmark import NOT_INSTALLED, RuntimeAt
 from tasks.deployment.classifier import (
     ClassifierCard,
     Preprocessing,
@@ -22,6 +21,7 @@ from tasks.deployment.classifier import (
     top,
 )
 from tasks.deployment.isolation import Worker, WorkerFailed
+from tasks.deployment.runtimes import NOT_INSTALLED, RuntimeAt
 from tasks.deployment.runtimes.protocol import ModelFiles
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.photos import PhotoSet

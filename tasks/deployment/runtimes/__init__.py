@@ -1,6 +1,8 @@
 """One adapter a runtime, all behind `protocol.Runtime`."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -41,6 +43,7 @@ PACKAGES = {
 """Of the package index: any of these holds the runtime."""
 ISOLATED = frozenset({"tensorflow", "xla"})
 """These live in an environment of their own, see `tasks.deployment.environment`."""
+NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
 THREADS_ARE_FINAL = ISOLATED
 """TensorFlow's number of threads can be set once in a process."""
 
@@ -106,3 +109,18 @@ def installed_version(name: str) -> str | None:
         for found in distributions(name=package, path=elsewhere if name in ISOLATED else sys.path):
             return found.version
     return None
+
+
+@dataclass(frozen=True)
+class RuntimeAt:
+    """A runtime as it is installed, so that another version is measured anew."""
+
+    name: str
+    """One of :data:`RUNTIMES`."""
+    version: str | None
+    """None where it isn't installed."""
+
+
+def runtimes_here(names: Sequence[str]) -> tuple[RuntimeAt, ...]:
+    """The installed versions; looks them up without importing any runtime."""
+    return tuple(RuntimeAt(name, installed_version(name)) for name in names)

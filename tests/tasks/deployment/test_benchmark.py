@@ -4,10 +4,11 @@ import pytest
 from small_networks import save_agent, save_style
 
 from tasks.deployment import isolation
-from tasks.deployment.benchmark import BenchmarkParams, RuntimeAt, Size, benchmark, runtimes_here
+from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
 from tasks.deployment.export import ExportParams, graph_name
 from tasks.deployment.export_policy import export_policy
 from tasks.deployment.export_style import export_style
+from tasks.deployment.runtimes import RuntimeAt, runtimes_here
 from tasks.job import Job, Metrics, Progress
 
 FIRST_COLUMNS = "model,runtime,device,threads,batch,size_px,p50_ms,p90_ms,p99_ms,max_abs_error,status,reason"

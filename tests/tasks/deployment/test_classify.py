@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 from skimage.data import chelsea, coffee
 
 from tasks.data.images import encode_jpeg
-from tasks.deployment.benchmark import RuntimeAt, runtimes_here
 from tasks.deployment.classifier import fetch_classifier, save_classifier
 from tasks.deployment.classify import ClassifyParams, classify
+from tasks.deployment.runtimes import RuntimeAt, runtimes_here
 from tasks.errors import UserError
 from tasks.job import Job, Metrics, Progress
 from tasks.style.photos import ARCHIVE
