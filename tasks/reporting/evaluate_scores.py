@@ -1,0 +1,182 @@
+"""Task: what pruning leaves of the agents' scores, with intervals over tasks and seeds."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas
+
+from tasks.data.tables import write_csv
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics
+from tasks.reporting.statistics import (
+    Array,
+    BootstrapConfig,
+    bootstrap_interval,
+    interquartile_mean,
+    performance_profile,
+    retention,
+)
+
+DENSE = "dense"
+ALL = "all"
+"""In place of a task: over all of them."""
+VARIANT = ["algorithm", "pruner", "sparsity"]
+RUN = ["task", "seed"]
+
+
+@dataclass(frozen=True)
+class StatisticsRow:
+    """The D4RL scores after the last update of a variant's runs: a row of statistics.csv.
+
+    Bounds are those of bootstrap intervals. They are empty where there are fewer than three seeds.
+    """
+
+    task: str
+    """One, or :data:`ALL`."""
+    algorithm: str
+    pruner: str
+    sparsity: float
+    seeds: int
+    """Runs of each task."""
+    score_mean: float
+    score_min: float
+    """From here to `score_max` is what Arnob et al. 2021 call a 100 % confidence interval."""
+    score_max: float
+    score_iqm: float
+    """Interquartile mean."""
+    score_iqm_low: float | None
+    score_iqm_high: float | None
+    retention: float | None
+    """`score_iqm` over that of the dense agents; of :data:`ALL`, the mean of the tasks'. Dense agents have 1.
+
+    Empty where, in a task, there are no dense agents or theirs is not above zero.
+    """
+    retention_low: float | None
+    """Bounds are empty too for dense agents, and where one of them has zero or less: no ratio to that."""
+    retention_high: float | None
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """A point of a variant's performance profile over all tasks and seeds: a row of profiles.csv."""
+
+    algorithm: str
+    pruner: str
+    sparsity: float
+    score: float
+    fraction: float
+    """Of the runs that score more than that."""
+    fraction_low: float | None
+    fraction_high: float | None
+
+
+def evaluate_scores(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Estimate how well each job's agents do (`scores`, a `scores.csv`), by its :class:`BootstrapConfig`.
+
+    The output gets `statistics.csv` (:class:`StatisticsRow`), `profiles.csv` (:class:`ProfileRow`, at every
+    whole score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
+    by task, algorithm and pruner. Its values are also the metrics.
+
+    Raises:
+        UserError: an agent has no score for a task and a seed that others have one for.
+    """
+    for i, job in enumerate(jobs):
+        runs = last_scores(job.inputs["scores"])
+        rows = list(_statistics(runs, job.params))
+        write_csv(job.output / "statistics.csv", StatisticsRow, rows)
+        write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
+        summary = _summary(rows)
+        (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n")
+        yield Metrics(i, 0, {name: value for name, value in summary.items() if value is not None})
+
+
+def last_scores(path: Path) -> pandas.DataFrame:
+    """D4RL score of each agent of a scores.csv after its last update: a row a variant, a column a run.
+
+    Raises:
+        UserError: a score is missing or not a number.
+    """
+    scores = pandas.read_csv(path)
+    last = scores.loc[scores.groupby([*VARIANT, *RUN])["update"].idxmax()]
+    runs = last.pivot(index=VARIANT, columns=RUN, values="d4rl_score")
+    if (holes := runs.isna().stack(RUN, future_stack=True)).any():
+        raise UserError(f"{path}: no score of {holes.idxmax()}; remove the file and run `dvc repro`")
+    return runs
+
+
+def _statistics(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[StatisticsRow]:
+    tasks = list(runs.columns.unique("task"))
+    for task, chosen in [*((task, [task]) for task in tasks), (ALL, tasks)]:
+        matrices = {variant: _matrix(row[chosen]) for variant, row in runs.iterrows()}
+        for (algorithm, pruner, sparsity), scores in matrices.items():
+            low, high = _bounds(bootstrap_interval(interquartile_mean, scores, config=bootstrap))
+            kept = _Retention(1.0)
+            if pruner != DENSE:
+                kept = _retention(scores, matrices.get((algorithm, DENSE, 0.0)), bootstrap)
+            yield StatisticsRow(
+                task=task,
+                algorithm=algorithm,
+                pruner=pruner,
+                sparsity=sparsity,
+                seeds=scores.shape[1],
+                score_mean=float(scores.mean()),
+                score_min=float(scores.min()),
+                score_max=float(scores.max()),
+                score_iqm=float(interquartile_mean(scores)),
+                score_iqm_low=low,
+                score_iqm_high=high,
+                retention=kept.estimate,
+                retention_low=kept.low,
+                retention_high=kept.high,
+            )
+
+
+def _matrix(row: pandas.Series) -> Array:
+    """A variant's runs, a row a task and a column a seed."""
+    return row.unstack("seed").to_numpy()
+
+
+def _bounds(interval: tuple[Array, Array] | None) -> tuple[float | None, float | None]:
+    return (float(interval[0]), float(interval[1])) if interval else (None, None)
+
+
+@dataclass(frozen=True)
+class _Retention:
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def _retention(pruned: Array, dense: Array | None, bootstrap: BootstrapConfig) -> _Retention:
+    if dense is None or not (interquartile_mean(dense[:, np.newaxis]) > 0).all():
+        return _Retention()
+    estimate = float(retention(pruned, dense))
+    if dense.min() <= 0:
+        return _Retention(estimate)
+    return _Retention(estimate, *_bounds(bootstrap_interval(retention, pruned, dense, config=bootstrap)))
+
+
+def _profiles(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[ProfileRow]:
+    thresholds = np.arange(np.floor(runs.min(axis=None)), np.ceil(runs.max(axis=None)) + 1)
+    for (algorithm, pruner, sparsity), row in runs.iterrows():
+        scores = _matrix(row)
+        fractions = performance_profile(scores, thresholds)
+        bounds = bootstrap_interval(lambda s: performance_profile(s, thresholds), scores, config=bootstrap)
+        lows, highs = bounds or ([None] * len(thresholds),) * 2
+        for score, fraction, low, high in zip(thresholds, fractions, lows, highs, strict=True):
+            yield ProfileRow(algorithm, pruner, sparsity, score, fraction, low, high)
+
+
+def _summary(rows: Sequence[StatisticsRow]) -> dict[str, float | None]:
+    """What `dvc metrics` shows."""
+    pruned = [row for row in rows if row.pruner != DENSE]
+    highest = max((row.sparsity for row in pruned), default=0)
+    return {
+        f"retention/{row.task}/{row.algorithm}/{row.pruner}-{row.sparsity:g}": row.retention
+        and round(row.retention, 4)
+        for row in pruned
+        if row.sparsity == highest
+    }
