@@ -20,6 +20,7 @@ from typing import Any
 
 import grimp
 
+from pipelines.engine.provenance import Made
 from tasks.data.download import sha256_of
 from tasks.errors import UserError
 from tasks.job import Task
@@ -140,20 +141,20 @@ class CellStore:
     def has(self, cell: Cell) -> bool:
         """Whether the cell is there and undamaged. A damaged one is removed, with a warning."""
         directory = self.path(cell.digest)
-        manifest = directory / MANIFEST
         if not directory.exists():
             return False
         try:
-            files = json.loads(manifest.read_text())["files"]
+            files = self._manifest(cell)["files"]
             damaged = [name for name, digest in files.items() if file_digest(directory / name) != digest]
-        except (OSError, UserError, ValueError, KeyError):
+            self.made(cell)
+        except (OSError, UserError, ValueError, KeyError, TypeError):
             damaged = [MANIFEST]
         if damaged:
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged[0], cell.name)
             shutil.rmtree(directory)
         return not damaged
 
-    def commit(self, cell: Cell, files: Mapping[str, bytes]) -> None:
+    def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Keep a cell's results and artifacts, all of them or none, and drop its checkpoints."""
         staging = self.root / "staging" / uuid.uuid4().hex
         staging.mkdir(parents=True)
@@ -163,7 +164,7 @@ class CellStore:
             _write(staging / name, content)
         results = sorted(file for file in staging.rglob("*") if file.is_file())
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
-        manifest = {"name": cell.name, **cell.identity, "files": digests}
+        manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         for file in staging.rglob("*"):
             if file.is_file():
@@ -176,6 +177,10 @@ class CellStore:
                 raise
             shutil.rmtree(staging)  # another driver was first; its files are the same
         shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
+
+    def made(self, cell: Cell) -> Made:
+        """How a finished cell came about."""
+        return Made.read(self._manifest(cell)["made"])
 
     def link(self, cell: Cell, destination: Path) -> None:
         """Hard-link a finished cell's files below `destination`; copy where a link is impossible."""
@@ -212,6 +217,10 @@ class CellStore:
         saved = [path for path in self._checkpoints(cell).glob("*") if path.name.isdigit()]
         newest = max(saved, key=lambda path: int(path.name), default=None)
         return None if newest is None else SavedCheckpoint(int(newest.name), newest)
+
+    def _manifest(self, cell: Cell) -> dict[str, Any]:
+        manifest: dict[str, Any] = json.loads((self.path(cell.digest) / MANIFEST).read_text())
+        return manifest
 
     def _checkpoints(self, cell: Cell) -> Path:
         return self.root / "checkpoints" / cell.digest

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.lifecycle import takes_its_children_along
-from pipelines.engine.provenance import git_commit
+from pipelines.engine.provenance import Made, git_commit
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 
@@ -59,6 +60,7 @@ class Finished:
 
     job: int
     files: Mapping[str, bytes]
+    made: Made
 
 
 class Recorder(Protocol):
@@ -112,6 +114,7 @@ def execute(
 
     torch.set_num_threads(config.num_cpus)
     device = device_of(config, gpu)
+    started = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="singleshot-") as scratch,
         threadpoolctl.threadpool_limits(config.num_cpus),
@@ -122,9 +125,11 @@ def execute(
             output.mkdir()
             jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
         yield from batch.cells[0].task(jobs)
+        made = Made.now((time.monotonic() - started) / len(jobs), batch.commit, device)
         for index, job in enumerate(jobs):
             files = sorted(path for path in job.output.rglob("*") if path.is_file())
-            yield Finished(index, {str(path.relative_to(job.output)): path.read_bytes() for path in files})
+            contents = {str(path.relative_to(job.output)): path.read_bytes() for path in files}
+            yield Finished(index, contents, made)
 
 
 def device_of(config: ExecutorConfig, gpu: bool) -> str:
@@ -152,6 +157,7 @@ def fan_out(
     *,
     gpu: bool = False,
     alone: bool = False,
+    brief: bool = False,
 ) -> None:
     """Compute the cells that `store` lacks. On return it has them all.
 
@@ -162,6 +168,7 @@ def fan_out(
         recorder: told of every cell's fate and metrics.
         gpu: whether the task can make use of a GPU.
         alone: one cell at a time, whatever the executor: for cells that measure seconds.
+        brief: cells of a second or so, for which no cluster is started; one that is there is used.
 
     Raises:
         CellsFailedError: when every other cell is done, if some failed.
@@ -176,7 +183,8 @@ def fan_out(
     recorder.reused(reused, store)
     if missing:
         turns = [[cell] for cell in missing] if alone else [missing]
-        with _executor(config, len(turns[0]), gpu) as executor, _Sweep(missing, store, recorder) as sweep:
+        brief = brief or len(turns[0]) == 1
+        with _executor(config, gpu, brief) as executor, _Sweep(missing, store, recorder) as sweep:
             for turn in turns:
                 executor.run(sweep, turn)
         sweep.raise_failures()
@@ -234,7 +242,7 @@ class _Sweep:
                 self.recorder.artifact(cell, event.name, file)
             case Finished():
                 self.recorder.flush()  # whoever finds the cell in the store will not record its metrics
-                self.store.commit(cell, event.files)
+                self.store.commit(cell, event.files, event.made)
                 self.recorder.finished(cell, self.store.path(cell.digest))
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
@@ -472,9 +480,9 @@ def _stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
 
 
 @contextlib.contextmanager
-def _executor(config: ExecutorConfig, cells: int, gpu: bool) -> Iterator[_Local | _Ray]:
-    # A cluster of this machine's own takes seconds to start, for nothing where one cell runs at a time.
-    if config.kind == "local" or (cells == 1 and cluster_address(config) is None):
+def _executor(config: ExecutorConfig, gpu: bool, brief: bool) -> Iterator[_Local | _Ray]:
+    # A cluster of this machine's own takes six seconds to start.
+    if config.kind == "local" or (brief and cluster_address(config) is None):
         yield _Local(config, gpu)
         return
     with ray_cluster(config):

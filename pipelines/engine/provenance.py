@@ -1,7 +1,89 @@
-"""Which code computes."""
+"""Where results come from: which code computed them, on what machine, and how long it took."""
 
+import dataclasses
+import datetime
+import functools
+import importlib.metadata
+import json
+import os
+import platform
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "onnxruntime", "openvino", "ray", "dvc", "mlflow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What a cell was computed on; no host's name, so that results can be published."""
+
+    processor: str
+    cores: int
+    """That this process may use."""
+    memory_gb: float
+    gpu: str | None
+    """None where the cell ran on the processor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """How a cell came about. It is kept with the cell and in no digest: none of it changes a result."""
+
+    seconds: float
+    """Of the try that finished it, which may have gone on from a checkpoint; of a stack, its share."""
+    finished: str
+    """ISO 8601, UTC, in seconds."""
+    commit: str
+    machine: Machine
+    packages: dict[str, str]
+
+    @classmethod
+    def now(cls, seconds: float, commit: str, device: str) -> "Made":
+        """The record of a cell that this process has just finished on the torch device `device`."""
+        finished = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cls(round(seconds, 3), finished, commit, this_machine(device), versions())
+
+    @classmethod
+    def read(cls, record: dict[str, Any]) -> "Made":
+        """From what `dataclasses.asdict` made of it."""
+        return cls(**{**record, "machine": Machine(**record["machine"])})
+
+
+@functools.cache
+def this_machine(device: str) -> Machine:
+    """The machine that this process runs on."""
+    return Machine(
+        _processor(),
+        len(os.sched_getaffinity(0)),
+        round(psutil.virtual_memory().total / 2**30, 1),
+        _gpu() if device.startswith("cuda") else None,
+    )
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Python's and the packages' that results depend on."""
+    installed = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **installed}
 
 
 def git_commit() -> str:
@@ -11,3 +93,21 @@ def git_commit() -> str:
     command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
+
+
+def write_provenance(stage: str, profile: str, cells: Sequence[Made], path: Path) -> None:
+    """Write what a stage's cells say of themselves, as JSON. Reused ones say what was true of them then."""
+    machines = Counter(made.machine for made in cells)
+    summary = {
+        "stage": stage,
+        "profile": profile,
+        "cells": len(cells),
+        "seconds": round(sum(made.seconds for made in cells), 1),
+        "first": min((made.finished for made in cells), default=None),
+        "last": max((made.finished for made in cells), default=None),
+        "commits": sorted({made.commit for made in cells}),
+        "machines": [{**dataclasses.asdict(machine), "cells": n} for machine, n in machines.items()],
+        "packages": max(cells, key=lambda made: made.finished).packages if cells else {},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=1) + "\n")

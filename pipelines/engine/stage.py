@@ -10,10 +10,12 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.config import Config, load_config
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.provenance import Made, write_provenance
 from pipelines.engine.tables import concatenate
 from pipelines.engine.tracking import Tracker, tracking
 
 CELLS = Path(".cells")
+PROVENANCE = Path("results/provenance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,22 +26,31 @@ class Stage:
     config: Config
     store: CellStore
     tracker: Tracker
+    made: list[Made] = dataclasses.field(default_factory=list)
+    """Of every cell so far."""
 
     def compute(
-        self, cells: Sequence[Cell], out: Path, *, gpu: bool = False, alone: bool = False
+        self,
+        cells: Sequence[Cell],
+        out: Path,
+        *,
+        gpu: bool = False,
+        alone: bool = False,
+        brief: bool = False,
     ) -> list[Path]:
         """Compute what is missing of `cells`, then link each one's files below `out`.
 
-        `gpu` and `alone` are :func:`~pipelines.engine.fanout.fan_out`'s.
+        `gpu`, `alone` and `brief` are :func:`~pipelines.engine.fanout.fan_out`'s.
 
         Returns:
             the cells' directories, in their order.
         """
         print(f"{self.name} ({self.config.profile}): ", end="")
-        fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu, alone=alone)
+        fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
         shutil.rmtree(out, ignore_errors=True)
         for cell in cells:
             self.store.link(cell, out / cell.name)
+        self.made.extend(self.store.made(cell) for cell in cells)
         return [out / cell.name for cell in cells]
 
     def tabulate(self, parts: Sequence[Path], table: Path) -> None:
@@ -50,7 +61,9 @@ class Stage:
 
 @contextlib.contextmanager
 def open_stage(name: str) -> Iterator[Stage]:
-    """Open the stage `name` with what `params.yaml` says."""
+    """Open the stage `name` with what `params.yaml` says; at its end, tell where its results come from."""
     config = load_config()
     with ends_with_its_parents(), tracking(config.tracking, name, config.profile) as tracker:
-        yield Stage(name, config, CellStore(CELLS), tracker)
+        stage = Stage(name, config, CellStore(CELLS), tracker)
+        yield stage
+    write_provenance(name, config.profile, stage.made, PROVENANCE / f"{name}.json")

@@ -12,7 +12,7 @@ from tasks.style.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 def run(stage: Stage) -> None:
     """Leave `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
-    stage.compute(list(cells(stage.config.style)), IMAGES)
+    stage.compute(list(cells(stage.config.style)), IMAGES, brief=True)
 
 
 def cells(style: StyleConfig) -> Iterator[Cell]:

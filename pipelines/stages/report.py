@@ -35,4 +35,5 @@ def run(stage: Stage) -> None:
             ),
         ],
         REPORT,
+        brief=True,
     )

@@ -15,7 +15,7 @@ PARTS = Path("build/sizes")
 
 def run(stage: Stage) -> None:
     """Leave `sizes.csv`."""
-    directories = stage.compute([_cell(agent) for agent in agents(stage.config)], PARTS)
+    directories = stage.compute([_cell(agent) for agent in agents(stage.config)], PARTS, brief=True)
     stage.tabulate([directory / "sizes.csv" for directory in directories], SIZES)
     shutil.rmtree(PARTS)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine import cells
@@ -91,7 +92,7 @@ CELL = Cell("a/b", add_up, SumParams(1))
 
 
 def test_commit_link_and_manifest(store, tmp_path):
-    store.commit(CELL, {"result.json": b"{}", "sub/more.bin": b"\0\1"})
+    store.commit(CELL, {"result.json": b"{}", "sub/more.bin": b"\0\1"}, MADE)
     assert store.has(CELL)
     store.link(CELL, tmp_path / "out")
     assert sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")) == [
@@ -105,14 +106,14 @@ def test_commit_link_and_manifest(store, tmp_path):
 
 
 def test_linked_files_cannot_be_written_by_accident(store, tmp_path):
-    store.commit(CELL, {"result.json": b"{}"})
+    store.commit(CELL, {"result.json": b"{}"}, MADE)
     store.link(CELL, tmp_path / "out")
     assert (tmp_path / "out" / "result.json").stat().st_mode & 0o222 == 0
 
 
 @pytest.mark.parametrize("damage", ["edit", "truncate", "remove", "manifest"])
 def test_a_damaged_cell_is_computed_again(store, caplog, damage):
-    store.commit(CELL, {"result.json": b'{"sum": 1}'})
+    store.commit(CELL, {"result.json": b'{"sum": 1}'}, MADE)
     file = store.path(CELL.digest) / ("cell.json" if damage == "manifest" else "result.json")
     file.chmod(0o644)
     match damage:
@@ -128,8 +129,8 @@ def test_a_damaged_cell_is_computed_again(store, caplog, damage):
 
 
 def test_a_second_commit_of_the_same_cell_is_harmless(store):
-    store.commit(CELL, {"result.json": b"1"})
-    store.commit(CELL, {"result.json": b"1"})
+    store.commit(CELL, {"result.json": b"1"}, MADE)
+    store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.has(CELL)
     assert not list((store.root / "staging").iterdir())
 
@@ -141,12 +142,12 @@ def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
     (store.root / "checkpoints" / CELL.digest / "11.partial").write_bytes(b"el")
     saved = store.checkpoint(CELL)
     assert (saved.step, saved.read()) == (10, b"ten")
-    store.commit(CELL, {"result.json": b"1"})
+    store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.checkpoint(CELL) is None
 
 
 def test_link_copies_where_a_link_is_impossible(store, tmp_path, monkeypatch):
-    store.commit(CELL, {"result.json": b"1"})
+    store.commit(CELL, {"result.json": b"1"}, MADE)
 
     def no_link(*_: object) -> None:
         raise OSError("cross-device")
@@ -161,7 +162,7 @@ def test_artifacts_outlive_checkpoints_and_end_among_the_results(store):
     store.save_checkpoint(CELL, 1, b"1")
     store.save_checkpoint(CELL, 2, b"2")
     store.save_artifact(CELL, "previews/3.txt", b"three")
-    store.commit(CELL, {"result.json": b"1"})
+    store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.has(CELL)
     kept = json.loads((store.path(CELL.digest) / "cell.json").read_text())["files"]
     assert sorted(kept) == ["previews/1.txt", "previews/3.txt", "result.json"]

@@ -44,7 +44,7 @@ class Planner:
     def __init__(self, loaded: Config):
         self.config = loaded
 
-    def compute(self, cells, out, *, gpu=False, alone=False):
+    def compute(self, cells, out, *, gpu=False, alone=False, brief=False):
         self.cells, self.out = list(cells), out
         raise PlannedError
 

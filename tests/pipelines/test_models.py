@@ -15,6 +15,7 @@ import mlflow
 import numpy as np
 import onnx
 import pytest
+from made import MADE
 from small_networks import save_agent, save_style
 from toy_tasks.work import SumParams, add_up
 
@@ -114,7 +115,7 @@ def client(config):
 
 def finish(tracker, store, files):
     tracker.started(CELL)
-    store.commit(CELL, files)
+    store.commit(CELL, files, MADE)
     tracker.finished(CELL, store.path(CELL.digest))
 
 

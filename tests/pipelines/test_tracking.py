@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
+from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
@@ -71,7 +72,7 @@ def artifacts(run):
 
 
 def finish(tracker, store, cell, **files):
-    store.commit(cell, {name: content.encode() for name, content in files.items()})
+    store.commit(cell, {name: content.encode() for name, content in files.items()}, MADE)
     tracker.finished(cell, store.path(cell.digest))
 
 
@@ -164,7 +165,7 @@ def test_steps_replayed_after_a_lost_worker_are_recorded_once(config, store):
 def test_a_cell_that_was_kept_just_before_the_driver_died_is_finished_when_it_is_reused(config, store):
     with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
         tracker.started(CELL)
-        store.commit(CELL, {"result": b"1"})
+        store.commit(CELL, {"result": b"1"}, MADE)
         raise KeyboardInterrupt
     assert cell_runs()[0].info.status == "KILLED"
     with tracking(config, "train", "smoke") as tracker:

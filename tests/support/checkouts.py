@@ -156,7 +156,7 @@ class Checkout:
         }
 
     def results(self) -> dict[str, bytes]:
-        """All that a run leaves for its user, but for the seconds that something took."""
+        """All that a run leaves for its user, but for when it was made and the seconds that something took."""
         results = self.files("data", "models", "results")
         return {name: _without_seconds(name, content) for name, content in results.items()}
 
@@ -193,6 +193,8 @@ def _without_seconds(name: str, content: bytes) -> bytes:
         table = pandas.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         kept = [column for column in table.columns if "seconds" not in column]
         return table[kept].to_csv(index=False).encode()
+    if name.startswith("results/provenance/"):
+        return json.dumps({**json.loads(content), "seconds": None, "first": None, "last": None}).encode()
     if "/gatys/" in name and name.endswith("summary.json"):
         return json.dumps({**json.loads(content), "seconds_per_iteration": None}).encode()
     return content

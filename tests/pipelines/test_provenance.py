@@ -1,0 +1,78 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from made import MADE
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.config import load_config
+from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.provenance import Machine, Made, versions, write_provenance
+from pipelines.engine.stage import Stage
+
+
+class Silent:
+    """A tracker that is told and tells nothing."""
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+@pytest.fixture
+def stage(tmp_path):
+    config = dataclasses.replace(load_config(), executor=ExecutorConfig(kind="local"))
+    return Stage("toy", config, CellStore(tmp_path / "cells"), Silent())
+
+
+def written(made, tmp_path):
+    path = tmp_path / "provenance.json"
+    write_provenance("train", "smoke", made, path)
+    return json.loads(path.read_text())
+
+
+def test_the_record_of_a_cell_names_this_code_and_this_machine():
+    made = Made.now(1.23456, "c0ffee", "cpu")
+    assert (made.seconds, made.commit) == (1.235, "c0ffee")
+    assert made.machine.gpu is None
+    assert made.machine.processor in Path("/proc/cpuinfo").read_text()
+    assert made.packages["torch"] == torch.__version__
+    assert Made.read(json.loads(json.dumps(dataclasses.asdict(made)))) == made
+
+
+def test_a_reused_cell_keeps_the_record_of_its_making(stage, tmp_path):
+    cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(2)]
+    stage.compute(cells, tmp_path / "out")
+    again = dataclasses.replace(stage, made=[])
+    again.compute(cells, tmp_path / "out")
+    assert again.made == stage.made
+    assert len(again.made) == 2
+
+
+def test_a_stage_sums_up_its_cells(tmp_path):
+    gpu = Machine("Abacus", 2, 4.0, "Loom")
+    later = dataclasses.replace(
+        MADE, seconds=2.25, finished="2026-01-03T00:00:00Z", commit="beef", machine=gpu
+    )
+    summary = written([later, MADE, MADE], tmp_path)
+    assert summary["cells"] == 3
+    assert summary["seconds"] == 5.2
+    assert (summary["first"], summary["last"]) == (MADE.finished, later.finished)
+    assert summary["commits"] == ["beef", "c0ffee"]
+    assert {(machine["gpu"], machine["cells"]) for machine in summary["machines"]} == {("Loom", 1), (None, 2)}
+
+
+def test_a_stage_without_cells_says_so(tmp_path):
+    summary = written([], tmp_path)
+    assert (summary["cells"], summary["seconds"], summary["first"]) == (0, 0, None)
+
+
+def test_versions_are_those_that_are_locked():
+    locked = dict(
+        line.split("==") for line in Path("requirements.lock").read_text().splitlines() if "==" in line
+    )
+    for name, version in versions().items():
+        if name != "python":
+            assert version.partition("+")[0] == locked[name]
