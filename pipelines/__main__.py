@@ -128,6 +128,12 @@ def benchmark() -> None:
 
 
 @app.command(rich_help_panel=STAGES)
+def evaluate() -> None:
+    """Estimate what pruning leaves of the agents' scores, with intervals over tasks and seeds."""
+    _run_stage("evaluate")
+
+
+@app.command(rich_help_panel=STAGES)
 def report() -> None:
     """Draw the figures of the results."""
     _run_stage("report")

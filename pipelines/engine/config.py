@@ -25,6 +25,7 @@ from tasks.offline_rl.evaluation import EvaluationConfig
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
 from tasks.pruning.pruners import PRUNERS
+from tasks.reporting.statistics import BootstrapConfig
 
 PARAMS = Path("params.yaml")
 CONF = Path("conf")
@@ -65,6 +66,7 @@ class OfflineRLConfig:
     pruning: PruningConfig
     training: TrainingConfigs
     evaluation: EvaluationConfig
+    statistics: BootstrapConfig
     bcq: BCQConfig
     bc: BCConfig
 

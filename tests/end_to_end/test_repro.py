@@ -21,6 +21,13 @@ COLUMNS = {
     "results/offline_rl/scores.csv": (
         "task, algorithm, pruner, sparsity, seed, update, return_mean, return_std, d4rl_score, episodes"
     ),
+    "results/offline_rl/statistics.csv": (
+        "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
+        "score_iqm_low, score_iqm_high, retention, retention_low, retention_high"
+    ),
+    "results/offline_rl/profiles.csv": (
+        "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high"
+    ),
     "results/pruning/layers.csv": (
         "task, algorithm, network, layer, pruner, sparsity, seed, weights_total, weights_kept"
     ),
@@ -60,6 +67,7 @@ CELLS = {
     "measure_speed": 1,
     "export_onnx": 8,
     "benchmark": 5,
+    "evaluate": 1,
     "report": 3,
 }
 """By stage, in the profile smoke."""
@@ -72,6 +80,8 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
         assert list(tables[name].columns[: len(names)]) == names
         # Version 2 of styles has no backbone of its own, and a runtime that failed no latency.
         sometimes = {"backbone", "device", "size_px", "p50_ms", "p90_ms", "p99_ms", "max_abs_error", "reason"}
+        # Of a single seed there are no bounds.
+        sometimes |= {column for column in names if column.endswith(("_low", "_high"))}
         assert not tables[name][names].drop(columns=sometimes & set(names)).isna().any().any()
     agent = ["task", "algorithm", "pruner", "sparsity", "seed"]
     scores = tables["results/offline_rl/scores.csv"]
@@ -83,6 +93,9 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
     assert len(summary) == len(AGENTS)
     last = scores[scores["update"] == 20].set_index(["task", "algorithm", "pruner"])["d4rl_score"]
     assert summary["Hopper/bc/snip-0.95"] == pytest.approx(last["Hopper", "bc", "snip"], abs=0.005)
+    kept = json.loads((finished_smoke.path / "results/offline_rl/evaluation.json").read_text())
+    ratio = last["Hopper", "bc", "snip"] / last["Hopper", "bc", "dense"]
+    assert kept["retention/all/bc/snip-0.95"] == pytest.approx(ratio, abs=5e-5)
     assert (finished_smoke.path / "report/figures/scores.png").read_bytes().startswith(b"\x89PNG")
 
 
