@@ -1,40 +1,64 @@
-# The environment of `make repro` as an image:
-#   docker build --tag singleshot .
-#   docker run --rm --shm-size=4g singleshot doctor
-#   docker run --name run --shm-size=4g --entrypoint dvc singleshot repro
-#   docker start --attach run             # after an interruption: goes on from the cells it has
-#   docker cp run:/singleshot/report .
-# Ray keeps its objects in /dev/shm, of which Docker gives a container 64 MB unless told otherwise.
-ARG PYTHON_IMAGE=python:3.11-slim
-FROM ${PYTHON_IMAGE}
+# One image for every role of a cluster: Ray head, Ray worker, MLflow server and driver. See docs/cluster.md.
+#   docker build --tag singleshot:cpu .
+#   docker build --tag singleshot:cuda --build-arg DEVICE=cuda .
+#   docker run --rm --shm-size=4g singleshot:cpu python -m pipelines doctor
+# Bases are pinned by version. Add a digest (`docker buildx imagetools inspect`) where a tag must not move.
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG DEVICE=cpu
 
-# PyPI's PyTorch brings CUDA along, some 3 GB. Without a GPU:
-#   --build-arg PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
-ARG PIP_EXTRA_INDEX_URL=
-# The user's own, where a folder of the host is mounted: --build-arg UID=$(id -u)
+# PyPI's PyTorch brings CUDA along, some 3 GB.
+FROM ${PYTHON_IMAGE} AS index-cuda
+
+FROM ${PYTHON_IMAGE} AS index-cpu
+# Empty where pip's own index has a PyTorch without CUDA.
+ARG CPU_INDEX=https://download.pytorch.org/whl/cpu
+ENV PIP_EXTRA_INDEX_URL=${CPU_INDEX}
+
+# DL3006 asks for a tag; this is one of the two stages above.
+# hadolint ignore=DL3006
+FROM index-${DEVICE} AS build
+WORKDIR /build
+COPY requirements.lock ./
+# An index of your own, credentials and all, stays out of the image: --secret id=pip,src=$HOME/.config/pip/pip.conf
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    python -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --requirement requirements.lock
+
+FROM ${PYTHON_IMAGE}
+# The driver's own, for the checkout that is mounted into it: --build-arg UID=$(id -u)
 ARG UID=1000
 
-ENV PATH=/opt/venv/bin:$PATH \
+# git for DVC and provenance, g++ for torch.compile, wget for health checks (KubeRay's as well), ssh and rsync for
+# `ray up`. DL3008 asks for their versions; Debian drops those of an older point release.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ git openssh-client rsync wget \
+    && rm -rf /var/lib/apt/lists/*
+
+# `ray up` runs commands in login shells, whose PATH is /etc/profile's, and looks for HOME among the variables.
+RUN useradd --create-home --uid "${UID}" --shell /bin/bash singleshot \
+    && install --directory --owner singleshot /singleshot \
+    && echo "PATH=/opt/venv/bin:\$PATH" > /etc/profile.d/venv.sh \
+    && git config --system --add safe.directory /singleshot
+COPY --from=build /opt/venv /opt/venv
+
+# With RAY_AUTH_MODE a Ray node without the cluster's token doesn't start, rather than let everyone in.
+ENV HOME=/home/singleshot \
+    PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     DVC_NO_ANALYTICS=1 \
+    RAY_AUTH_MODE=token \
     RAY_USAGE_STATS_ENABLED=0 \
     MLFLOW_DISABLE_TELEMETRY=true
 
-# Ray and DVC need a home to write in, for a cluster's token and for their own caches.
-RUN useradd --create-home --uid "${UID}" singleshot \
-    && install --directory --owner singleshot /singleshot
 WORKDIR /singleshot
-
-# Before the code, which changes more often: a build after an edit takes this layer from the cache.
-COPY requirements.lock ./
-RUN python -m venv /opt/venv \
-    && pip install --no-cache-dir --disable-pip-version-check --requirement requirements.lock
-
 COPY --chown=singleshot . ./
 USER ${UID}
 # An image has no .git (.dockerignore), and DVC stops with 'not a git repository' unless told that this is meant.
 RUN dvc config core.no_scm true
 
-ENTRYPOINT ["python", "-m", "pipelines"]
-CMD ["--help"]
+# Whom to ask depends on the role: compose.yaml sets HEALTH_URL. Without, what runs is healthy.
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
+    CMD ["sh", "-c", "test -z \"$HEALTH_URL\" || wget --quiet --tries=1 --timeout=5 --spider \"$HEALTH_URL\""]
+CMD ["python", "-m", "pipelines", "--help"]
