@@ -1,0 +1,206 @@
+import json
+import math
+
+import numpy as np
+import pandas
+import pytest
+
+from tasks.errors import UserError
+from tasks.job import Job, Metrics
+from tasks.reporting.evaluate_scores import evaluate_scores
+from tasks.reporting.statistics import BootstrapConfig
+
+TASKS = ("HalfCheetah", "Hopper", "Walker2d")
+LEVEL = {"dense": 80.0, "snip": 76.0, "grasp": 40.0}
+
+
+@pytest.fixture
+def scores():
+    """Two algorithms' agents at two updates, those after the first ones of no account."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "task": task,
+            "algorithm": algorithm,
+            "pruner": pruner,
+            "sparsity": sparsity,
+            "seed": seed,
+            "update": update,
+            "d4rl_score": rng.normal(LEVEL[pruner] - 20 * sparsity, 5) if update == last else -1e6,
+        }
+        for task in TASKS
+        for algorithm, last in (("bc", 20), ("bcq", 10))  # BC is longer trained
+        for pruner, sparsity in (("dense", 0.0), ("snip", 0.5), ("snip", 0.95), ("grasp", 0.95))
+        for seed in range(4)
+        for update in range(5, last + 1, 5)
+    ]
+    return pandas.DataFrame(rows)
+
+
+def evaluate(scores, directory, confidence=0.95):
+    """The metrics and the files that the task leaves."""
+    output = directory / "output"
+    output.mkdir(parents=True)
+    scores.to_csv(directory / "scores.csv", index=False)
+    job = Job(
+        BootstrapConfig(resamples=1000, confidence=confidence), {"scores": directory / "scores.csv"}, output
+    )
+    (event,) = evaluate_scores([job])
+    assert isinstance(event, Metrics)
+    return event.values, output
+
+
+def statistics(output):
+    table = pandas.read_csv(output / "statistics.csv")
+    return table.set_index(["task", "algorithm", "pruner", "sparsity"]).sort_index()
+
+
+def without(scores, **values):
+    """The scores without the agents of these values."""
+    return scores[~np.logical_and.reduce([scores[name] == value for name, value in values.items()])]
+
+
+def test_statistics_are_those_of_the_last_scores(scores, tmp_path):
+    _, output = evaluate(scores, tmp_path)
+    table = statistics(output)
+    assert len(table) == 4 * 2 * 4
+    last = scores[scores["d4rl_score"] > -1e6]
+    groups = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"]
+    of_tasks = table.drop(index="all")
+    for column, expected in {"score_mean": groups.mean(), "score_min": groups.min()}.items():
+        pandas.testing.assert_series_equal(of_tasks[column], expected, check_names=False)
+    pandas.testing.assert_series_equal(of_tasks["score_max"], groups.max(), check_names=False)
+    middle = groups.apply(lambda runs: runs.sort_values().iloc[1:3].mean())  # of four
+    pandas.testing.assert_series_equal(of_tasks["score_iqm"], middle, check_names=False)
+    ratio = middle["Hopper", "bc", "snip", 0.95] / middle["Hopper", "bc", "dense", 0.0]
+    assert table.loc[("Hopper", "bc", "snip", 0.95), "retention"] == pytest.approx(ratio)
+
+
+def test_all_is_over_the_runs_of_all_tasks(scores, tmp_path):
+    table = statistics(evaluate(scores, tmp_path)[1])
+    runs = scores[
+        (scores["d4rl_score"] > -1e6) & (scores["algorithm"] == "bcq") & (scores["pruner"] == "grasp")
+    ]["d4rl_score"]
+    row = table.loc[("all", "bcq", "grasp", 0.95)]
+    assert row["seeds"] == 4
+    assert [row["score_mean"], row["score_min"], row["score_max"]] == pytest.approx(
+        [runs.mean(), runs.min(), runs.max()]
+    )
+    assert row["score_iqm"] == pytest.approx(runs.sort_values().iloc[3:9].mean())  # of twelve
+    of_tasks = [table.loc[(task, "bcq", "grasp", 0.95), "retention"] for task in TASKS]
+    assert row["retention"] == pytest.approx(np.mean(of_tasks))
+
+
+def test_bounds_hold_the_estimate_and_dense_agents_have_none_of_retention(scores, tmp_path):
+    table = statistics(evaluate(scores, tmp_path)[1])
+    dense = table.index.get_level_values("pruner") == "dense"
+    assert (table["score_iqm_low"] < table["score_iqm"]).all()
+    assert (table["score_iqm"] < table["score_iqm_high"]).all()
+    assert (table["retention_low"] < table["retention"])[~dense].all()
+    assert (table["retention"] < table["retention_high"])[~dense].all()
+    assert (table["retention"][dense] == 1).all()
+    assert table[["retention_low", "retention_high"]][dense].isna().all(axis=None)
+
+
+def test_retention_at_the_highest_sparsity_is_the_summary_and_the_metrics(scores, tmp_path):
+    metrics, output = evaluate(scores, tmp_path)
+    summary = json.loads((output / "evaluation.json").read_text())
+    assert summary == metrics
+    assert set(summary) == {
+        f"retention/{task}/{algorithm}/{pruner}-0.95"
+        for task in (*TASKS, "all")
+        for algorithm in ("bc", "bcq")
+        for pruner in ("snip", "grasp")
+    }
+    retention = statistics(output).loc[("Walker2d", "bc", "snip", 0.95), "retention"]
+    assert summary["retention/Walker2d/bc/snip-0.95"] == pytest.approx(retention, abs=5e-5)
+
+
+def test_profiles_fall_from_all_runs_to_none(scores, tmp_path):
+    profiles = pandas.read_csv(evaluate(scores, tmp_path)[1] / "profiles.csv")
+    runs = scores[(scores["d4rl_score"] > -1e6)]
+    for (algorithm, pruner, sparsity), profile in profiles.groupby(["algorithm", "pruner", "sparsity"]):
+        chosen = (runs["algorithm"] == algorithm) & (runs["pruner"] == pruner)
+        of_variant = runs[chosen & (runs["sparsity"] == sparsity)]["d4rl_score"]
+        assert (profile["score"] == np.arange(profile["score"].min(), profile["score"].max() + 1)).all()
+        expected = [(of_variant > score).mean() for score in profile["score"]]
+        assert profile["fraction"].tolist() == pytest.approx(expected)
+        assert (profile["fraction_low"] <= profile["fraction"] + 1e-12).all()
+        assert (profile["fraction"] <= profile["fraction_high"] + 1e-12).all()
+    ends = profiles.groupby(["algorithm", "pruner", "sparsity"])["fraction"]
+    assert set(ends.first()) == {1}
+    assert set(ends.last()) == {0}
+
+
+def test_the_order_of_rows_changes_no_byte(scores, tmp_path):
+    files = {}
+    for name, order in {"as it is": scores, "shuffled": scores.sample(frac=1, random_state=1)}.items():
+        _, output = evaluate(order, tmp_path / name)
+        files[name] = {file.name: file.read_bytes() for file in output.iterdir()}
+    assert files["as it is"] == files["shuffled"]
+    assert set(files["shuffled"]) == {"statistics.csv", "profiles.csv", "evaluation.json"}
+
+
+def test_with_two_seeds_bounds_are_empty_and_estimates_are_there(scores, tmp_path):
+    _, output = evaluate(scores[scores["seed"] < 2], tmp_path)
+    table = statistics(output)
+    bounds = [column for column in table if column.endswith(("_low", "_high"))]
+    assert len(bounds) == 4
+    assert table[bounds].isna().all(axis=None)
+    assert not table.drop(columns=bounds).isna().any(axis=None)
+    assert (table["seeds"] == 2).all()
+    profiles = pandas.read_csv(output / "profiles.csv")
+    assert profiles[["fraction_low", "fraction_high"]].isna().all(axis=None)
+
+
+def test_dense_scores_of_zero_or_less_have_no_retention(scores, tmp_path):
+    dense = (scores["pruner"] == "dense") & (scores["task"] == "Hopper") & (scores["algorithm"] == "bc")
+    last = dense & (scores["update"] == 20)
+    metrics, output = evaluate(scores.assign(d4rl_score=scores["d4rl_score"].mask(last, -3.0)), tmp_path)
+    table = statistics(output)
+    for task in ("Hopper", "all"):
+        row = table.loc[(task, "bc", "snip", 0.95)]
+        assert row[["retention", "retention_low", "retention_high"]].isna().all()
+        assert not math.isnan(row["score_iqm_low"])
+        name = f"retention/{task}/bc/snip-0.95"
+        assert json.loads((output / "evaluation.json").read_text())[name] is None
+        assert name not in metrics
+    assert table.loc[("Hopper", "bcq", "snip", 0.95), "retention"] > 0
+    assert table.loc[("Hopper", "bc", "dense", 0.0), "retention"] == 1
+
+
+def test_one_dense_run_of_zero_leaves_an_estimate_without_bounds(scores, tmp_path):
+    one = (scores["pruner"] == "dense") & (scores["task"] == "Hopper") & (scores["seed"] == 1)
+    _, output = evaluate(
+        scores.assign(d4rl_score=scores["d4rl_score"].mask(one & (scores["d4rl_score"] > 0), 0.0)), tmp_path
+    )
+    row = statistics(output).loc[("Hopper", "bc", "snip", 0.95)]
+    assert row["retention"] > 0
+    assert row[["retention_low", "retention_high"]].isna().all()
+
+
+def test_without_dense_agents_there_is_no_retention(scores, tmp_path):
+    metrics, output = evaluate(without(scores, pruner="dense"), tmp_path)
+    assert metrics == {}
+    assert statistics(output)["retention"].isna().all()
+
+
+def test_dense_agents_alone_have_statistics_and_no_summary(scores, tmp_path):
+    metrics, output = evaluate(scores[scores["pruner"] == "dense"], tmp_path)
+    assert metrics == json.loads((output / "evaluation.json").read_text()) == {}
+    assert len(statistics(output)) == 4 * 2
+
+
+def test_a_missing_agent_is_named(scores, tmp_path):
+    with pytest.raises(
+        UserError, match=r"scores\.csv: no score of .*bcq.*grasp.*0\.95.*Hopper.*2.*dvc repro"
+    ):
+        evaluate(without(scores, task="Hopper", algorithm="bcq", pruner="grasp", seed=2), tmp_path)
+
+
+def test_the_intervals_are_of_the_configured_confidence(scores, tmp_path):
+    widths = {}
+    for confidence in (0.5, 0.95):
+        table = statistics(evaluate(scores, tmp_path / str(confidence), confidence=confidence)[1]).loc["all"]
+        widths[confidence] = table["score_iqm_high"] - table["score_iqm_low"]
+    assert (widths[0.5] < 0.6 * widths[0.95]).all()  # a third for a normal distribution

@@ -1,0 +1,160 @@
+"""Statistics against hand-computed cases, and intervals against every resample there is."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tasks.reporting.statistics import (
+    BootstrapConfig,
+    bootstrap_interval,
+    interquartile_mean,
+    performance_profile,
+    retention,
+)
+
+MANY = BootstrapConfig(resamples=50_000)
+
+
+def every_resample(*scores):
+    """All that the stratified bootstrap may draw, N^(N·M) of the same probability, seeds drawn together."""
+    tasks, seeds = scores[0].shape
+    of_a_task = list(itertools.product(range(seeds), repeat=seeds))
+    for drawn in itertools.product(of_a_task, repeat=tasks):
+        yield [
+            [[each[task][seed] for seed in seeds_of_task] for task, seeds_of_task in enumerate(drawn)]
+            for each in scores
+        ]
+
+
+def middle_half(runs):
+    """Another implementation of the interquartile mean."""
+    ordered = sorted(runs)
+    kept = ordered[len(ordered) // 4 : len(ordered) - len(ordered) // 4]
+    return math.fsum(kept) / len(kept)
+
+
+def enumerated_interval(statistic, *scores):
+    """Where the distribution function over all resamples reaches 2.5 and 97.5 %."""
+    values = sorted(statistic(*drawn) for drawn in every_resample(*scores))
+    return values[math.ceil(0.025 * len(values)) - 1], values[math.ceil(0.975 * len(values)) - 1]
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([[7.0]], 7),
+        ([[1.0, 2.0]], 1.5),
+        ([[1.0, 2.0, 9.0]], 4),  # three runs: nothing is cut off
+        ([[100.0, 1.0, 2.0, -50.0]], 1.5),
+        ([[1.0, 2.0, 3.0, 4.0, 1000.0]], 3),
+        ([[1.0, 100.0], [3.0, 5.0]], 4),  # pooled over tasks
+        ([[8.0, 7.0, 6.0, 5.0], [4.0, 3.0, 2.0, 1.0]], 4.5),
+    ],
+)
+def test_interquartile_mean_by_hand(scores, expected):
+    assert interquartile_mean(np.array(scores)) == pytest.approx(expected)
+
+
+def test_retention_is_the_mean_of_the_tasks_ratios():
+    dense = np.array([[40.0, 40.0], [90.0, 110.0]])
+    pruned = np.array([[20.0, 20.0], [100.0, 120.0]])
+    assert retention(pruned, dense) == pytest.approx((0.5 + 1.1) / 2)
+    assert retention(dense, dense) == pytest.approx(1)
+
+
+def test_retention_over_tasks_is_within_those_of_the_tasks():
+    """The ratio of interquartile means over both tasks is 0.63 here."""
+    dense = np.array([[39.5, 39.7], [87.7, 94.4]])
+    pruned = np.array([[33.3, 34.5], [45.1, 88.5]])
+    of_tasks = [float(retention(pruned[[task]], dense[[task]])) for task in (0, 1)]
+    assert interquartile_mean(pruned) / interquartile_mean(dense) < 0.65 < 0.7 < min(of_tasks)
+    assert min(of_tasks) < retention(pruned, dense) < max(of_tasks)
+
+
+def test_a_performance_profile_by_hand():
+    scores = np.array([[0.0, 10.0], [20.0, 30.0]])
+    profile = performance_profile(scores, np.array([-1.0, 0.0, 10.0, 15.0, 30.0]))
+    assert profile.tolist() == [1, 0.75, 0.5, 0.5, 0]  # above it, not at it
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 4), (2, 3)])
+def test_the_interval_is_that_of_all_resamples(shape):
+    scores = np.random.default_rng(3).normal(50, 20, shape)
+    interval = bootstrap_interval(interquartile_mean, scores, config=MANY)
+    expected = enumerated_interval(lambda drawn: middle_half(itertools.chain(*drawn)), scores)
+    # Values lie as close as this to each other, and of 50,000 draws another one may be next to the quantile.
+    assert interval == pytest.approx(expected, abs=1.0 if shape == (2, 3) else 1e-9)
+
+
+def test_the_interval_of_a_retention_is_that_of_all_pairs_of_resamples():
+    rng = np.random.default_rng(1)
+    dense = rng.normal(60, 15, (2, 3))
+    pruned = dense * 0.8 + rng.normal(0, 5, (2, 3))
+    expected = enumerated_interval(
+        lambda p, d: np.mean([middle_half(a) / middle_half(b) for a, b in zip(p, d, strict=True)]),
+        pruned,
+        dense,
+    )
+    assert bootstrap_interval(retention, pruned, dense, config=MANY) == pytest.approx(expected, abs=0.005)
+
+
+def test_the_interval_of_a_profile_is_that_of_a_binomial_fraction():
+    """Resampling 1 of 4 runs above a threshold counts Binomial(4, 1/4): 0 to 3 of them in 95 %."""
+    scores = np.array([[1.0, 1.0, 1.0, 9.0]])
+    low, high = bootstrap_interval(
+        lambda drawn: performance_profile(drawn, np.array([0.0, 5.0, 9.0])), scores, config=MANY
+    )
+    assert low.tolist() == [1, 0, 0]
+    assert high.tolist() == [1, 0.75, 0]
+
+
+def test_seeds_are_resampled_within_their_task():
+    """With every task constant nothing varies, however far apart the tasks are."""
+    scores = np.array([[1.0] * 4, [50.0] * 4, [99.0] * 4])
+    estimate = float(interquartile_mean(scores))
+    assert bootstrap_interval(interquartile_mean, scores, config=MANY) == (estimate, estimate)
+
+
+def test_of_several_arrays_the_same_seeds_are_drawn():
+    """Twice as good at every seed is twice as good in every resample, as noisy as the seeds are."""
+    dense = np.random.default_rng(0).normal(50, 20, (3, 5))
+    low, high = bootstrap_interval(retention, 2 * dense, dense, config=MANY)
+    assert (low, high) == (pytest.approx(2), pytest.approx(2))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_interval_contains_the_estimate_of_symmetric_scores(seed):
+    half = np.abs(np.random.default_rng(seed).normal(0, 10, (3, 4)))
+    scores = 50 + np.concatenate([half, -half], axis=1)
+    low, high = bootstrap_interval(interquartile_mean, scores, config=BootstrapConfig())
+    assert low < 50 < high
+    assert high - 50 == pytest.approx(50 - low, rel=0.15)
+
+
+def test_more_confidence_is_wider():
+    scores = np.random.default_rng(0).normal(50, 20, (2, 5))
+    widths = []
+    for confidence in (0.5, 0.9, 0.99):
+        low, high = bootstrap_interval(
+            interquartile_mean, scores, config=BootstrapConfig(confidence=confidence)
+        )
+        widths.append(high - low)
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1] / 2
+
+
+def test_equal_seeds_give_equal_intervals_and_others_nearly():
+    scores = np.random.default_rng(0).normal(50, 20, (2, 5))
+    first, again, other = (
+        bootstrap_interval(interquartile_mean, scores, config=BootstrapConfig(seed=seed))
+        for seed in (0, 0, 1)
+    )
+    assert first == again != other
+    assert first == pytest.approx(other, abs=1)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_fewer_than_three_seeds_have_no_interval(seeds):
+    assert bootstrap_interval(interquartile_mean, np.ones((3, seeds)), config=BootstrapConfig()) is None
