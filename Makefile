@@ -10,7 +10,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install compilers repro test test-all params ui lint format lock clean
+.PHONY: help install compilers repro test test-all params ui docs lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|p
 
 ui: $(INSTALLED) ## Browse the runs in MLflow, at http://localhost:5000
 	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port 5000
+
+docs: $(INSTALLED) ## Write docs/configuration.md anew from the dataclasses and conf/
+	python -m pipelines.reference
 
 lint: $(INSTALLED) ## Check style, types and layers
 	ruff check

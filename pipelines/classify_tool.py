@@ -1,5 +1,6 @@
 """`python -m pipelines classify`: what an exported classifier takes a user's own pictures for."""
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from tasks.data.images import read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
-from tasks.style.image_files import expand, picture_suffixes
+from tasks.style.image_files import STANDARD, expand, picture_suffixes
 
 CLASSIFIERS = Path("models/onnx/classifiers")
 
@@ -49,9 +50,9 @@ class Classifier:
 def classify(inputs: Sequence[str], model: Path | None, k: int) -> bool:
     """Print the `k` most probable classes of each picture; return whether all could be read.
 
-    `inputs` are pictures, directories (with all below them) and glob patterns. `model` is an exported
-    classifier; None is the one of this pipeline. A picture that can't be read is a line on standard error,
-    and does not keep the others from being classified.
+    `inputs` are pictures, directories (with all below them), glob patterns, and "-" for one on standard
+    input. `model` is an exported classifier; None is the one of this pipeline. A picture that can't be read
+    is a line on standard error, and does not keep the others from being classified.
 
     Raises:
         UserError: before any work, where there is no such picture or model.
@@ -61,7 +62,7 @@ def classify(inputs: Sequence[str], model: Path | None, k: int) -> bool:
     readable = True
     for file in files:
         try:
-            answers = classifier(read_rgb(file), k)
+            answers = classifier(read_rgb(_standard_input() if str(file) == STANDARD else file), k)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             readable = False
@@ -88,9 +89,18 @@ def default_model() -> Path:
 
 def _pictures(text: str) -> list[Path]:
     """The files that one input stands for."""
+    if text == STANDARD:
+        return [Path(text)]
     # Nothing is written, so there is no directory whose files would be results.
     files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
     if not files:
         known = ", ".join(sorted(picture_suffixes()))
         raise UserError(f"{text}: no picture there ({known}); correct the path")
     return files
+
+
+def _standard_input() -> io.BytesIO:
+    """All of it, as a file that one can seek in."""
+    picture = io.BytesIO(sys.stdin.buffer.read())
+    picture.name = "standard input"  # for the message of an error
+    return picture

@@ -76,8 +76,7 @@ def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+    _check_is_file(path)
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own kinds share no base but this
@@ -89,8 +88,7 @@ def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
 
 def read_card(path: Path) -> GraphCard:
     """What :func:`load_onnx` finds in the metadata, without preparing the graph to run."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+    _check_is_file(path)
     try:
         graph = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError, which no public module names
@@ -98,12 +96,20 @@ def read_card(path: Path) -> GraphCard:
     return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
 
 
+def _check_is_file(path: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{path}: is a directory; give an .onnx file in it")
+    if not path.exists():
+        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+
+
 def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
         return TypeAdapter(GraphCard).validate_python(values)
     except (KeyError, ValueError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
+        missing = f"its metadata have no key {error}"
+        reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise UserError(
             f"{path}: not a graph of this project ({reason}); export one with `dvc repro export_onnx`"
         ) from error

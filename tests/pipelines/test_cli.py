@@ -3,6 +3,7 @@ import inspect
 import json
 import re
 import sys
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -12,6 +13,7 @@ import typer
 from checkouts import Checkout, cleaned
 
 import pipelines.__main__ as command_line
+from pipelines import tools
 from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.expert_training import ExpertConfig
@@ -209,11 +211,11 @@ def test_training_an_expert_needs_sbx(run, repository, monkeypatch):
 
 def test_the_command_and_the_configuration_of_an_expert_agree():
     fields = {field.name: field.default for field in dataclasses.fields(ExpertConfig)}
-    options = inspect.signature(command_line.train_expert).parameters
+    options = inspect.signature(tools.train_expert).parameters
     assert sorted(options) == sorted(fields)
     for name in set(fields) - {"task", "output", "checkpoint_dir"}:
         assert options[name].default == fields[name], name
-    types, choices = get_type_hints(ExpertConfig), get_type_hints(command_line.train_expert)
+    types, choices = get_type_hints(ExpertConfig), get_type_hints(tools.train_expert)
     for name in set(fields) - {"output", "checkpoint_dir"}:
         assert choices[name] == types[name], name
 
@@ -226,7 +228,7 @@ def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
 
     def train_expert(config):
         given.append(config)
-        return load_expert(command_line.Path(__file__).parents[2] / "experts/hopper.safetensors")
+        return load_expert(Path(__file__).parents[2] / "experts/hopper.safetensors")
 
     monkeypatch.setattr(expert_training, "train_expert", train_expert)
     status, out, _ = run("train-expert", "Hopper", "--resume", "--learning-rate", "0.01", "--steps", 7)

@@ -1,0 +1,122 @@
+"""The keys of a configuration, as its dataclasses declare them: names, types, limits and meanings."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+import pydantic
+
+NAME = "NAME"
+"""Stands for a key that users choose, e.g. in `style.paintings.sources.NAME.source`."""
+WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
+MAPPINGS = (dict, Mapping)
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key that has a value."""
+
+    name: str
+    """With those above it, e.g. `offline_rl.bcq.tau`."""
+    type: str
+    """In words, with its limits."""
+    meaning: str
+    """What the dataclass says of it; empty where the name says it all."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The keys that one dataclass declares, without those of dataclasses in it."""
+
+    name: str
+    """What its keys begin with; empty for the whole configuration."""
+    meaning: str
+    keys: tuple[Key, ...]
+
+
+def groups(config: type, name: str = "") -> Iterator[Group]:
+    """The groups of a configuration dataclass, outer ones first, in the order of their declaration."""
+    hints = typing.get_type_hints(config, include_extras=True)
+    meanings = _attribute_docstrings(config)
+    own, inner = [], []
+    for field in dataclasses.fields(config):
+        full = f"{name}.{field.name}" if name else field.name
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            inner.append((hint, full))
+        elif get_origin(hint) in MAPPINGS and dataclasses.is_dataclass(get_args(hint)[1]):
+            inner.append((get_args(hint)[1], f"{full}.{NAME}"))
+        else:
+            own.append(Key(full, describe(hint), meanings.get(field.name, "")))
+    yield Group(name, _one_line(inspect.getdoc(config) or ""), tuple(own))
+    for kind, full in inner:
+        yield from groups(typing.cast(type, kind), full)
+
+
+def describe(hint: Any) -> str:
+    """A type in words, e.g. `list of integer ≥ 1, at least 1 long`."""
+    arguments = get_args(hint)
+    match get_origin(hint):
+        case origin if origin is Annotated:
+            kind, *constraints = arguments
+            limits = " and ".join(_limit(constraint) for constraint in constraints)
+            return f"{describe(kind)}{' ' if limits[0] in SIGNS.values() else ', '}{limits}"
+        case origin if origin is Literal:
+            return " or ".join(f"`{value}`" for value in arguments)
+        case origin if origin in (Union, types.UnionType):
+            return " or ".join(describe(argument) for argument in arguments)
+        case origin if origin is tuple:
+            return f"list of {describe(arguments[0])}"
+        case origin if origin in MAPPINGS:
+            return f"{describe(arguments[1])} by {describe(arguments[0])}"
+    return WORDS[hint]
+
+
+def _limit(constraint: Any) -> str:
+    """A constraint in words.
+
+    Raises:
+        TypeError: it is of a kind that nothing was written for.
+    """
+    match constraint:
+        case annotated_types.MinLen(length):
+            return f"at least {length} long"
+        case annotated_types.Len(length, longest) if length == longest:
+            return f"{length} long"
+        case pydantic.AfterValidator(func=check):
+            # Such a check names what it accepts where it refuses something.
+            try:
+                check(NAME)  # type: ignore[call-arg]
+            except ValueError as error:
+                return str(error).partition("; ")[2]
+    for name, sign in SIGNS.items():
+        if hasattr(constraint, name):
+            return f"{sign} {getattr(constraint, name):g}"
+    raise TypeError(f"{constraint}: say in {__name__} how to describe it")
+
+
+def _attribute_docstrings(config: type) -> dict[str, str]:
+    """The strings below a class's annotated names, which Python itself forgets."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        statement.target.id: _one_line(inspect.cleandoc(text))
+        for statement, after in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(text := after.value.value, str)
+    }
+
+
+def _one_line(text: str) -> str:
+    """Without line breaks, and without Sphinx's roles."""
+    return re.sub(r":\w+:`~?", "`", " ".join(text.split()))

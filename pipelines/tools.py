@@ -1,0 +1,340 @@
+"""What a user runs by hand: `python -m pipelines TOOL`. The work itself is done elsewhere."""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tasks.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tasks.offline_rl.environments import TaskName
+
+app = typer.Typer()
+PANEL = "Tools"
+EXPERTS = Path("experts")
+
+
+def examples(*commands: str) -> str:
+    """What the help of a command ends with."""
+    lines = "\n".join(f"python -m pipelines {command}" for command in commands)
+    return f"Examples:\n```text\n{lines}\n```"
+
+
+@app.command(rich_help_panel=PANEL)
+def doctor() -> None:
+    """Check this installation and what it is configured to use, and say the fix for what is wrong."""
+    from pipelines.doctor import print_findings
+
+    if not print_findings():
+        raise typer.Exit(1)
+
+
+@app.command(
+    "evaluate-agent",
+    rich_help_panel=PANEL,
+    epilog=examples("evaluate-agent models/agents/Hopper/bc/snip-0.95/seed-0"),
+)
+def evaluate_agent(
+    agent: Annotated[
+        Path, typer.Argument(metavar="AGENT", help="An agent's agent.safetensors, or its directory.")
+    ],
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes to play.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the policy's noise.")] = 0,
+    env_version: Annotated[
+        Literal["v5", "v4"] | None,
+        typer.Option(
+            help="Version of the Gymnasium environment.", show_default="the one it was scored in, else v5"
+        ),
+    ] = None,
+    video: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.mp4", help="Also write one episode, where MuJoCo can render."),
+    ] = None,
+) -> None:
+    """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
+    from tasks.offline_rl.agents import load_agent
+    from tasks.offline_rl.evaluation import evaluate, record_video
+
+    if video:
+        _check_video(video)
+    path = agent / "agent.safetensors" if agent.is_dir() else agent
+    trained = load_agent(path)
+    version = env_version or _scored_in(path.with_name("agent.json"))
+    print(f"{trained.spec}, in {trained.spec.task}-{version}")
+    _print_returns(trained.spec.task, evaluate(trained, episodes, seed, version))
+    if video:
+        print(f"{video}: one episode, return {record_video(trained, video, seed, version):.1f}")
+
+
+def _check_video(path: Path) -> None:
+    """Before an episode is played for nothing."""
+    if path.suffix.lower() != ".mp4" or path.is_dir():
+        raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path}: its folder does not exist; make that first")
+
+
+def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
+    from tasks.offline_rl.environments import TASKS, d4rl_score
+
+    for number, value in enumerate(returns):
+        print(f"episode {number:3d}   return {value:10.1f}")
+    score = d4rl_score(TASKS[task], float(returns.mean()))
+    print(f"mean {returns.mean():.1f} ± {returns.std():.1f}, D4RL score {score:.1f}")
+
+
+def _scored_in(description: Path) -> Literal["v5", "v4"]:
+    """The environment version of an agent's training, from what the stage `train` left beside it."""
+    if not description.exists():
+        return "v5"
+    try:
+        version = json.loads(description.read_text())["evaluation"]["env_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{description}: not an agent's description ({error}); give --env-version") from error
+    if version not in ("v5", "v4"):
+        raise UserError(f"{description}: its env_version is {version!r}, not v5 or v4; give --env-version")
+    return version
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog=examples(
+        "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
+        "stylize -s waves -i photo.jpg -o out --strength 0.6",
+        "stylize -s waves -i - -o - < photo.jpg > out.jpg",
+    ),
+)
+def stylize(
+    style: Annotated[
+        str,
+        typer.Option(
+            "--style", "-s", metavar="STYLE", help="Name of a trained style, or a model file (.safetensors)."
+        ),
+    ],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="PATH...",
+            help="Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Where to write; - is standard output, for one picture."
+        ),
+    ],
+    more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More to put in.")] = None,
+    strength: Annotated[
+        float, typer.Option(metavar="X", min=0, max=1, help="0 is the original, 1 the full style.")
+    ] = 1.0,
+    preserve_color: Annotated[
+        bool, typer.Option("--preserve-color", help="Keep the colours, and take only the strokes.")
+    ] = False,
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Pictures of one size, or frames, to compute together.")
+    ] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Put your own pictures and videos into a trained style.
+
+    Size, orientation, transparency, colour profile and format of pictures are kept, and frames, times, size
+    and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
+    that params.yaml names, and go on from there when interrupted.
+    """
+    from pipelines import stylize_tool
+
+    options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
+    try:
+        stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog=examples("act --model models/onnx/Hopper/bc/dense/seed-0/*.onnx"),
+)
+def act(
+    model: Annotated[
+        Path, typer.Option(metavar="FILE.onnx", help="A policy's graph, one of those below models/onnx.")
+    ],
+    task: Annotated[
+        Literal["HalfCheetah", "Hopper", "Walker2d"] | None,
+        typer.Option(
+            metavar="TASK", help="What it is expected to be for.", show_default="what it was trained for"
+        ),
+    ] = None,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes to play.")] = 10,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the policy's noise.")] = 0,
+    env_version: Annotated[
+        Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
+    ] = "v5",
+) -> None:
+    """Play an exported policy with onnxruntime: its returns and its D4RL score."""
+    from tasks.deployment.rollout import load_policy, play_onnx
+
+    policy = load_policy(model, task)
+    print(f"{policy.model.card.cell}, {policy.model.card.form}, in {policy.task.name}-{env_version}")
+    _print_returns(policy.task.name, play_onnx(model, episodes, seed, env_version))
+
+
+@app.command(
+    rich_help_panel=PANEL, epilog=examples("classify photo.jpg holiday/", "classify --top 1 - < photo.jpg")
+)
+def classify(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...", help="Pictures, folders of them, glob patterns; - is standard input."
+        ),
+    ],
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.onnx",
+            help="A classifier's graph.",
+            show_default="the one below models/onnx/classifiers",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Answers for each picture.")] = 5,
+) -> None:
+    """Say what pictures show: ImageNet's classes, by the exported classifier."""
+    from pipelines import classify_tool
+
+    if not classify_tool.classify(inputs, model, top):
+        raise typer.Exit(1)
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Then:\n```text\ncurl --data-binary @photo.jpg localhost:8000/classify\n```",
+)
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address to listen on; 0.0.0.0 is all.",
+            show_default="serving.host of params.yaml",
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=65535,
+            help="Port to listen on.",
+            show_default="serving.port of params.yaml",
+        ),
+    ] = None,
+) -> None:
+    """Serve exported networks over HTTP until Ctrl-C, on this machine's Ray or on RAY_ADDRESS's.
+
+    POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
+    """
+    from pipelines.deployment import GRAPHS
+    from pipelines.engine.config import load_config
+    from pipelines.serve import serve_forever
+
+    config = load_config()
+    serving = dataclasses.replace(
+        config.serving, host=host or config.serving.host, port=port or config.serving.port
+    )
+    serve_forever(serving, config.executor, GRAPHS)
+
+
+@app.command(
+    "train-expert",
+    rich_help_panel=PANEL,
+    epilog=examples("train-expert Hopper", "train-expert Hopper --resume --steps 3000000"),
+)
+def train_expert(
+    task: Annotated[
+        Literal["HalfCheetah", "Hopper", "Walker2d"],
+        typer.Argument(metavar="TASK", help="HalfCheetah, Hopper or Walker2d."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The safetensors file to write, with its card beside it.",
+            show_default="experts/TASK.safetensors",
+        ),
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the run keeps its state, and goes on from.",
+            show_default="experts/checkpoints/TASK",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in the checkpoint directory.")
+    ] = False,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="An expert to improve.", show_default="random actions"),
+    ] = None,
+    algorithm: Annotated[
+        Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")
+    ] = "TQC",
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Environment steps in all.")] = 2_000_000,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Seed of networks, exploration and environments.")
+    ] = 0,
+    steps_per_update: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Environment steps per gradient update.")
+    ] = 2,
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Transitions per gradient update.")
+    ] = 128,
+    learning_rate: Annotated[float, typer.Option(metavar="X", min=0, help="Of the actor.")] = 5e-4,
+    initial_steps: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Steps before the first update.")
+    ] = 10_000,
+    critic_warmup: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Updates of the critics alone before an expert to improve may change.",
+        ),
+    ] = 20_000,
+    checkpoint_every: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Environment steps between two checkpoints.")
+    ] = 50_000,
+) -> None:
+    """Train an expert whose rollouts become data. It needs `pip install -r requirements-experts.lock`."""
+    from tasks.offline_rl import expert_training
+
+    config = expert_training.ExpertConfig(
+        task=task,
+        output=output or EXPERTS / f"{task.lower()}.safetensors",
+        checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / task,
+        steps=steps,
+        seed=seed,
+        algorithm=algorithm,
+        start_from=start_from,
+        resume=resume,
+        steps_per_update=steps_per_update,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        initial_steps=initial_steps,
+        critic_warmup=critic_warmup,
+        checkpoint_every=checkpoint_every,
+    )
+    returns = expert_training.train_expert(config).card.deterministic
+    print(f"{config.output}: mean return {returns.mean:.1f}, D4RL score {returns.d4rl_score:.1f}")
