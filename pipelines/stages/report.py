@@ -1,4 +1,4 @@
-"""Stage `report`: figures of the results, a cell each for agents, Version 1 of styles, and deployment."""
+"""Stage `report`: figures of agents, of Version 1 of styles and of deployment, and the page; a cell each."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from tasks.reporting.deployment_figures import DeploymentFigureParams, draw_deployment_figures
 from tasks.reporting.figures import FigureParams, draw_figures
+from tasks.reporting.page import TEMPLATES, PageParams, draw_page
+from tasks.reporting.results import FILES
 from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
 
 SCORES = Path("results/offline_rl/scores.csv")
@@ -13,12 +15,13 @@ STUDIES = Path("results/style/studies.csv")
 TIMINGS = Path("results/deployment/timings.csv")
 PICTURES = Path("results/style/gatys")
 REPORT = Path("report")
+OWN_RECORD = Path("results/provenance/report.json")
 
 
 def run(stage: Stage) -> None:
-    """Leave `report/figures/scores.png`, `report/style/` and `report/deployment/`, a figure each network."""
+    """Leave `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
     profile = stage.config.profile
-    stage.compute(
+    *_, page = stage.compute(
         [
             Cell("figures", draw_figures, FigureParams(profile), {"scores": SCORES}),
             Cell(
@@ -33,7 +36,16 @@ def run(stage: Stage) -> None:
                 DeploymentFigureParams(profile),
                 {"timings": TIMINGS},
             ),
+            Cell("page", draw_page, PageParams(profile), page_inputs()),
         ],
         REPORT,
         brief=True,
     )
+    (page / "index.html").rename(REPORT / "index.html")
+    page.rmdir()
+
+
+def page_inputs() -> dict[str, Path]:
+    """Every file there is that the page shows. It cannot show what this stage has yet to record of itself."""
+    found = {path for pattern in FILES for path in Path().glob(pattern)} - {OWN_RECORD}
+    return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}

@@ -68,7 +68,7 @@ CELLS = {
     "export_onnx": 8,
     "benchmark": 5,
     "evaluate": 1,
-    "report": 3,
+    "report": 4,
 }
 """By stage, in the profile smoke."""
 

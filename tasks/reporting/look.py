@@ -1,0 +1,110 @@
+"""How charts look, one palette for all that the colour-blind can tell apart, and pictures as data URIs."""
+
+import base64
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tasks.data.images import encode_jpeg, read_rgb
+from tasks.reporting.blocks import Key, Panel
+
+DENSE = "dense"
+INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
+PRUNERS = {
+    DENSE: INK,
+    "snip": "#0072b2",  # this and the next are Okabe and Ito's
+    "grasp": "#d55e00",
+    "random": "#009e73",
+    "magnitude": "#cc79a7",
+    "synflow": "#e69f00",
+}
+FORMATS = {
+    DENSE: INK,
+    "coo": "#0072b2",
+    "csr_int32": "#56b4e9",
+    "bitmap": "#009e73",
+    "entropy bound": "#cc79a7",
+}
+RUNTIMES = {
+    "torch": INK,
+    "torch-compile": "#7b8794",
+    "onnxruntime": "#0072b2",
+    "openvino-f32": "#d55e00",
+    "openvino-bf16": "#e69f00",
+    "tvm": "#009e73",
+    "tvm-tuned": "#4cc3a0",
+    "iree": "#cc79a7",
+    "tensorflow": "#56b4e9",
+    "xla": "#8c510a",
+}
+"""Rows say which runtime they are, too: more than eight colours cannot be told apart by colour alone."""
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+OTHER = "#7f7f7f"
+LOOK: dict[Any, Any] = {  # matplotlib's stubs list every key that there is
+    "font.size": 8.5,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+    # Names inside an SVG are hashes; of a fixed salt they are the same each time.
+    "svg.hashsalt": "singleshot",
+}
+CHART_INCHES = (3.5, 2.5)
+"""As wide as a phone shows it without scaling."""
+NAMES = {"snip": "SNIP", "grasp": "GraSP", "synflow": "SynFlow", "bc": "BC", "bcq": "BCQ", "vae": "VAE"}
+
+
+def name(word: str) -> str:
+    """As a reader knows it."""
+    return NAMES.get(word, word)
+
+
+def pruner_keys(pruners: list[str]) -> list[Key]:
+    """A legend of pruners."""
+    return [Key(name(pruner), PRUNERS.get(pruner, OTHER), pruner == DENSE) for pruner in pruners]
+
+
+def ordered(words: list[str], like: dict[str, str]) -> list[str]:
+    """Each word once, those that `like` has in its order, then the others."""
+    return [word for word in like if word in words] + sorted(set(words) - set(like))
+
+
+def chart(
+    draw: Callable[[Axes], None], alt: str, title: str = "", inches: tuple[float, float] = CHART_INCHES
+) -> Panel:
+    """A panel that `draw` draws, as SVG. Equal drawings give equal bytes."""
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure.add_subplot())
+        svg = io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return Panel(_data_uri("image/svg+xml", svg.getvalue()), alt, title)
+
+
+def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:
+    """A picture file, scaled down to `short_side`, as JPEG.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    pixels = read_rgb(path, short_side=short_side, enlarge=False)
+    return Panel(_data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
+
+
+def _data_uri(media_type: str, content: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,91 @@
+"""Task: the page `index.html`, made of a run's result files alone: the same files give the same bytes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import jinja2
+
+from tasks.job import Event, Job, Metrics
+from tasks.reporting.blocks import Block, Figure, NotRun, Section, Table
+from tasks.reporting.results import Results
+from tasks.reporting.section_deployment import (
+    exported_bytes,
+    hyyppa,
+    milliseconds_of_agents,
+    which_compiler_is_fastest,
+)
+from tasks.reporting.section_pruning import arnob, bytes_of_agents, did_pruning_keep_the_return
+from tasks.reporting.section_run import what_was_run
+from tasks.reporting.section_style import shen, what_do_the_styles_look_like
+
+TEMPLATES = "templates"
+"""The input with the template and style sheet: no Python, so the digest of the source does not cover them."""
+
+
+@dataclass(frozen=True)
+class PageParams:
+    """What the page says of the run it shows."""
+
+    profile: str
+
+
+def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Write each job's `index.html`, which needs nothing beside it.
+
+    Inputs: the directory `templates`, and those of `results.FILES` that there are, each by its path from the
+    repository's root. What is missing is said to be. Metrics: `figures`, `tables`, and `not_run`, how many of
+    both there are no results for.
+
+    Raises:
+        UserError: a table lacks a column, or a picture is damaged.
+    """
+    for i, job in enumerate(jobs):
+        sections = make_sections(Results(job.inputs), job.params.profile)
+        loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
+        environment = jinja2.Environment(
+            loader=loader,
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        html = environment.get_template("page.html").render(sections=sections, profile=job.params.profile)
+        (job.output / "index.html").write_text(html, encoding="utf-8")
+        blocks = [block for section in sections for block in (*section.blocks, *section.details)]
+        kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
+        yield Metrics(i, 0, {name: float(_count(blocks, kind)) for name, kind in kinds.items()})
+
+
+def make_sections(found: Results, profile: str) -> list[Section]:
+    """The page's five answers, then the three reports."""
+    return [
+        what_was_run(found, profile),
+        did_pruning_keep_the_return(found),
+        _what_did_it_cost(found),
+        what_do_the_styles_look_like(found),
+        which_compiler_is_fastest(found),
+        arnob(found),
+        hyyppa(found),
+        shen(found),
+    ]
+
+
+def _what_did_it_cost(found: Results) -> Section:
+    """Bytes come from the sweep, milliseconds from deployment."""
+    stored, in_bytes = bytes_of_agents(found)
+    timed, in_milliseconds = milliseconds_of_agents(found)
+    answer = (
+        "; ".join(filter(None, (stored, timed))) or "Not known: neither bytes nor milliseconds were measured"
+    )
+    title = "What does it cost in bytes and milliseconds?"
+    return Section(
+        "cost",
+        title,
+        f"{answer[0].upper()}{answer[1:]}.",
+        [*in_bytes, *in_milliseconds],
+        [*exported_bytes(found)],
+    )
+
+
+def _count(blocks: Sequence[Block], kind: type) -> int:
+    return sum(isinstance(block, kind) for block in blocks)

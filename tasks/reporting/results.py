@@ -1,0 +1,138 @@
+"""The files that a run leaves, read for the page: what is missing or empty is an empty table, no error."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pandas
+
+from tasks.errors import UserError
+from tasks.reporting.blocks import NotRun
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of the pipeline."""
+
+    path: str
+    stage: str
+    """That makes it."""
+    columns: str
+    """Those that the page reads."""
+
+
+SCORES = Source(
+    "results/offline_rl/scores.csv", "train", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
+)
+STATISTICS = Source(
+    "results/offline_rl/statistics.csv",
+    "evaluate",
+    "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
+    "score_iqm_high, retention, retention_low, retention_high",
+)
+PROFILES = Source(
+    "results/offline_rl/profiles.csv",
+    "evaluate",
+    "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high",
+)
+LAYERS = Source(
+    "results/pruning/layers.csv",
+    "prune",
+    "task, algorithm, network, layer, pruner, sparsity, seed, weights_total, weights_kept",
+)
+SIZES = Source(
+    "results/sparse/sizes.csv",
+    "sizes",
+    "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
+)
+STUDIES = Source(
+    "results/style/studies.csv",
+    "transfer_style",
+    "study, backbone, loss, optimizer, size_px, iteration, total_loss, seconds",
+)
+SPEED = Source(
+    "results/style/speed.csv",
+    "measure_speed",
+    "version, backbone, size_px, device, seconds_per_image, iterations, extrapolated, threads",
+)
+QUALITY = Source(
+    "results/style/quality.csv",
+    "measure_quality",
+    "style, method, image, style_ratio, ssim, lpips, warping_error_ratio",
+)
+TIMINGS = Source(
+    "results/deployment/timings.csv",
+    "benchmark",
+    "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, version, form, "
+    "max_rel_error, same_choices",
+)
+EXPORTS = Source(
+    "results/deployment/exports.csv", "export_onnx", "model, kind, form, sparse_initializers, bytes"
+)
+CLASSIFICATION = Source(
+    "results/deployment/classification.csv",
+    "benchmark",
+    "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
+)
+TABLES = (
+    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, STUDIES, SPEED, QUALITY, TIMINGS, EXPORTS, CLASSIFICATION,
+)  # fmt: skip
+PICTURES = (
+    "results/style/gatys/*/*/*.png",
+    "results/style/gatys/*/*/summary.json",
+    "results/style/stylized/*/photos/*.jpg",
+    "models/styles/*/contact_sheet.jpg",
+)
+PROVENANCE = "results/provenance/*.json"
+FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE)
+"""Everything that the page is made of, as glob patterns from the repository's root."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Files by their path from the repository's root."""
+
+    files: Mapping[str, Path]
+
+    def table(self, source: Source) -> pandas.DataFrame:
+        """A table; without rows where it is missing or empty.
+
+        Raises:
+            UserError: it is no CSV file, or lacks a column.
+        """
+        columns = source.columns.split(", ")
+        path = self.files.get(source.path)
+        if path is None or not path.read_bytes().strip():
+            return pandas.DataFrame(columns=columns)
+        try:
+            return pandas.read_csv(path)[columns]
+        except (ValueError, KeyError) as error:
+            reason = str(error).strip("'\"")
+            raise UserError(
+                f"{source.path}: {reason}; make it again with `dvc repro -f {source.stage}`"
+            ) from error
+
+    def find(self, pattern: str) -> dict[str, Path]:
+        """The files that match, in the order of their names. A `*` is no slash."""
+        return {name: path for name, path in sorted(self.files.items()) if PurePosixPath(name).match(pattern)}
+
+    def records(self, pattern: str) -> list[dict[str, Any]]:
+        """JSON files that match.
+
+        Raises:
+            UserError: one is no JSON.
+        """
+        found = []
+        for name, path in self.find(pattern).items():
+            try:
+                found.append(json.loads(path.read_text()))
+            except ValueError as error:
+                raise UserError(f"{name}: no JSON ({error}); remove it, then `dvc repro`") from error
+        return found
+
+
+def not_run(what: str, source: Source, of: str = "") -> NotRun:
+    """What stands where a table has no rows for a figure."""
+    return NotRun(what, f"Stage {source.stage} leaves {source.path}: dvc repro {source.stage}", of)

@@ -1,0 +1,369 @@
+"""What deployment measured: the answers on milliseconds and compilers, Hyyppä's experiment and compilers."""
+
+from collections.abc import Iterator
+from functools import partial
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+
+from tasks.reporting import paper, results
+from tasks.reporting.blocks import NOT_GIVEN, Block, Figure, Key, Section, Table, Text, count, listing, number
+from tasks.reporting.look import MUTED, OTHER, RULE, RUNTIMES, SERIES, chart, ordered
+from tasks.reporting.results import Results
+
+BASELINE = "torch"
+CONDITION = ["model", "form", "threads", "batch", "size_px"]
+"""That runtimes are compared under."""
+FULL, REDUCED = "float32", "bfloat16"
+PREPARATION = {"right": "rightly prepared", "reported": "as the report does"}
+REASON_CHARACTERS = 90
+
+
+def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
+    """A sentence on what taking out dead units saves in milliseconds, and the figure of it."""
+    pairs = compacted_pairs(_timed(found))
+    if pairs.empty:
+        return "", [
+            results.not_run("Milliseconds of pruned policies, with zeros and compacted", results.TIMINGS)
+        ]
+    ratio = geometric_mean(pairs["masked"] / pairs["compacted"])
+    sentence = (
+        f"without the units that pruning left dead it answers {number(ratio, 2)} times as fast as with zeros "
+        f"(geometric mean of {count(len(pairs), 'pair')} of timings)"
+    )
+    least = pairs[pairs["batch"] == pairs["batch"].min()]
+    figure = Figure(
+        "Milliseconds (median) that a pruned policy takes for "
+        f"{count(int(least['batch'].iloc[0]), 'state')}, "
+        "with its zeros (hollow) and compacted (filled)",
+        [
+            chart(
+                partial(draw_pairs, pairs=rows),
+                f"Milliseconds of {model} on each runtime, with zeros and compacted.",
+                f"{model}, {count(int(threads), 'thread')}",
+                (4.6, 0.8 + 0.3 * rows["runtime"].nunique()),
+            )
+            for (model, threads), rows in least.groupby(["model", "threads"])
+        ],
+        panel="wide",
+    )
+    return sentence, [figure]
+
+
+def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
+    """Medians of policies that were timed both `masked` and `compacted`, columns of those names."""
+    keys = ["model", "runtime", "threads", "batch"]
+    wide = (
+        timed[timed["size_px"].isna()]
+        .pivot_table("p50_ms", keys, "form")
+        .reindex(columns=["masked", "compacted"])
+    )
+    return wide.dropna().reset_index()
+
+
+def exported_bytes(found: Results) -> Iterator[Block]:
+    """A table of the ONNX files of policies, means over agents."""
+    exports = found.table(results.EXPORTS)
+    policies = exports[exports["kind"] == "policy"]
+    if policies.empty:
+        yield results.not_run("Bytes of ONNX files", results.EXPORTS)
+        return
+    names = {
+        ("dense", False): "dense",
+        ("masked", False): "pruned, with its zeros",
+        ("masked", True): "pruned, sparse initialisers",
+        ("compacted", False): "pruned, compacted",
+    }
+    task_and_algorithm = policies["model"].str.split("/").str[:2].str.join(" ")
+    rows = []
+    for policy, own in policies.groupby(task_and_algorithm):
+        mean = own.groupby(["form", "sparse_initializers"])["bytes"].mean() / 1e6
+        rows += [(policy, words, number(mean[key])) for key, words in names.items() if key in mean.index]
+    yield Table(
+        "Megabytes of the policies' ONNX files, mean over agents",
+        ("policy", "file", "MB"),
+        rows,
+        numbers=("MB",),
+    )
+
+
+def which_compiler_is_fastest(found: Results) -> Section:
+    """Section `compilers`, from the benchmark's medians."""
+    title = "Which compiler is fastest?"
+    timed = _timed(found)
+    if timed.empty:
+        missing = results.not_run("Latency on each runtime", results.TIMINGS)
+        return Section("compilers", title, "Not known: no network was timed.", [missing])
+    speedup = speedups(timed)
+    figure = Figure(
+        "How many times as fast as PyTorch each runtime is: a dot for each network, form, batch, size and "
+        "number "
+        f"of threads ({count(_conditions(timed), 'condition')}); the bar is their geometric mean",
+        [
+            chart(
+                partial(draw_speedups, speedup=speedup),
+                "Speed relative to PyTorch by runtime; the table below has the milliseconds.",
+                "",
+                (5.2, 0.8 + 0.32 * speedup["runtime"].nunique()),
+            )
+        ],
+        panel="wide",
+    )
+    return Section("compilers", title, _fastest(timed), [figure, _milliseconds(timed)], [*_not_timed(found)])
+
+
+def _conditions(timed: pandas.DataFrame) -> int:
+    return timed.groupby(CONDITION, dropna=False).ngroups
+
+
+def _timed(found: Results) -> pandas.DataFrame:
+    timings = found.table(results.TIMINGS)
+    return timings[timings["status"] == "ok"]
+
+
+def _fastest(timed: pandas.DataFrame) -> str:
+    full = timed[timed["precision"] == FULL]
+    winners = winners_of(full)
+    wins = [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
+    clauses = [f"In {FULL}, of {count(len(winners), 'condition')} the fastest is {listing(wins)}"]
+    best = winners.value_counts().index[0]
+    clauses.append(
+        f"{best} runs at {number(_mean_speedup(timed, best), 2)} times PyTorch's speed (geometric mean)"
+    )
+    for runtime in dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"]):
+        clauses.append(f"{runtime}, at lower precision, at {number(_mean_speedup(timed, runtime), 2)} times")
+    return "; ".join(clauses) + "."
+
+
+def winners_of(timed: pandas.DataFrame) -> pandas.Series:
+    """Of each condition, the runtime with the lowest median."""
+    fastest = timed.loc[timed.groupby(CONDITION, dropna=False)["p50_ms"].idxmin()]
+    return fastest.set_index(CONDITION)["runtime"]
+
+
+def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:
+    """`timed` with a column `speedup`: PyTorch's median over this one's, where PyTorch was timed too."""
+    base = timed[timed["runtime"] == BASELINE].rename(columns={"p50_ms": "base_ms"})[[*CONDITION, "base_ms"]]
+    both = timed.merge(base, on=CONDITION)
+    return both.assign(speedup=both["base_ms"] / both["p50_ms"])
+
+
+def geometric_mean(ratios: pandas.Series) -> float:
+    """exp of the mean logarithm; NaN of nothing."""
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def _mean_speedup(timed: pandas.DataFrame, runtime: str) -> float:
+    both = speedups(timed)
+    return geometric_mean(both.loc[both["runtime"] == runtime, "speedup"])
+
+
+def _milliseconds(timed: pandas.DataFrame) -> Table:
+    runtimes = ordered(list(timed["runtime"]), RUNTIMES)
+    rows = []
+    for condition, own in timed.groupby(CONDITION, dropna=False, sort=False):
+        medians = own.set_index("runtime")["p50_ms"].reindex(runtimes)
+        rows.append((*_words(condition), *(number(value) for value in medians)))
+    head = ("network", "form", "input", *runtimes)
+    return Table(
+        "Milliseconds a call (median) on each runtime; – where it was not timed", head, rows, numbers=runtimes
+    )
+
+
+def _words(condition: tuple) -> tuple[str, str, str]:
+    model, form, threads, batch, size_px = condition
+    inputs = [
+        f"batch {batch:g}",
+        *([f"{size_px:g} px"] if np.isfinite(size_px) else []),
+        count(int(threads), "thread"),
+    ]
+    return model, form, ", ".join(inputs)
+
+
+def _not_timed(found: Results) -> Iterator[Block]:
+    timings = found.table(results.TIMINGS)
+    missing = timings[timings["status"] != "ok"]
+    if len(missing):
+        rows = [
+            (runtime, status, shorten(str(reason), REASON_CHARACTERS, placeholder=" …"), f"{len(own)}")
+            for (runtime, status, reason), own in missing.groupby(
+                ["runtime", "status", "reason"], dropna=False
+            )
+        ]
+        yield Table(
+            "Runtimes without a time, and why",
+            ("runtime", "status", "reason", "rows"),
+            rows,
+            numbers=("rows",),
+        )
+
+
+def draw_speedups(axis: Axes, speedup: pandas.DataFrame) -> None:
+    """A row for each runtime: a dot for each condition, a bar at the geometric mean with its number."""
+    means = speedup.groupby("runtime")["speedup"].agg(geometric_mean).sort_values(ascending=False)
+    for i, (runtime, mean) in enumerate(means.items()):
+        own = speedup.loc[speedup["runtime"] == runtime, "speedup"]
+        colour = RUNTIMES.get(str(runtime), OTHER)
+        axis.plot(own, np.full(len(own), i), "o", color=colour, markersize=5, alpha=0.45, markeredgewidth=0)
+        axis.plot([mean], [i], "|", color=colour, markersize=16, markeredgewidth=2.5)
+        axis.annotate(
+            f"{number(mean, 2)}×", (1.01, i), xycoords=("axes fraction", "data"), va="center", color=MUTED
+        )
+    axis.axvline(1, color=MUTED, linestyle="--", linewidth=1)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
+    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if _within(tick, speedup["speedup"])]
+    axis.set_xticks(ticks)
+    axis.set_yticks(range(len(means)), list(means.index))
+    axis.set_ylim(len(means) - 0.4, -0.6)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("times as fast as PyTorch")
+
+
+def _within(tick: float, values: pandas.Series) -> bool:
+    return min(values.min(), 1) / 1.5 <= tick <= max(values.max(), 1) * 1.5
+
+
+def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
+    """A row for each runtime: from the median with zeros (hollow) to the compacted one (filled)."""
+    runtimes = ordered(list(pairs["runtime"]), RUNTIMES)
+    own = pairs.set_index("runtime").reindex(runtimes)
+    at = range(len(runtimes))
+    axis.hlines(at, own["compacted"], own["masked"], color=RULE, linewidth=4)
+    for i, runtime in enumerate(runtimes):
+        colour = RUNTIMES.get(runtime, OTHER)
+        axis.plot(own.loc[runtime, "masked"], i, "o", color=colour, markerfacecolor="white", markersize=6.5)
+        axis.plot(own.loc[runtime, "compacted"], i, "o", color=colour, markersize=6.5)
+    axis.set_yticks(at, runtimes)
+    axis.set_ylim(len(runtimes) - 0.5, -0.5)
+    axis.set_xlim(left=0)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("ms a call (median)")
+
+
+def hyyppa(found: Results) -> Section:
+    """Section `hyyppa`: the report's experiment, and its compilers with their living successors."""
+    blocks = [*_experiment(found), _compilers(found)]
+    return Section(
+        "hyyppa", "Deployment: Hyyppä’s experiment and compilers", paper.HYYPPA.citation + ".", blocks
+    )
+
+
+def _experiment(found: Results) -> Iterator[Block]:
+    answers = found.table(results.CLASSIFICATION)
+    answers = answers[answers["status"] == "ok"]
+    of = f"{paper.HYYPPA.name}, section 4"
+    printed = listing([f"{e.picture} is a {e.label} ({number(e.output, 4)})" for e in paper.EXPERIMENT])
+    yield Text(
+        f"The report takes ResNet50 from PyTorch to TensorFlow by ONNX and prints: {printed}. Those are "
+        "outputs "
+        "before a softmax, of another network and of pictures that are not at hand, so there is no ratio "
+        "to ours. "
+        "Its script turns pictures on their sides and normalises every channel by the red one's mean and "
+        "deviation; our photos were classified so, and rightly."
+    )
+    if answers.empty:
+        yield results.not_run("A classifier's answers on each runtime", results.CLASSIFICATION, of)
+        return
+    reference = answers[answers["runtime"] == BASELINE]
+    reference = reference if len(reference) else answers[answers["runtime"] == answers["runtime"].iloc[0]]
+    yield Figure(
+        f"The five most probable classes of each photo, on {reference['runtime'].iloc[0]}: rightly "
+        "prepared, and "
+        "as the report's script does it",
+        [
+            chart(
+                partial(draw_answers, rows=rows),
+                f"Probabilities of five classes for photo {photo}, {PREPARATION.get(str(how), str(how))}.",
+                f"{photo}, {PREPARATION.get(str(how), str(how))}",
+                (3.5, 1.75),
+            )
+            for (photo, how), rows in reference.groupby(["photo", "preprocessing"], sort=False)
+        ],
+        [Key(PREPARATION[how], colour) for how, colour in zip(PREPARATION, SERIES, strict=False)],
+        of,
+    )
+    first = answers[answers["rank"] == 1]
+    runtimes = ordered(list(first["runtime"]), RUNTIMES)
+    rows = []
+    for (photo, how), own in first.groupby(["photo", "preprocessing"], sort=False):
+        said = {row.runtime: _said(row) for row in own.itertuples()}
+        rows.append(
+            (photo, PREPARATION.get(how, how), *(said.get(runtime, NOT_GIVEN) for runtime in runtimes))
+        )
+    yield Table(
+        "The most probable class on each runtime; ≠ where its five classes are not those of PyTorch",
+        ("photo", "preparation", *runtimes),
+        rows,
+        of,
+    )
+
+
+def _said(row: Any) -> str:
+    return f"{row.label} {number(row.probability)}{'' if row.same_top5_as_torch else ' ≠'}"
+
+
+def draw_answers(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Bars of probabilities, the most probable above."""
+    colours = dict(zip(PREPARATION, SERIES, strict=False))
+    own = rows.sort_values("rank")
+    at = np.arange(len(own))
+    bars = axis.barh(
+        at, own["probability"], color=[colours.get(how, OTHER) for how in own["preprocessing"]], height=0.62
+    )
+    axis.bar_label(bars, [number(value, 2) for value in own["probability"]], padding=3, color=MUTED)
+    axis.set_yticks(at, [shorten(label, 22, placeholder=" …") for label in own["label"]])
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.12)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("probability")
+
+
+def _compilers(found: Results) -> Block:
+    timings = found.table(results.TIMINGS)
+    of = f"{paper.HYYPPA.name}, sections 2.5 and 3"
+    if timings.empty:
+        return results.not_run("The compilers that the report describes, timed", results.TIMINGS, of)
+    named = {runtime: compiler for compiler in paper.COMPILERS for runtime in compiler.runtimes}
+    speedup = speedups(_timed(found))
+    rows = []
+    for runtime in [*named, *(r for r in ordered(list(timings["runtime"]), RUNTIMES) if r not in named)]:
+        own = timings[timings["runtime"] == runtime]
+        timed = own[own["status"] == "ok"]
+        compiler = named.get(runtime)
+        rows.append(
+            (
+                f"{compiler.name} ({compiler.section})" if compiler else "not in the report",
+                compiler.successor if compiler else NOT_GIVEN,
+                runtime,
+                ", ".join(sorted(timed["version"].dropna().astype(str).unique())) or NOT_GIVEN,
+                _status(own, timed),
+                number(geometric_mean(speedup.loc[speedup["runtime"] == runtime, "speedup"])),
+                number(timed["max_rel_error"].max(), 2) if len(timed) else NOT_GIVEN,
+            )
+        )
+    return Table(
+        "The compilers that the report describes, as they live on. It timed none: there is no ratio",
+        (
+            "the report's (section)",
+            "successor",
+            "runtime here",
+            "version",
+            "timed",
+            "× PyTorch",
+            "largest error",
+        ),
+        rows,
+        of,
+        ("× PyTorch", "largest error"),
+    )
+
+
+def _status(own: pandas.DataFrame, timed: pandas.DataFrame) -> str:
+    if own.empty:
+        return "not in this profile"
+    return f"{len(timed)} of {len(own)}" if len(timed) else str(own["status"].iloc[0])

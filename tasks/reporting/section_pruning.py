@@ -1,0 +1,523 @@
+"""What pruning before training does: the answers on return and bytes, Arnob et al.'s figures and table."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+
+from tasks.reporting import paper, results
+from tasks.reporting.blocks import (
+    NOT_GIVEN,
+    Block,
+    Caution,
+    Figure,
+    Key,
+    Section,
+    Table,
+    Text,
+    count,
+    listing,
+    number,
+    percent,
+)
+from tasks.reporting.look import DENSE, FORMATS, INK, MUTED, OTHER, PRUNERS, chart, name, ordered, pruner_keys
+from tasks.reporting.results import Results
+
+ALL = "all"
+FEW_SEEDS = 3
+"""Below it, rliable's authors find intervals over seeds to say next to nothing (Agarwal et al. 2021)."""
+PRUNER_FIGURES = {"snip": "Figure 1", "grasp": "Figure 2"}
+TABLE_1_ROWS = (
+    ("Dense Model", DENSE, DENSE),
+    ("Dense Model Sparse Indexing", DENSE, "dense_sparse_indexing"),
+    ("GraSP (95% sparse)", "grasp", "coo"),
+    ("SNIP (95% sparse)", "snip", "coo"),
+)
+"""Of the paper, then our pruner and format."""
+TABLE_1_SPARSITY = 0.95
+FORMAT_NAMES = {
+    DENSE: "dense tensors",
+    "coo": "COO, the paper's torch.to_sparse()",
+    "csr_int32": "CSR, 32-bit indices",
+    "bitmap": "bitmap and values",
+    "entropy bound": "bound by entropy",
+}
+
+
+def did_pruning_keep_the_return(found: Results) -> Section:
+    """Section `return`, from the statistics of stage `evaluate`."""
+    title = "Did pruning keep the return?"
+    statistics = found.table(results.STATISTICS)
+    pruned = statistics[statistics["sparsity"] > 0]
+    if pruned.empty:
+        missing = results.not_run("Return of pruned agents beside dense ones", results.STATISTICS)
+        return Section(
+            "return", title, "Not known: no pruned agent's return was compared with a dense one's.", [missing]
+        )
+    highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
+    keys = pruner_keys(ordered(list(highest["pruner"]), PRUNERS))
+    retained = Figure(
+        f"What {_highest(highest)} sparse agents keep of the dense agents' D4RL score after the last update; "
+        "bars are 95 % bootstrap intervals, where there are three seeds or more",
+        [
+            chart(
+                partial(draw_retention, rows=rows),
+                f"Retained score of {name(str(algorithm))} by task and pruner; its table is in the details.",
+                name(str(algorithm)),
+                (3.5, 1.2 + 0.42 * rows["task"].nunique()),
+            )
+            for algorithm, rows in highest.groupby("algorithm")
+        ],
+        keys,
+    )
+    cautions = [Caution(text) for text in (_few_seeds(statistics), _few_updates(found)) if text]
+    details = [_statistics_table(statistics), *_profiles(found)]
+    return Section("return", title, _retention_sentence(highest), [*cautions, retained], details)
+
+
+def _retention_sentence(highest: pandas.DataFrame) -> str:
+    overall = highest[highest["task"] == ALL]
+    overall = overall if len(overall) else highest
+    clauses = []
+    for algorithm, rows in overall.groupby("algorithm"):
+        by_pruner = rows.groupby("pruner").first()
+        pruners = ordered(list(by_pruner.index), PRUNERS)
+        kept = [f"{_kept(by_pruner.loc[pruner])} with {name(pruner)}" for pruner in pruners]
+        clauses.append(f"{name(str(algorithm))} keeps {listing(kept)}")
+    tasks = count(highest.loc[highest["task"] != ALL, "task"].nunique(), "task")
+    return (
+        f"With {_highest(highest)} of the weights pruned before training, of the dense agents' score over "
+        f"{tasks} "
+        f"{'; '.join(clauses)}."
+    )
+
+
+def _highest(rows: pandas.DataFrame) -> str:
+    return percent(rows["sparsity"].max())
+
+
+def _kept(row: pandas.Series) -> str:
+    low, high = row["retention_low"], row["retention_high"]
+    interval = (
+        f" (95 % interval: {percent(low)} to {percent(high)})" if np.isfinite([low, high]).all() else ""
+    )
+    return f"{percent(row['retention'])}{interval}"
+
+
+def _few_seeds(statistics: pandas.DataFrame) -> str:
+    # Of one task: rows of `all` may count runs.
+    seeds = int(statistics.loc[statistics["task"] != ALL, "seeds"].min())
+    if seeds >= FEW_SEEDS:
+        return ""
+    those = "One seed says" if seeds == 1 else f"{seeds} seeds say"
+    return (
+        f"{those} little about the next one: agents differ from seed to seed by an amount that so few "
+        "cannot show, "
+        f"so there are no intervals below {FEW_SEEDS}. Take differences between pruners for hints. The "
+        "paper has "
+        f'{paper.SWEEP.seeds}: make params SET="offline_rl.sweep.seeds=[0,1,2,3,4]", then make repro, which '
+        "computes only what is new."
+    )
+
+
+def _few_updates(found: Results) -> str:
+    updates = found.table(results.SCORES)["update"]
+    if updates.empty or updates.max() >= paper.SWEEP.updates:
+        return ""
+    return (
+        f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP.updates:,}: those "
+        "that have "
+        "not learned yet have nothing to lose by pruning."
+    )
+
+
+def _statistics_table(statistics: pandas.DataFrame) -> Table:
+    rows = [
+        (
+            "all tasks" if row.task == ALL else row.task,
+            name(row.algorithm),
+            name(row.pruner),
+            percent(row.sparsity),
+            f"{row.seeds:.0f}",
+            number(row.score_mean),
+            f"{number(row.score_min)} … {number(row.score_max)}",
+            number(row.score_iqm),
+            _bounds(row.score_iqm_low, row.score_iqm_high),
+            number(row.retention),
+            _bounds(row.retention_low, row.retention_high),
+        )
+        for row in statistics.itertuples()
+    ]
+    numbers = ("sparsity", "seeds", "score", "min … max", "IQM", "IQM, 95 %", "retention", "retention, 95 %")
+    head = ("task", "algorithm", "pruner", *numbers)
+    return Table(
+        "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and what "
+        "is kept "
+        "of the dense agents' IQM; 95 % intervals are stratified bootstrap ones",
+        head,
+        rows,
+        numbers=numbers,
+    )
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"{number(low)} … {number(high)}" if np.isfinite([low, high]).all() else NOT_GIVEN
+
+
+def _profiles(found: Results) -> Iterator[Block]:
+    profiles = found.table(results.PROFILES)
+    if profiles.empty:
+        yield results.not_run("Performance profiles", results.PROFILES)
+        return
+    dense = profiles["pruner"] == DENSE
+    highest = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
+    yield Figure(
+        "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
+        "bands are "
+        "95 % bootstrap intervals, where there are three seeds or more",
+        [
+            chart(
+                partial(draw_profile, rows=rows),
+                f"Performance profiles of {name(str(algorithm))}.",
+                name(str(algorithm)),
+            )
+            for algorithm, rows in highest.groupby("algorithm")
+        ],
+        pruner_keys(ordered(list(highest["pruner"]), PRUNERS)),
+    )
+
+
+def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Retention by task (rows) and pruner (colour), whiskers for intervals; 1 is the dense agents' score."""
+    tasks = sorted(set(rows["task"]) - {ALL}) + [ALL] * (ALL in set(rows["task"]))
+    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    axis.axvline(1, color=INK, linewidth=1, linestyle="--")
+    for i, pruner in enumerate(pruners):
+        own = rows[rows["pruner"] == pruner].set_index("task").reindex(tasks)
+        at = np.arange(len(tasks)) + (i - (len(pruners) - 1) / 2) * 0.7 / len(pruners)
+        colour = PRUNERS.get(pruner, OTHER)
+        axis.hlines(at, own["retention_low"], own["retention_high"], color=colour, linewidth=2, alpha=0.6)
+        axis.plot(own["retention"], at, "o", color=colour, markersize=5)
+    axis.set_yticks(range(len(tasks)), ["all tasks" if task == ALL else task for task in tasks])
+    axis.set_ylim(len(tasks) - 0.5, -0.5)
+    axis.set_xlim(left=min(0, axis.get_xlim()[0]))
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("retained score, dense = 1")
+
+
+def draw_profile(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Fraction of runs above a score, a curve for each pruner."""
+    for pruner in ordered(list(rows["pruner"]), PRUNERS):
+        own = rows[rows["pruner"] == pruner].sort_values("score")
+        colour = PRUNERS.get(pruner, OTHER)
+        axis.plot(own["score"], own["fraction"], color=colour, linestyle="--" if pruner == DENSE else "-")
+        axis.fill_between(
+            own["score"], own["fraction_low"], own["fraction_high"], color=colour, alpha=0.12, linewidth=0
+        )
+    axis.set_ylim(0, 1.02)
+    axis.set_xlabel("D4RL score τ")
+    axis.set_ylabel("runs above τ")
+
+
+def arnob(found: Results) -> Section:
+    """Section `arnob`: Figures 1 to 4 and Table 1 of the paper."""
+    scores = found.table(results.SCORES)
+    blocks: list[Block] = [_claim(found)]
+    for pruner, figure in PRUNER_FIGURES.items():
+        blocks.append(_learning_curves(scores, pruner, f"{paper.ARNOB.name}, {figure}"))
+    blocks += [_return_by_sparsity(found), *_layers(found), _table_1(found), _memory_figure(found)]
+    others = [p for p in ordered(list(scores["pruner"]), PRUNERS) if p not in {DENSE, *PRUNER_FIGURES}]
+    details = [_learning_curves(scores, pruner, "") for pruner in others]
+    title = "Single-shot pruning: Arnob et al.’s figures and table"
+    return Section("arnob", title, paper.ARNOB.citation + ".", blocks, details)
+
+
+def _claim(found: Results) -> Text:
+    """The paper's claim beside ours; it prints no score, only curves."""
+    statistics = found.table(results.STATISTICS)
+    high = statistics[(statistics["sparsity"] == TABLE_1_SPARSITY) & (statistics["task"] != ALL)]
+    high = high[high["pruner"].isin(list(PRUNER_FIGURES))]
+    here = "Here no agent was compared at 95 %."
+    if len(high):
+        kept = int((high["retention"] >= 0.9).sum())
+        here = (
+            f"Here {kept} of {count(len(high), 'combination')} of task, algorithm and SNIP or GraSP keep 90 "
+            "% or more "
+            "of the dense score at 95 %; the page's second answer has them all."
+        )
+    return Text(
+        f"The paper prints no score beside its curves; it says that “{paper.RETENTION_CLAIM}”. {here}"
+    )
+
+
+def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
+    own = scores[scores["pruner"].isin([DENSE, pruner])]
+    sparsities = sorted(own.loc[own["pruner"] == pruner, "sparsity"].unique())
+    what = f"Learning curves of agents pruned by {name(pruner)}"
+    if not sparsities:
+        return results.not_run(what, results.SCORES, of)
+    panels = [
+        chart(
+            partial(draw_learning, rows=rows, pruner=pruner),
+            f"D4RL score of {name(str(algorithm))} on {task} by updates, dense and pruned by {name(pruner)}.",
+            f"{name(str(algorithm))}, {task}",
+        )
+        for (algorithm, task), rows in own.groupby(["algorithm", "task"])
+    ]
+    seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
+    keys = [Key(f"{percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
+    caption = (
+        f"{what}: mean over seeds {seeds}, band from the lowest to the highest (the paper's “100 % "
+        "confidence interval”)"
+    )
+    return Figure(caption, panels, [Key(DENSE, INK, dashed=True), *keys], of)
+
+
+def shade(pruner: str, sparsity: float, sparsities: Sequence[float]) -> str:
+    """A pruner's colour, paler the less is pruned."""
+    rank = sorted(sparsities).index(sparsity) + 1
+    strength = 0.35 + 0.65 * rank / len(sparsities)
+    colour = PRUNERS.get(pruner, OTHER)
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - strength * (255 - channel)):02x}" for channel in channels)
+
+
+def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
+    """Mean and range over seeds of the score by update: dense, and each sparsity of a pruner."""
+    sparsities = sorted(rows.loc[rows["pruner"] == pruner, "sparsity"].unique())
+    for (kind, sparsity), own in rows.groupby(["pruner", "sparsity"], sort=False):
+        dense = kind == DENSE
+        colour = INK if dense else shade(pruner, sparsity, sparsities)
+        score = own.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
+        axis.fill_between(score.index, score["min"], score["max"], color=colour, alpha=0.13, linewidth=0)
+        axis.plot(score.index, score["mean"], "--" if dense else "-", color=colour, zorder=2 if dense else 3)
+    axis.set_xlabel("gradient updates")
+    axis.set_ylabel("D4RL score")
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axis.locator_params(axis="x", nbins=5)
+
+
+def _return_by_sparsity(found: Results) -> Block:
+    statistics = found.table(results.STATISTICS)
+    rows = statistics[statistics["task"] != ALL]
+    of = f"{paper.ARNOB.name}, Figures 1 and 2"
+    what = "Score by sparsity"
+    if rows[rows["sparsity"] > 0].empty:
+        return results.not_run(what, results.STATISTICS, of)
+    return Figure(
+        f"{what} after the last update: mean and range over seeds; the dashed line is the dense agents'",
+        [
+            chart(
+                partial(draw_sparsity, rows=panel),
+                f"D4RL score of {name(str(algorithm))} on {task} by sparsity and pruner.",
+                f"{name(str(algorithm))}, {task}",
+            )
+            for (algorithm, task), panel in rows.groupby(["algorithm", "task"])
+        ],
+        pruner_keys(ordered(list(rows["pruner"]), PRUNERS)),
+        of,
+    )
+
+
+def draw_sparsity(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Score by sparsity, a line for each pruner with whiskers from lowest to highest."""
+    for pruner in ordered(list(rows["pruner"]), PRUNERS):
+        own = rows[rows["pruner"] == pruner].sort_values("sparsity")
+        colour = PRUNERS.get(pruner, OTHER)
+        if pruner == DENSE:
+            axis.axhline(own["score_mean"].iloc[0], color=colour, linestyle="--")
+            axis.axhspan(
+                own["score_min"].iloc[0], own["score_max"].iloc[0], color=colour, alpha=0.08, linewidth=0
+            )
+            continue
+        # Side by side, so that whiskers do not cover each other.
+        shift = 0.6 * (list(PRUNERS).index(pruner) - 2) if pruner in PRUNERS else 2
+        at = 100 * own["sparsity"] + shift
+        axis.vlines(at, own["score_min"], own["score_max"], color=colour, linewidth=2, alpha=0.5)
+        axis.plot(at, own["score_mean"], "o-", color=colour, markersize=4)
+    axis.set_xlim(min(88.0, *(100 * rows.loc[rows["sparsity"] > 0, "sparsity"] - 4)), 100)
+    axis.set_xlabel("sparsity in %")
+    axis.set_ylabel("D4RL score")
+
+
+def _layers(found: Results) -> Iterator[Block]:
+    layers = found.table(results.LAYERS)
+    of = f"{paper.ARNOB.name}, Figure 3"
+    if layers.empty:
+        yield results.not_run("Weights that are left of each layer", results.LAYERS, of)
+        return
+    highest = layers[layers["sparsity"] == layers["sparsity"].max()]
+    for task, rows in highest.groupby("task", sort=False):
+        yield Figure(
+            f"Weights that are left of each layer, {task}, {_highest(highest)} pruned: mean over seeds, "
+            "whiskers of a "
+            "standard deviation; the black mark is the dense layer",
+            [
+                chart(
+                    partial(draw_layers, rows=panel),
+                    f"Weights left in each layer of {name(str(algorithm))}'s {network} by pruner.",
+                    f"{name(str(algorithm))}, {name(str(network))}",
+                    (3.5, 0.8 + 0.34 * panel["layer"].nunique()),
+                )
+                for (algorithm, network), panel in rows.groupby(["algorithm", "network"])
+            ],
+            [Key(DENSE, INK), *pruner_keys(ordered(list(rows["pruner"]), PRUNERS))],
+            of,
+        )
+
+
+def draw_layers(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Weights left by layer (rows) and pruner (colour), beside those of the dense layer."""
+    layers = list(dict.fromkeys(rows["layer"]))
+    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    totals = rows.groupby("layer")["weights_total"].first().reindex(layers)
+    axis.plot(totals, range(len(layers)), "|", color=INK, markersize=11, markeredgewidth=2)
+    for i, pruner in enumerate(pruners):
+        kept = (
+            rows[rows["pruner"] == pruner]
+            .groupby("layer")["weights_kept"]
+            .agg(["mean", "std"])
+            .reindex(layers)
+        )
+        at = np.arange(len(layers)) + (i - (len(pruners) - 1) / 2) * 0.6 / len(pruners)
+        deviation = kept["std"].fillna(0)
+        colour = PRUNERS.get(pruner, OTHER)
+        axis.hlines(
+            at,
+            (kept["mean"] - deviation).clip(lower=0),
+            kept["mean"] + deviation,
+            color=colour,
+            linewidth=2,
+            alpha=0.5,
+        )
+        axis.plot(kept["mean"], at, "o", color=colour, markersize=4)
+    axis.set_xscale("symlog", linthresh=10, linscale=0.5)
+    axis.set_xlim(-1, 3 * totals.max())
+    axis.set_xticks([0, 10, 1000, 100_000], ["0", "10", "1,000", "100,000"])
+    axis.set_yticks(range(len(layers)), layers)
+    axis.set_ylim(len(layers) - 0.5, -0.5)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("weights left")
+
+
+def _table_1(found: Results) -> Block:
+    sizes = found.table(results.SIZES)
+    of = f"{paper.ARNOB.name}, Table 1"
+    what = "Megabytes of the networks' weights"
+    bcq = sizes[sizes["model"].str.endswith("/bcq")] if len(sizes) else sizes
+    tasks = [str(model).split("/")[0] for model in dict.fromkeys(bcq["model"])]
+    if not tasks:
+        return results.not_run(what, results.SIZES, of)
+    task = next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
+    own = bcq[bcq["model"] == f"{task}/bcq"]
+    rows = []
+    for (method, pruner, stored), theirs in zip(TABLE_1_ROWS, paper.TABLE_1, strict=True):
+        assert method == theirs.method
+        sparsity = 0.0 if pruner == DENSE else TABLE_1_SPARSITY
+        chosen = own[(own["pruner"] == pruner) & (own["format"] == stored) & (own["sparsity"] == sparsity)]
+        megabytes = chosen.groupby("network")["bytes"].mean() / 1e6
+        for network in ("actor", "critic", "vae"):
+            ours, printed = megabytes.get(network, np.nan), getattr(theirs, network)
+            rows.append((method, network, number(ours, 4), f"{printed:g}", number(ours / printed)))
+    same = task in paper.TABLE_1_TASKS
+    note = "" if same else "; its first and last layers are smaller than those of the paper's networks"
+    return Table(
+        f"{what}: BCQ's of {task}, mean over seeds{note}. Sparse ones are COO tensors, two 64-bit indices a "
+        "weight",
+        ("method", "network", "ours, MB", "paper, MB", "ours / paper"),
+        rows,
+        of,
+        ("ours, MB", "paper, MB", "ours / paper"),
+    )
+
+
+def _memory_figure(found: Results) -> Block:
+    sizes = found.table(results.SIZES)
+    of = f"{paper.ARNOB.name}, Figure 4"
+    if sizes.empty:
+        return results.not_run("Megabytes by sparsity", results.SIZES, of)
+    tasks = dict.fromkeys(model.split("/")[0] for model in sizes["model"])
+    task = next((task for task in paper.TABLE_1_TASKS if task in tasks), next(iter(tasks)))
+    own = sizes[sizes["model"].str.startswith(f"{task}/")]
+    panels = [
+        chart(
+            partial(draw_memory, rows=rows),
+            f"Megabytes of {model}'s {network} by sparsity and storage format.",
+            f"{name(str(model).split('/')[1])}, {name(str(network))}",
+        )
+        for (model, network), rows in own.groupby(["model", "network"])
+    ]
+    keys = [
+        Key(FORMAT_NAMES[stored], colour, stored == "entropy bound") for stored, colour in FORMATS.items()
+    ]
+    caption = (
+        f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each way to store "
+        "them. The "
+        "paper draws the first two"
+    )
+    return Figure(caption, panels, keys, of)
+
+
+def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
+    """Megabytes by sparsity, a line for each format and one for the bound by entropy."""
+    for stored, colour in FORMATS.items():
+        bound = stored == "entropy bound"
+        own = rows if bound else rows[rows["format"] == stored]
+        mean = own.groupby("sparsity")["entropy_bound_bytes" if bound else "bytes"].mean() / 1e6
+        axis.plot(100 * mean.index, mean, "--" if bound else "-", marker="o", markersize=3.5, color=colour)
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("sparsity in %")
+    axis.set_ylabel("MB")
+
+
+def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
+    """A sentence on what pruning saves in bytes, and the figure of it."""
+    sizes = found.table(results.SIZES)
+    pruned = sizes[sizes["sparsity"] > 0]
+    if pruned.empty:
+        return "", [results.not_run("Bytes of pruned networks", results.SIZES)]
+    highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
+    saving = savings(highest)
+    best = saving.drop([DENSE, "entropy bound"]).idxmax()
+    sentence = (
+        f"At {_highest(highest)} sparsity an agent's weights take {number(saving['coo'], 2)} times fewer "
+        "bytes in the "
+        f"paper's format (the paper: {paper.SPARSE_SAVING}) and {number(saving[best], 2)} times fewer as "
+        f"{FORMAT_NAMES.get(best, best)}"
+    )
+    figure = Figure(
+        f"Bytes of all networks of the agents, {_highest(highest)} pruned, beside dense tensors",
+        [
+            chart(
+                partial(draw_savings, saving=saving),
+                "Times fewer bytes than dense tensors by format.",
+                "",
+                (4.6, 1.9),
+            )
+        ],
+        panel="wide",
+    )
+    return sentence, [figure]
+
+
+def savings(rows: pandas.DataFrame) -> pandas.Series:
+    """By format, how many times fewer bytes than dense tensors; also for the bound by entropy."""
+    total = rows.groupby("format")["bytes"].sum()
+    bound = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
+    total = total.reindex([stored for stored in FORMATS if stored in total.index])
+    return total[DENSE] / pandas.concat([total, pandas.Series({"entropy bound": bound})])
+
+
+def draw_savings(axis: Axes, saving: pandas.Series) -> None:
+    """A bar for each format, with its number."""
+    names = [FORMAT_NAMES.get(stored, stored).partition(",")[0] for stored in saving.index]
+    bars = axis.barh(
+        names, saving, color=[FORMATS.get(stored, OTHER) for stored in saving.index], height=0.62
+    )
+    axis.bar_label(bars, [f"{number(value, 2)}×" for value in saving], padding=3, color=MUTED)
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+    axis.margins(x=0.12)
+    axis.set_xlabel("times fewer bytes")

@@ -1,0 +1,102 @@
+"""The page's first answer: what was run, where, when and from which code, and how much the papers ran."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.reporting import paper, results
+from tasks.reporting.blocks import NotRun, Section, Table, count, duration, listing, number
+from tasks.reporting.results import Results
+
+SCALE = "How much of it: here and in the papers"
+
+
+def what_was_run(found: Results, profile: str) -> Section:
+    """Section `run`, from `results/provenance` and the sizes of the tables."""
+    records = sorted(found.records(results.PROVENANCE), key=lambda r: (r["first"] or "", r["stage"]))
+    blocks = [_scale(found)]
+    if not records:
+        answer = f"Profile {profile}; where and when it was computed was not recorded."
+        return Section("run", "What was run?", answer, [*blocks, _no_record()])
+    return Section(
+        "run", "What was run?", _answer(records, profile), blocks, [_stages(records), _packages(records)]
+    )
+
+
+def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
+    cells = count(sum(record["cells"] for record in records), "cell")
+    stages = count(len(records), "stage")
+    seconds = sum(record["seconds"] for record in records)
+    machines = list(dict.fromkeys(_machine(machine) for record in records for machine in record["machines"]))
+    commits = list(dict.fromkeys(commit[:10] for record in records for commit in record["commits"]))
+    first = min((record["first"] for record in records if record["first"]), default="")
+    last = max((record["last"] for record in records if record["last"]), default="")
+    when = f", finished between {_minute(first)} and {_minute(last)}" if first else ""
+    return (
+        f"Profile {profile}: {cells} of {stages}, {duration(seconds)} of computing on "
+        f"{listing(machines) if machines else 'an unrecorded machine'}, "
+        f"at commit {listing(commits) if commits else 'unknown'}{when}."
+    )
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    gpu = machine["gpu"] or "no GPU"
+    size = f"{count(machine['cores'], 'core')}, {number(machine['memory_gb'])} GB"
+    return f"{machine['processor']} ({size}, {gpu})"
+
+
+def _minute(moment: str) -> str:
+    return f"{moment[:10]} {moment[11:16]} UTC"
+
+
+def _stages(records: Sequence[dict[str, Any]]) -> Table:
+    rows = [
+        (
+            record["stage"],
+            f"{record['cells']:,}",
+            number(record["seconds"]),
+            ", ".join(commit[:10] for commit in record["commits"]),
+            _minute(record["last"]) if record["last"] else "",
+        )
+        for record in records
+    ]
+    return Table(
+        "The stages: seconds are the sum over cells of what each took when it was computed",
+        ("stage", "cells", "seconds", "commit", "last cell"),
+        rows,
+        numbers=("cells", "seconds"),
+    )
+
+
+def _packages(records: Sequence[dict[str, Any]]) -> Table:
+    versions = sorted({item for record in records for item in record["packages"].items()})
+    return Table("Software that the cells were computed with", ("package", "version"), versions)
+
+
+def _no_record() -> NotRun:
+    return NotRun("Commit, hardware and time", "every stage leaves results/provenance/: dvc repro")
+
+
+def _scale(found: Results) -> Table | NotRun:
+    scores = found.table(results.SCORES)
+    if scores.empty:
+        return results.not_run(SCALE, results.SCORES)
+    pruned = scores.loc[scores["sparsity"] > 0, "sparsity"]
+    here = sorted({f"{100 * sparsity:.0f}" for sparsity in pruned}, key=float)
+    low, high = (f"{100 * sparsity:.0f}" for sparsity in paper.SWEEP.sparsities)
+    rows = [
+        ("tasks", ", ".join(dict.fromkeys(scores["task"])), ", ".join(paper.SWEEP.tasks)),
+        ("seeds", f"{scores['seed'].nunique()}", f"{paper.SWEEP.seeds}"),
+        ("sparsities in %", ", ".join(here) or "none", f"{low} to {high}"),
+        (
+            "gradient updates",
+            ", ".join(
+                f"{n:,} ({name.upper()})" for name, n in scores.groupby("algorithm")["update"].max().items()
+            ),
+            f"{paper.SWEEP.updates:,}",
+        ),
+    ]
+    studies = found.table(results.STUDIES)
+    if len(studies):
+        sizes = ", ".join(f"{size}" for size in sorted(studies["size_px"].unique()))
+        rows.append(("optimised pictures, px", sizes, "512 (figures), 256 to 1024 (Table I)"))
+    return Table(SCALE, ("", "here", "papers"), rows)

@@ -1,0 +1,490 @@
+"""What the styles look like, and Shen and Wang's Table I and Figures 1 to 8."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+
+from tasks.reporting import paper, results
+from tasks.reporting.blocks import Block, Figure, Key, NotRun, Section, Table, Text, count, listing, number
+from tasks.reporting.look import SERIES, chart, picture
+from tasks.reporting.results import Results
+from tasks.reporting.style_figures import LABELS, VARIED
+
+GATYS = "results/style/gatys"
+NETWORK, PHOTO = "johnson", "photo"
+BEFORE_AFTER = "before_after.jpg"
+THUMBNAIL_PX = 220
+COLUMNS = ["backbone", "loss", "optimizer"]
+STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A picture of Version 1, with all that is known of it."""
+
+    label: str
+    colour: str
+    history: pandas.DataFrame
+    picture: Path
+    content: Path
+    style: Path
+    summary: dict[str, Any]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss ran off."""
+        return bool(self.summary["diverged"])
+
+    @property
+    def style_name(self) -> str:
+        """The painting's."""
+        return str(self.summary["params"]["style"])
+
+    @property
+    def content_name(self) -> str:
+        """The photo's."""
+        return str(self.summary["params"]["content"])
+
+
+def optimised(found: Results, study: str) -> list[Optimised]:
+    """The pictures of a study, in the order of its table; without those of which a file is missing."""
+    rows = found.table(results.STUDIES)
+    rows = rows[rows["study"] == study]
+    labelled = [column for column in COLUMNS if column == VARIED[study] or rows[column].nunique() > 1]
+    pictures: list[Optimised] = []
+    for names, history in rows.groupby(COLUMNS, sort=False):
+        directory = f"{GATYS}/{study}/{'-'.join(names)}"
+        paths = [
+            found.files.get(f"{directory}/{file}")
+            for file in ("picture.png", "content.png", "style.png", "summary.json")
+        ]
+        label = ", ".join(LABELS.get(word, word) for word in history[labelled].iloc[0])
+        colour = SERIES[len(pictures) % len(SERIES)]
+        if None not in paths:
+            shown, content, style, summary = (path for path in paths if path)
+            pictures.append(
+                Optimised(label, colour, history, shown, content, style, json.loads(summary.read_text()))
+            )
+    return pictures
+
+
+def what_do_the_styles_look_like(found: Results) -> Section:
+    """Section `styles`: photos before and after each network, and how they measure."""
+    title = "What do the styles look like?"
+    sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
+    if not sheets:
+        how = "stage stylize leaves results/style/stylized/: dvc repro stylize"
+        missing = NotRun("Photos in each trained style", how)
+        return Section("styles", title, "Not known: no photo was stylised.", [missing, *_quality(found)])
+    figure = Figure(
+        "Photos before (left) and after a trained network (right)",
+        [
+            picture(
+                path, f"Photos beside themselves in style {_style(sheet)}.", f"style {_style(sheet)}", 640
+            )
+            for sheet, path in sheets.items()
+        ],
+        panel="picture",
+    )
+    names = [_style(sheet) for sheet in sheets]
+    return Section(
+        "styles", title, _distance(found, names), [figure, *_quality(found)], _contact_sheets(found)
+    )
+
+
+def _style(path: str) -> str:
+    """Of `results/style/stylized/<style>/…` and `models/styles/<style>/…`."""
+    return path.split("/")[2 if path.startswith("models") else 3]
+
+
+def _distance(found: Results, styles: Sequence[str]) -> str:
+    quality = _of_photos(found)
+    ratio = quality.groupby(["style", "method"])["style_ratio"].mean()
+    named = [style for style in styles if (style, NETWORK) in ratio.index]
+    if not named:
+        return f"See below: {listing(styles)}. How near they come to their paintings was not measured."
+    networks = listing([f"{percent_of(ratio[style, NETWORK])} ({style})" for style in named])
+    single = ratio[[method.startswith("gatys-") for method in ratio.index.get_level_values("method")]]
+    beside = f"; optimising single pictures leaves {_span(single)}" if len(single) else ""
+    return (
+        f"Of a photo's distance to the painting's style, the trained networks leave {networks}{beside}; 0 % "
+        "would "
+        "be the painting's own style, 100 % the photo's."
+    )
+
+
+def percent_of(ratio: float) -> str:
+    """A ratio as percents, as the table gives it."""
+    return f"{number(100 * ratio, 2)} %"
+
+
+def _span(values: pandas.Series) -> str:
+    low, high = percent_of(values.min()), percent_of(values.max())
+    return low if low == high else f"{low[:-2]} to {high}"
+
+
+def _of_photos(found: Results) -> pandas.DataFrame:
+    """Rows of photos, without videos: those whose untouched picture was measured too."""
+    quality = found.table(results.QUALITY)
+    photos = set(quality.loc[quality["method"] == PHOTO, "image"])
+    return quality[quality["image"].isin(photos)]
+
+
+def _quality(found: Results) -> Iterator[Block]:
+    quality = _of_photos(found)
+    if quality.empty:
+        yield results.not_run("Distance to the style, likeness to the photo", results.QUALITY)
+        return
+    rows = [
+        (
+            str(style),
+            _method(str(method)),
+            f"{len(own)}",
+            *(number(own[column].mean()) for column in ("style_ratio", "ssim", "lpips")),
+        )
+        for (style, method), own in quality.groupby(["style", "method"], sort=False)
+    ]
+    head = ("style", "picture", "photos", "style ratio", "SSIM", "LPIPS")
+    yield Table(
+        "Means over photos. Style ratio: what is left of the photo's distance to the painting; SSIM (1 is "
+        "the photo) "
+        "and LPIPS (0 is the photo): what is left of the photo",
+        head,
+        rows,
+        numbers=head[2:],
+    )
+
+
+def _method(method: str) -> str:
+    kind, _, backbone = method.partition("-")
+    names = {
+        PHOTO: "untouched photo",
+        NETWORK: "network (Version 2)",
+        "gatys": f"optimised (Version 1), {LABELS.get(backbone, backbone)}",
+    }
+    return names.get(kind, method)
+
+
+def _contact_sheets(found: Results) -> list[Block]:
+    sheets = found.find("models/styles/*/contact_sheet.jpg")
+    panels = [
+        picture(
+            path,
+            f"One photo through the checkpoints of style {_style(sheet)}.",
+            f"style {_style(sheet)}",
+            480,
+        )
+        for sheet, path in sheets.items()
+    ]
+    return (
+        [Figure("One photo through all checkpoints of a network's training", panels, panel="picture")]
+        if panels
+        else []
+    )
+
+
+def shen(found: Results) -> Section:
+    """Section `shen`: Table I and Figures 1 to 8."""
+    studies = {study: optimised(found, study) for study in VARIED}
+    blocks = [
+        _versions(found, studies["backbones"]),
+        _table_i(found),
+        _history("Figure 2", "backbones", studies["backbones"]),
+        _pictures("Figure 3", "backbones", studies["backbones"]),
+        _seconds(studies["losses"]),
+        _history("Figure 5", "optimizers", studies["optimizers"]),
+        _pictures("Figure 6", "optimizers", studies["optimizers"]),
+        _paintings([each for pictures in studies.values() for each in pictures]),
+        _large(found),
+        _findings(studies),
+    ]
+    details = [
+        _history("section V.C", "losses", studies["losses"]),
+        _pictures("section V.C", "losses", studies["losses"]),
+    ]
+    return Section(
+        "shen",
+        "Style transfer: Shen and Wang’s table and figures",
+        paper.SHEN.citation + ".",
+        blocks,
+        details,
+    )
+
+
+def _of(place: str) -> str:
+    return f"{paper.SHEN.name}, {place}"
+
+
+def _missing(what: str, place: str) -> NotRun:
+    return results.not_run(what, results.STUDIES, _of(place))
+
+
+def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
+    for version_1 in pictures:
+        after = f"results/style/stylized/{version_1.style_name}/photos/{version_1.content_name}.jpg"
+        if after in found.files:
+            panels = [
+                picture(version_1.content, f"Photo {version_1.content_name}.", "photo", THUMBNAIL_PX),
+                picture(version_1.style, f"Painting {version_1.style_name}.", "painting", THUMBNAIL_PX),
+                picture(
+                    version_1.picture,
+                    "The photo by optimisation.",
+                    f"Version 1, {version_1.label}",
+                    THUMBNAIL_PX,
+                ),
+                picture(found.files[after], "The photo by a network.", "Version 2", THUMBNAIL_PX),
+            ]
+            return Figure(
+                "One photo and painting, by both versions", panels, of=_of("Figure 1"), panel="picture"
+            )
+    return _missing("One photo and painting, by both versions", "Figure 1")
+
+
+def _table_i(found: Results) -> Block:
+    speed = found.table(results.SPEED)
+    what = "Seconds for a picture"
+    if speed.empty:
+        return results.not_run(what, results.SPEED, _of("Table I"))
+    printed = {
+        row.size_px: {("1", "alexnet"): row.alexnet, ("1", "vgg"): row.vgg, ("2", ""): row.network}
+        for row in paper.TABLE_I
+    }
+    rows = []
+    for size, own in speed.groupby("size_px"):
+        theirs = printed.get(size, {})
+        seconds = {_method_of(row): row.seconds_per_image for row in own.itertuples()}
+        for method, ours in sorted(seconds.items()):
+            beside = theirs.get(
+                (method[0], "vgg" if method[1].startswith("vgg") else method[1]), float("nan")
+            )
+            words = f"Version 1, {LABELS.get(method[1], method[1])}" if method[1] else "Version 2"
+            rows.append((f"{size}", words, number(ours), number(beside), number(ours / beside)))
+        for method, ours in sorted(seconds.items()):
+            if method[1] and ("2", "") in seconds:
+                beside = _ratio(theirs, ("1", "vgg" if method[1].startswith("vgg") else method[1]))
+                gain = ours / seconds["2", ""]
+                rows.append(
+                    (
+                        f"{size}",
+                        f"speedup over {LABELS.get(method[1], method[1])}",
+                        f"{number(gain)}×",
+                        f"{number(beside)}×" if beside == beside else "–",
+                        number(gain / beside),
+                    )
+                )
+    head = ("px", "", "ours", "paper", "ours / paper")
+    return Table(
+        f"{what}, and how many times as fast Version 2 is. {_conditions(speed)}; theirs are of a GPU of "
+        "Colab",
+        head,
+        rows,
+        _of("Table I"),
+        head[2:],
+    )
+
+
+def _method_of(row: Any) -> tuple[str, str]:
+    return str(row.version), row.backbone if isinstance(row.backbone, str) else ""
+
+
+def _ratio(theirs: dict[tuple[str, str], float], method: tuple[str, str]) -> float:
+    return theirs[method] / theirs["2", ""] if theirs else float("nan")
+
+
+def _conditions(speed: pandas.DataFrame) -> str:
+    devices = ", ".join(sorted(speed["device"].astype(str).unique()))
+    threads = listing([count(n, "thread") for n in sorted(speed["threads"].unique())])
+    optimising = speed[speed["version"] == 1]
+    ours = f"Ours are of {devices}, {threads}"
+    if optimising["extrapolated"].astype(bool).any():
+        ours += f", Version 1's for {optimising['iterations'].max():.0f} iterations, extrapolated from a few"
+    return ours
+
+
+def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
+    what = f"Total loss by {STUDIED[study]}"
+    if not pictures:
+        return _missing(what, place)
+    panel = chart(
+        partial(draw_histories, pictures=pictures), f"{what} over iterations, logarithmic.", "", (5.2, 2.8)
+    )
+    keys = [
+        Key(each.label + (" (diverged)" if each.diverged else ""), each.colour, each.diverged)
+        for each in pictures
+    ]
+    return Figure(
+        f"{what}, {_size(pictures)}; an iteration is an evaluation of loss and gradient",
+        [panel],
+        keys,
+        _of(place),
+        "wide",
+    )
+
+
+def _size(pictures: Sequence[Optimised]) -> str:
+    sizes = sorted({int(size) for each in pictures for size in each.history["size_px"]})
+    return f"{', '.join(map(str, sizes))} px"
+
+
+def draw_histories(axis: Axes, pictures: Sequence[Optimised]) -> None:
+    """Total loss by iteration, logarithmic; the axis keeps to those that converged."""
+    for i, each in enumerate(pictures):
+        style = ":" if each.diverged else ("-", "--")[i % 2]  # equal curves show through each other
+        axis.plot(each.history["iteration"], each.history["total_loss"], style, color=each.colour)
+    axis.set_yscale("log")
+    converged = [each.history["total_loss"] for each in pictures if not each.diverged]
+    if converged:
+        losses = pandas.concat(converged)
+        axis.set_ylim(losses.min() / 2, losses.max() * 5)
+    axis.set_xlabel("iteration")
+    axis.set_ylabel("total loss")
+
+
+def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
+    what = f"Pictures by {STUDIED[study]}"
+    if not pictures:
+        return _missing(what, place)
+    first = pictures[0]
+    panels = [
+        picture(first.content, f"Photo {first.content_name}.", "photo", THUMBNAIL_PX),
+        picture(first.style, f"Painting {first.style_name}.", "painting", THUMBNAIL_PX),
+    ]
+    for each in pictures:
+        title = f"{each.label} (diverged)" if each.diverged else each.label
+        panels.append(
+            picture(each.picture, f"What optimisation with {each.label} came to.", title, THUMBNAIL_PX)
+        )
+    return Figure(f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture")
+
+
+def _seconds(pictures: Sequence[Optimised]) -> Block:
+    what = "Seconds of optimisation by loss function"
+    if not pictures:
+        return _missing(what, "Figure 4")
+    panel = chart(partial(draw_seconds, pictures=pictures), f"{what}.", "", (4.6, 2.2))
+    return Figure(f"{what}, {_size(pictures)}", [panel], of=_of("Figure 4"), panel="wide")
+
+
+def draw_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
+    """A bar for each picture: seconds, and how many iterations they were for."""
+    last = [each.history.iloc[-1] for each in pictures]
+    bars = axis.barh(
+        [each.label for each in pictures],
+        [row["seconds"] for row in last],
+        color=[each.colour for each in pictures],
+        height=0.6,
+    )
+    axis.bar_label(
+        bars, [f"{number(row['seconds'])} s, {row['iteration']} iterations" for row in last], padding=3
+    )
+    axis.invert_yaxis()
+    axis.margins(x=0.45)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("seconds")
+
+
+def _paintings(pictures: Sequence[Optimised]) -> Block:
+    what = "Version 1: a photo and paintings, and what came out"
+    by_style = {each.style_name: each for each in reversed(pictures) if not each.diverged}
+    if not by_style:
+        return _missing(what, "Figure 7")
+    panels = []
+    for style, each in sorted(by_style.items()):
+        panels += [
+            picture(each.content, f"Photo {each.content_name}.", "photo", THUMBNAIL_PX),
+            picture(each.style, f"Painting {style}.", f"painting {style}", THUMBNAIL_PX),
+            picture(each.picture, f"The photo in style {style}.", f"in style {style}", THUMBNAIL_PX),
+        ]
+    caption = f"{what}: {count(len(by_style), 'painting')}; the report has {listing(paper.STYLES)}"
+    return Figure(caption, panels, of=_of("Figure 7"), panel="picture")
+
+
+def _large(found: Results) -> Block:
+    photos = {
+        name: path
+        for name, path in found.find("results/style/stylized/*/photos/*.jpg").items()
+        if not name.endswith(BEFORE_AFTER)
+    }
+    what = "Version 2: photos in each style"
+    if not photos:
+        return NotRun(
+            what, "stage stylize leaves results/style/stylized/: dvc repro stylize", _of("Figure 8")
+        )
+    panels = [
+        picture(
+            path, f"{Path(name).stem} in style {_style(name)}.", f"{Path(name).stem}, {_style(name)}", 320
+        )
+        for name, path in photos.items()
+    ]
+    width, height = paper.LARGE_PX
+    caption = (
+        f"{what}, scaled down for this page. The report's is of {width} × {height} px; python -m pipelines "
+        "stylize "
+        "keeps any size"
+    )
+    return Figure(caption, panels, of=_of("Figure 8"), panel="picture")
+
+
+def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
+    """What the report says of its studies, beside ours."""
+    rows = [
+        *_backbones_finding(studies["backbones"]),
+        *_losses_finding(studies["losses"]),
+        *_optimizers_finding(studies["optimizers"]),
+    ]
+    if not rows:
+        return Text(
+            "The report's findings on backbones, losses and optimisers (sections V.B to V.D) were not "
+            "tried here."
+        )
+    return Table(
+        "What the report finds in its studies, and what came out here",
+        ("section", "the report", "here"),
+        rows,
+        _of("sections V.B to V.D"),
+    )
+
+
+def _backbones_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
+    pace = {each.history["backbone"].iloc[0]: _seconds_per_iteration(each) for each in pictures}
+    if {"vgg19", "alexnet"} <= set(pace):
+        gain = pace["vgg19"] / pace["alexnet"]
+        ratio = number(gain / paper.ALEXNET_SPEEDUP, 2)
+        here = f"{number(gain, 2)} times at {_size(pictures)}; ours / paper {ratio}"
+        yield "V.B", f"AlexNet is around {paper.ALEXNET_SPEEDUP:g} times faster than VGG-19 at 512 px", here
+
+
+def _losses_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
+    if len(pictures) > 1:
+        pace = sorted((_seconds_per_iteration(each), each.label) for each in pictures)
+        here = "seconds an iteration: " + ", ".join(f"{label} {number(seconds)}" for seconds, label in pace)
+        yield (
+            "V.C",
+            "Huber and MSE take less time than L1 and smooth L1",
+            here,
+        )
+
+
+def _optimizers_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
+    converged = {each.label: each.history["total_loss"].iloc[-1] for each in pictures if not each.diverged}
+    if len(pictures) > 1 and converged:
+        best = min(converged, key=lambda label: converged[label])
+        here = f"{best} has it: " + ", ".join(f"{label} {number(loss)}" for label, loss in converged.items())
+        yield "V.D", f"{LABELS[paper.BEST_OPTIMIZER]} has the lowest total loss", here
+    for each in pictures:
+        if each.history["optimizer"].iloc[0] == "sgd":
+            last = each.history.iloc[-1]
+            outcome = "diverged" if each.diverged else "did not diverge"
+            here = f"{outcome}: {number(last['total_loss'])} after {count(last['iteration'], 'iteration')}"
+            yield "V.D", "SGD fluctuates at an extremely high loss and gives no valid picture", here
+
+
+def _seconds_per_iteration(each: Optimised) -> float:
+    first, last = each.history.iloc[0], each.history.iloc[-1]
+    return float((last["seconds"] - first["seconds"]) / (last["iteration"] - first["iteration"]))
