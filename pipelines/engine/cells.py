@@ -14,7 +14,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +128,28 @@ class SavedCheckpoint:
         return self.path.read_bytes()
 
 
+def damage(directory: Path) -> str | None:
+    """The first file of a finished cell that is not what its manifest says; None if all are."""
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text())
+        Made.read(manifest["made"])
+        files = manifest["files"].items()
+        return next((name for name, digest in files if file_digest(directory / name) != digest), None)
+    except (OSError, UserError, ValueError, KeyError, TypeError, AttributeError):
+        return MANIFEST
+
+
 class CellStore:
-    """Finished cells and the checkpoints of unfinished ones, below one directory."""
+    """Finished cells and the checkpoints of unfinished ones, below one directory.
+
+    :class:`~pipelines.engine.remote_cells.RemoteCellStore` has a copy of them at a URL as well.
+    """
 
     def __init__(self, root: Path):
         self.root = root
+
+    def fetch(self, cells: Sequence[Cell]) -> None:
+        """Bring here what other machines have of `cells`: nothing, for a store that is here alone."""
 
     def path(self, digest: str) -> Path:
         """Where the cell is, or would be."""
@@ -143,21 +160,16 @@ class CellStore:
         directory = self.path(cell.digest)
         if not directory.exists():
             return False
-        try:
-            files = self._manifest(cell)["files"]
-            damaged = [name for name, digest in files.items() if file_digest(directory / name) != digest]
-            self.made(cell)
-        except (OSError, UserError, ValueError, KeyError, TypeError):
-            damaged = [MANIFEST]
+        damaged = damage(directory)
         if damaged:
-            log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged[0], cell.name)
+            log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged, cell.name)
             shutil.rmtree(directory)
         return not damaged
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Keep a cell's results and artifacts, all of them or none, and drop its checkpoints."""
-        staging = self.root / "staging" / uuid.uuid4().hex
-        staging.mkdir(parents=True)
+        staging = self._stage()
+        staging.mkdir()
         if self._artifacts(cell).exists():
             shutil.copytree(self._artifacts(cell), staging, dirs_exist_ok=True)
         for name, content in files.items():
@@ -166,17 +178,7 @@ class CellStore:
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-        for file in staging.rglob("*"):
-            if file.is_file():
-                # The outs of stages are hard links to these files: an edit there must not reach them.
-                file.chmod(0o444)
-        try:
-            staging.rename(self.path(cell.digest))
-        except OSError:
-            if not self.has(cell):
-                raise
-            shutil.rmtree(staging)  # another driver was first; its files are the same
-        shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
+        self._publish(staging, cell)
 
     def made(self, cell: Cell) -> Made:
         """How a finished cell came about."""
@@ -198,13 +200,13 @@ class CellStore:
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
         """Keep the newest checkpoint of an unfinished cell; the one before goes once this is on disk."""
         directory = self._checkpoints(cell)
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / f"{step}.partial"
+        partial = self._stage()
         partial.write_bytes(state)
+        directory.mkdir(parents=True, exist_ok=True)
         partial.rename(directory / str(step))
         for older in directory.iterdir():
             if older.is_file() and older.name != str(step):
-                older.unlink()
+                older.unlink(missing_ok=True)  # another driver may have done so
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
         """Keep a file of an unfinished cell, also over an interruption; returns where it is."""
@@ -217,6 +219,26 @@ class CellStore:
         saved = [path for path in self._checkpoints(cell).glob("*") if path.name.isdigit()]
         newest = max(saved, key=lambda path: int(path.name), default=None)
         return None if newest is None else SavedCheckpoint(int(newest.name), newest)
+
+    def _stage(self) -> Path:
+        """A new name for what is to be renamed when it is whole."""
+        staging = self.root / "staging"
+        staging.mkdir(parents=True, exist_ok=True)
+        return staging / uuid.uuid4().hex
+
+    def _publish(self, staging: Path, cell: Cell) -> None:
+        """Make a whole cell of what is in `staging`, and drop its checkpoints."""
+        for file in staging.rglob("*"):
+            if file.is_file():
+                # The outs of stages are hard links to these files: an edit there must not reach them.
+                file.chmod(0o444)
+        try:
+            staging.rename(self.path(cell.digest))
+        except OSError:
+            if not self.has(cell):
+                raise
+            shutil.rmtree(staging)  # another driver was first; its files are the same
+        shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
 
     def _manifest(self, cell: Cell) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads((self.path(cell.digest) / MANIFEST).read_text())

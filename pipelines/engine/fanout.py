@@ -174,6 +174,7 @@ def fan_out(
         CellsFailedError: when every other cell is done, if some failed.
         UserError: a cell found something wrong that the user can mend.
     """
+    store.fetch(cells)
     kept = {cell.digest for cell in cells if store.has(cell)}
     missing = [cell for cell in cells if cell.digest not in kept]
     reused = [cell for cell in cells if cell.digest in kept]

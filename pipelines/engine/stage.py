@@ -11,6 +11,7 @@ from pipelines.engine.config import Config, load_config
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.provenance import Made, write_provenance
+from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tables import concatenate
 from pipelines.engine.tracking import Tracker, tracking
 
@@ -64,6 +65,6 @@ def open_stage(name: str) -> Iterator[Stage]:
     """Open the stage `name` with what `params.yaml` says; at its end, tell where its results come from."""
     config = load_config()
     with ends_with_its_parents(), tracking(config.tracking, name, config.profile) as tracker:
-        stage = Stage(name, config, CellStore(CELLS), tracker)
+        stage = Stage(name, config, open_store(CELLS), tracker)
         yield stage
     write_provenance(name, config.profile, stage.made, PROVENANCE / f"{name}.json")

@@ -11,6 +11,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine import cells
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.remote_cells import RemoteCellStore
 
 
 def test_digest_is_the_same_in_another_process_and_directory(tmp_path):
@@ -83,9 +84,12 @@ def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(tmp_
     assert digest() != before
 
 
-@pytest.fixture
-def store(tmp_path):
-    return CellStore(tmp_path / "cells")
+@pytest.fixture(params=["directory", "s3"])
+def store(request, tmp_path):
+    """What follows is true of a store wherever it keeps its cells; test_cells_remote.py has the rest."""
+    if request.param == "directory":
+        return CellStore(tmp_path / "cells")
+    return RemoteCellStore(tmp_path / "cells", request.getfixturevalue("bucket_url"))
 
 
 CELL = Cell("a/b", add_up, SumParams(1))

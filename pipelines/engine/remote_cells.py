@@ -1,0 +1,183 @@
+"""A store of cells at a URL, which several machines fill, go on with and read.
+
+Below it, whatever fsspec knows (`s3://bucket/prefix`)::
+
+    <cell's digest>/<SHA-256>                       each of its files, named by its content
+    <cell's digest>/cell.json                       its manifest, written last: with it, the cell is whole
+    checkpoints/<cell's digest>/<step>-<SHA-256>    where another machine can go on
+    checkpoints/<cell's digest>/artifacts/<name>    what the cell has shown by then
+
+S3 renames nothing, but writes an object whole or not at all. Two drivers that compute a cell at once, on
+machines that round differently, write no file of each other's: whichever manifest comes last is of files
+that are there.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+import fsspec
+import tqdm
+
+from pipelines.engine.cells import MANIFEST, Cell, CellStore, damage, log
+from pipelines.engine.provenance import Made
+from tasks.errors import UserError
+
+VARIABLE = "SINGLESHOT_CELLS"
+
+
+def open_store(root: Path) -> CellStore:
+    """The store at the path or URL in SINGLESHOT_CELLS, by default at `root`.
+
+    Where results are kept changes none, so it is the environment's and in no stage's parameters.
+    """
+    where = os.environ.get(VARIABLE) or str(root)
+    return RemoteCellStore(root, where) if "://" in where else CellStore(Path(where))
+
+
+class RemoteCellStore(CellStore):
+    """A local store, which is also the cache, and its copy at a URL.
+
+    Every method raises UserError where the URL cannot be used; what was computed stays in the local store,
+    from where the next :meth:`fetch` brings it to the URL.
+    """
+
+    def __init__(self, root: Path, url: str):
+        super().__init__(root)
+        self.url = url
+        with self._told_plainly():
+            # Listings are asked for anew, since other drivers write there as well, and credentials read anew.
+            self._files, path = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+            self._prefix = path.rstrip("/")
+            if not self._prefix:
+                raise ValueError("no bucket is named")
+
+    def fetch(self, cells: Sequence[Cell]) -> None:
+        """Bring here what the URL has of `cells`, and there what only this machine has."""
+        with self._told_plainly():
+            checkpoints = self._list_checkpoints()
+            manifests = self._read_manifests(cells)
+            for cell in tqdm.tqdm(cells, "fetching", leave=False, unit="cell", disable=None):
+                if not self.has(cell) and cell.digest in manifests:
+                    self._download(cell, manifests[cell.digest])
+                if not self.has(cell):
+                    self._fetch_checkpoint(cell, checkpoints[cell.digest])
+                elif cell.digest not in manifests:
+                    self._upload(cell)
+
+    def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
+        """Keep a cell here, then at the URL, and drop its checkpoints in both places."""
+        super().commit(cell, files, made)
+        with self._told_plainly():
+            self._upload(cell)
+
+    def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
+        """Keep the newest checkpoint in both places; the one before goes once this is there."""
+        super().save_checkpoint(cell, step, state)
+        with self._told_plainly():
+            name = f"{step}-{sha256(state).hexdigest()}"
+            self._files.pipe_file(self._remote("checkpoints", cell.digest, name), state)
+            saved = self._files.find(self._remote("checkpoints", cell.digest), maxdepth=1)
+            self._remove([key for key in saved if _step(key) < step])
+
+    def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
+        """Keep a file of an unfinished cell in both places; returns where it is here."""
+        with self._told_plainly():
+            self._files.pipe_file(self._remote("checkpoints", cell.digest, "artifacts", name), content)
+        return super().save_artifact(cell, name, content)
+
+    def _list_checkpoints(self) -> Mapping[str, list[str]]:
+        """The objects below `checkpoints/`, by cell."""
+        found = defaultdict(list)
+        for key in self._files.find(self._remote("checkpoints")):
+            found[PurePosixPath(key).relative_to(self._remote("checkpoints")).parts[0]].append(key)
+        return found
+
+    def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
+        """Those there are, by cell; all are asked for at once."""
+        keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
+        answers = self._files.cat(list(keys), on_error="return") if keys else {}
+        for answer in answers.values():
+            if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
+                raise answer
+        return {keys[key]: answer for key, answer in answers.items() if isinstance(answer, bytes)}
+
+    def _download(self, cell: Cell, manifest: bytes) -> None:
+        """Bring a cell here, unless it is damaged."""
+        staging = self._stage()
+        staging.mkdir()
+        (staging / MANIFEST).write_bytes(manifest)
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, FileNotFoundError):
+            files: dict[str, str] = json.loads(manifest)["files"]
+            for name in files:
+                (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            self._files.get(
+                [self._remote(cell.digest, content) for content in files.values()],
+                [str(staging / name) for name in files],
+            )
+        if damaged := damage(staging):
+            where = self._remote(cell.digest)
+            log.warning("%s: %s is damaged; computing the cell %s again", where, damaged, cell.name)
+            shutil.rmtree(staging)
+        else:
+            self._publish(staging, cell)
+
+    def _upload(self, cell: Cell) -> None:
+        directory = self.path(cell.digest)
+        manifest = (directory / MANIFEST).read_bytes()
+        files: dict[str, str] = json.loads(manifest)["files"]
+        self._files.put(
+            [str(directory / name) for name in files],
+            [self._remote(cell.digest, content) for content in files.values()],
+        )
+        self._files.pipe_file(self._remote(cell.digest, MANIFEST), manifest)
+        self._remove(self._files.find(self._remote("checkpoints", cell.digest)))
+
+    def _fetch_checkpoint(self, cell: Cell, keys: Sequence[str]) -> None:
+        """Bring the newest checkpoint among `keys` here, with the artifacts, if it is newer than ours."""
+        ours = self.checkpoint(cell)
+        steps = {_step(key): key for key in keys if "/artifacts/" not in key}
+        newest = max(steps, default=-1)
+        if newest <= (ours.step if ours else -1):
+            return
+        with contextlib.suppress(FileNotFoundError):  # another driver has a newer one by now, or the cell
+            state = self._files.cat_file(steps[newest])
+            if not steps[newest].endswith(sha256(state).hexdigest()):
+                log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
+                return
+            artifacts = self._remote("checkpoints", cell.digest, "artifacts/")
+            for key in keys:
+                if key.startswith(artifacts):
+                    super().save_artifact(cell, key.removeprefix(artifacts), self._files.cat_file(key))
+            super().save_checkpoint(cell, newest, state)
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        """Remove objects; another driver may have done so."""
+        for key in keys:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(key)
+
+    def _remote(self, *parts: str) -> str:
+        return "/".join([self._prefix, *parts])
+
+    @contextlib.contextmanager
+    def _told_plainly(self) -> Iterator[None]:
+        """Make one line of whatever a file system's library raises."""
+        try:
+            yield
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise UserError(
+                f"cells at {self.url}: {reason}; correct {VARIABLE}, or what else leads there "
+                f"(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …); finished cells are kept in {self.root}"
+            ) from error
+
+
+def _step(key: str) -> int:
+    """Of a checkpoint's object."""
+    return int(key.rpartition("/")[2].partition("-")[0])

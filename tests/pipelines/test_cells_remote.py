@@ -1,0 +1,266 @@
+"""What a store at a URL is for: several machines, each with a directory of its own. S3 is moto's server."""
+
+import hashlib
+import json
+
+import pytest
+from made import MADE
+from object_store import Objects
+from toy_tasks.work import PreviewParams, SumParams, add_up, show_previews
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, fan_out
+from pipelines.engine.remote_cells import RemoteCellStore, open_store
+from tasks.errors import UserError
+
+CELL = Cell("a/b", add_up, SumParams(1))
+FILES = {"result.json": b'{"sum": 1}', "sub/more.bin": b"\0\1" * 1000}
+LOCAL = ExecutorConfig(kind="local")
+
+
+@pytest.fixture
+def machine(bucket_url, tmp_path):
+    """A machine by its name: the store that it opens."""
+    return lambda name: RemoteCellStore(tmp_path / name, bucket_url)
+
+
+@pytest.fixture
+def objects(bucket_url):
+    return Objects(bucket_url.rpartition("/")[2])
+
+
+def contents(store, cell=CELL):
+    directory = store.path(cell.digest)
+    return {
+        file.relative_to(directory).as_posix(): file.read_bytes()
+        for file in directory.rglob("*")
+        if file.is_file()
+    }
+
+
+def fetched(store, cell=CELL):
+    store.fetch([cell])
+    return store.has(cell)
+
+
+class Watcher:
+    """A recorder that knows which cells were computed, from which step on."""
+
+    def __init__(self, stop_at=None):
+        self.stop_at = stop_at
+        self.begun, self.steps = [], []
+
+    def reused(self, cells, store):
+        pass
+
+    def started(self, cell):
+        self.begun.append(cell.name)
+
+    def metrics(self, cell, step, values):
+        self.steps.append(step)
+        if step == self.stop_at:
+            raise KeyboardInterrupt
+
+    def artifact(self, cell, name, file):
+        pass
+
+    def flush(self):
+        pass
+
+    def finished(self, cell, directory):
+        pass
+
+    def failed(self, cell, reason):
+        pass
+
+
+def test_another_machine_computes_nothing(machine, tmp_path):
+    cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(3)]
+    here, there = machine("here"), machine("there")
+    fan_out(cells, LOCAL, here, Watcher())
+    watcher = Watcher()
+    fan_out(cells, LOCAL, there, watcher)
+    assert watcher.begun == []
+    for cell in cells:
+        assert contents(there, cell) == contents(here, cell)
+        there.link(cell, tmp_path / "out")
+        assert (tmp_path / "out/result.json").samefile(there.path(cell.digest) / "result.json")
+        assert there.made(cell) == here.made(cell)
+
+
+def test_another_machine_goes_on_where_a_driver_stopped(machine):
+    with pytest.raises(KeyboardInterrupt):
+        fan_out([CELL], LOCAL, machine("here"), Watcher(stop_at=3))
+    watcher, undisturbed = Watcher(), CellStore(machine("undisturbed").root)
+    fan_out([CELL], LOCAL, there := machine("there"), watcher)
+    assert watcher.steps == [3, 4]
+    fan_out([CELL], LOCAL, undisturbed, Watcher())
+    result = (undisturbed.path(CELL.digest) / "result.json").read_bytes()
+    assert (there.path(CELL.digest) / "result.json").read_bytes() == result
+
+
+def test_what_a_cell_has_shown_goes_to_the_machine_that_finishes_it(machine, objects):
+    cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
+    with pytest.raises(CellsFailedError):
+        fan_out([cell], LOCAL, machine("here"), Watcher())
+    fan_out([cell], LOCAL, there := machine("there"), Watcher())
+    shown = {f"previews/{step}.txt": f"step {step}".encode() for step in (1, 2, 3)}
+    assert shown.items() <= contents(there, cell).items()
+    assert not [key for key in objects if key.startswith("checkpoints/")]
+
+
+def test_a_cell_without_its_manifest_is_not_there(machine, objects, monkeypatch):
+    here = machine("here")
+
+    def lose_power(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(here._files, "pipe_file", lose_power)
+    with pytest.raises(KeyboardInterrupt):
+        here.commit(CELL, FILES, MADE)
+    assert {objects[key] for key in objects} == set(FILES.values())
+    assert not fetched(machine("there"))
+    # The next run of the driver that was stopped brings there what is missing.
+    assert fetched(machine("here"))
+    assert fetched(machine("there"))
+
+
+@pytest.mark.parametrize("damage", ["edit", "truncate", "remove", "manifest", "manifest of another kind"])
+def test_a_damaged_cell_is_computed_again_and_mended(machine, objects, caplog, damage):
+    machine("here").commit(CELL, FILES, MADE)
+    key = f"{CELL.digest}/{hashlib.sha256(FILES['sub/more.bin']).hexdigest()}"
+    manifest = f"{CELL.digest}/cell.json"
+    match damage:
+        case "edit":
+            objects[key] = b"\0\2" * 1000
+        case "truncate":
+            objects[key] = b""
+        case "remove":
+            del objects[key]
+        case "manifest":
+            objects[manifest] = objects[manifest][:-10]
+        case _:
+            objects[manifest] = b'{"files": ["result.json"]}'
+    there = machine("there")
+    assert not fetched(there)
+    assert "is damaged; computing the cell a/b again" in caplog.text
+    assert not list((there.root / "staging").iterdir())
+    there.commit(CELL, FILES, MADE)
+    assert fetched(machine("a third"))
+
+
+@pytest.mark.parametrize("moment", ["before its files", "before its manifest"])
+def test_two_drivers_that_finish_a_cell_at_once_both_end_well(machine, monkeypatch, moment):
+    """They compute other bytes, as machines do that round differently."""
+    here, there = machine("here"), machine("there")
+    operation = "put" if moment == "before its files" else "pipe_file"
+    original = getattr(here._files, operation)
+
+    def with_the_other_in_between(*arguments):
+        there.commit(CELL, {"result.json": b"0.3", "more.json": b"there"}, MADE)
+        return original(*arguments)
+
+    monkeypatch.setattr(here._files, operation, with_the_other_in_between)
+    here.commit(CELL, {"result.json": b"0.30000000000000004"}, MADE)
+    assert here.has(CELL)
+    assert there.has(CELL)
+    third = machine("a third")
+    assert fetched(third)
+    assert contents(third) in (contents(here), contents(there))
+
+
+def test_the_newest_checkpoint_of_both_places_is_taken(machine, objects):
+    here, there = machine("here"), machine("there")
+    here.save_checkpoint(CELL, 10, b"ten")
+    there.save_checkpoint(CELL, 9, b"nine")
+    there.fetch([CELL])
+    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).read()) == (10, b"ten")
+    here.save_checkpoint(CELL, 11, b"eleven")
+    assert [key.rpartition("/")[2][:3] for key in objects] == ["11-"]
+    here.fetch([CELL])
+    assert here.checkpoint(CELL).step == 11
+
+
+def test_a_damaged_checkpoint_is_not_gone_on_from(machine, objects, caplog):
+    machine("here").save_checkpoint(CELL, 10, b"ten")
+    (key,) = objects
+    objects[key] = b"te"
+    (there := machine("there")).fetch([CELL])
+    assert there.checkpoint(CELL) is None
+    assert "damaged" in caplog.text
+
+
+def test_a_checkpoint_that_another_driver_has_just_replaced_is_done_without(machine, monkeypatch):
+    here, there = machine("here"), machine("there")
+    here.save_checkpoint(CELL, 1, b"one")
+    listed = there._list_checkpoints()
+    here.save_checkpoint(CELL, 2, b"two")
+    monkeypatch.setattr(there, "_list_checkpoints", lambda: listed)
+    there.fetch([CELL])
+    assert there.checkpoint(CELL) is None
+
+
+def test_of_a_sweep_what_is_there_is_fetched(machine):
+    cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(6)]
+    here, there = machine("here"), machine("there")
+    for cell in cells[:4]:
+        here.commit(cell, {"result.json": cell.name.encode()}, MADE)
+    there.fetch(cells)
+    assert [there.has(cell) for cell in cells] == [True] * 4 + [False] * 2
+    assert json.loads((there.path(cells[3].digest) / "cell.json").read_text())["name"] == "sum-3"
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "reason"),
+    [
+        ("s3://no-such-bucket/cells", {}, "The specified bucket does not exist"),
+        ("{url}", {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "Unable to locate credentials"),
+        ("{url}", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "Could not connect to the endpoint"),
+        ("s5://bucket/cells", {}, "Protocol not known: s5"),
+        ("gs://bucket/cells", {}, "Please install gcsfs"),
+        ("s3://", {}, "no bucket is named"),
+    ],
+)
+def test_what_is_wrong_with_a_store_is_said_in_a_line(
+    bucket_url, tmp_path, monkeypatch, url, environment, reason
+):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    for name, value in environment.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    url = url.format(url=bucket_url)
+    monkeypatch.setenv("SINGLESHOT_CELLS", url)
+    with pytest.raises(UserError) as told:
+        open_store(tmp_path).fetch([CELL])
+    message = str(told.value)
+    assert message.startswith(f"cells at {url}: ")
+    assert reason in message
+    assert "correct SINGLESHOT_CELLS" in message
+    assert "\n" not in message
+
+
+def test_a_store_that_goes_away_costs_no_finished_cell(machine, monkeypatch):
+    here = machine("here")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(here._files, "put", refuse)
+    with pytest.raises(UserError, match="Access Denied"):
+        fan_out([CELL], LOCAL, here, Watcher())
+    watcher = Watcher()
+    fan_out([CELL], LOCAL, machine("here"), watcher)
+    assert watcher.begun == []
+    assert fetched(machine("there"))
+
+
+def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeypatch):
+    monkeypatch.delenv("SINGLESHOT_CELLS", raising=False)
+    assert open_store(tmp_path).root == tmp_path
+    monkeypatch.setenv("SINGLESHOT_CELLS", str(tmp_path / "shared disk"))
+    (elsewhere := open_store(tmp_path)).commit(CELL, FILES, MADE)
+    assert elsewhere.root == tmp_path / "shared disk"
+    assert CellStore(tmp_path / "shared disk").has(CELL)
+    monkeypatch.setenv("SINGLESHOT_CELLS", bucket_url)
+    remote = open_store(tmp_path)
+    assert remote.root == tmp_path
+    assert remote.url == bucket_url
