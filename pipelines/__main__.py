@@ -189,6 +189,8 @@ def main() -> None:
         app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:
         sys.exit(f"error: {error}")
+    except PermissionError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}; change who may read or write it")
     except CellsFailedError as error:
         sys.exit(str(error))
 

@@ -1,6 +1,7 @@
 """The whole configuration as frozen dataclasses, read from `params.yaml`, which `conf/` composes to."""
 
 import dataclasses
+import difflib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from yaml import YAMLError
 
 from pipelines.engine.deployment_config import DeploymentConfig
 from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.schema import groups
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
@@ -121,10 +123,14 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         composed = Path(directory) / output.name
         try:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+            if isinstance(error.__cause__, OmegaConfBaseException):
+                raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
             # Hydra goes on with advice for its own command line, and with where it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
-            raise UserError(f"{CONF}: {reason.partition(' To append to your config')[0]}") from error
+            reason = reason.partition(" To append to your")[0].partition(" See https")[0]
+            given = f" (given {' '.join(overrides)})" if overrides else ""
+            raise UserError(f"{CONF}: {reason}{given}; docs/configuration.md has the keys") from error
         _parse(_read(composed, CONF), CONF)
         output.write_text(composed.read_text())
 
@@ -147,15 +153,26 @@ def check(path: Path = PARAMS) -> Config:
     return config
 
 
+def _no_such_key(name: str) -> str:
+    known = [key.name for group in groups(Config) for key in group.keys]
+    known += {key.rpartition(".")[0] for key in known} - {""}
+    likely = difflib.get_close_matches(name, known, n=1)
+    fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md has the keys"
+    return f"{CONF}: no key {name}; {fix}"
+
+
 def _parse(values: Any, origin: Path) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
         # From JSON's point of view: lists become tuples, but "5" does not become 5.
         return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
+        wrong = {problem["loc"] for problem in error.errors()}
         problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
             + ("" if isinstance(problem["input"], dict) else f" (it is {problem['input']!r})")
             for problem in error.errors()
+            # A list that is too short only because a value in it was refused.
+            if not any(problem["loc"] == loc[: len(problem["loc"])] != loc for loc in wrong)
         )
         raise UserError(f"{origin}: {problems}; correct it and {COMPOSE_AGAIN}") from error

@@ -1,16 +1,20 @@
 import dataclasses
+import errno
 import inspect
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import get_type_hints
 
+import onnx
 import pytest
 import safetensors.torch
 import torch
 import typer
 from checkouts import Checkout, cleaned
+from PIL import Image
 
 import pipelines.__main__ as command_line
 from pipelines import tools
@@ -108,6 +112,22 @@ def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, ove
     assert (checkout.path / "params.yaml").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("profle=paper", ["no key profle", "did you mean profile?"]),
+        ("offline_rl.sweep.taks=[Hopper]", ["did you mean offline_rl.sweep.tasks?"]),
+        ("style.training.johnsn.width=8", ["style.training.johnsn", "did you mean style.training.johnson?"]),
+        ("xyz=1", ["no key xyz", "docs/configuration.md"]),
+        ("executor=3", ["given executor=3"]),
+        ("executor=slurm", ["executor/slurm", "local ray"]),
+    ],
+)
+def test_a_misspelt_override_is_told_what_was_likely_meant(run, monkeypatch, override, words):
+    monkeypatch.chdir(Path(command_line.__file__).parents[1])
+    assert_one_line(run("params", override), "conf: ", *words)
+
+
 def test_params_composes_what_it_is_told(checkout, tmp_path):
     copy = checkout.copy(tmp_path / "clone")
     command = ("python", "-m", "pipelines", "params", "profile=smoke", "offline_rl.sweep.seeds=[3,4]")
@@ -201,6 +221,63 @@ def test_a_video_into_no_folder_is_refused_before_playing(run, agent, tmp_path):
     status, out, error = run("evaluate-agent", agent, "--video", tmp_path / "missing/video.mp4")
     assert_one_line((status, out, error), tmp_path / "missing/video.mp4", "folder")
     assert out == ""
+
+
+def test_a_video_that_is_no_mp4_is_refused_before_playing(run, agent, tmp_path):
+    (tmp_path / "folder.mp4").mkdir()
+    for video in (tmp_path / "video.gif", tmp_path / "folder.mp4"):
+        status, out, error = run("evaluate-agent", agent, "--video", video)
+        assert_one_line((status, out, error), video, ".mp4")
+        assert out == ""
+
+
+@pytest.mark.parametrize("command", [["act"], ["classify", "photo.jpg"]])
+def test_a_directory_or_a_foreign_graph_in_place_of_a_model(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (32, 32)).save("photo.jpg")
+    assert_one_line(run(*command, "--model", tmp_path), tmp_path, "is a directory; give an .onnx file")
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = onnx.helper.make_graph([node], "foreign", [x], [y])
+    opset = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), "foreign.onnx")
+    told = run(*command, "--model", "foreign.onnx")
+    assert_one_line(told, "foreign.onnx: not a graph of this project (its metadata have no key 'kind')")
+
+
+def test_a_file_that_may_not_be_read(run, tmp_path, monkeypatch):
+    def refuse(*_):  # root, who runs tests in a container, may read all
+        raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
+
+    monkeypatch.setattr("pipelines.classify_tool.classify", refuse)
+    assert_one_line(run("classify", tmp_path), "photos/private.jpg: Permission denied; change who")
+
+
+BASH = """
+source pipelines/completion.sh
+COMP_WORDS=(python -m "$@"); COMP_CWORD=$(($# + 1))
+_pipelines_complete
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["pipelines", "measure"], ["measure-quality", "measure-speed"]),
+        (["pipelines", "act", "--task", "Ho"], ["Hopper"]),
+        (["pipelines", "classify", "--to"], ["--top"]),
+        (["pipelines", "act", "--model", "no-such-f"], [""]),
+        (["json.tool", "--he"], [""]),  # another module's, which is none of our business
+    ],
+)
+def test_tab_completes_commands_options_and_choices(typed, offered):
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    root = Path(command_line.__file__).parents[1]
+    told = subprocess.run(
+        ["bash", "-c", BASH, "bash", *typed], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert (told.stderr, told.stdout.splitlines()) == ("", offered)
 
 
 def test_training_an_expert_needs_sbx(run, repository, monkeypatch):
