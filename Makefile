@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 PROFILE ?= default
 SET ?=
+PORT ?= 5000
 VENV := .venv
 INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -31,17 +32,20 @@ compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IRE
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
 	dvc repro
 
+# Whole runs, which take longest, first; on one core while the other runs the rest.
+PARALLEL := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+
 test: $(INSTALLED) ## Run the tests, without the slow ones
-	pytest -m "not slow"
+	pytest -m "not slow" $(PARALLEL)
 
 test-all: $(INSTALLED) ## Run all tests
-	pytest
+	pytest $(PARALLEL)
 
 params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|paper [SET="executor=local …"]
 	python -m pipelines params profile=$(PROFILE) $(SET)
 
-ui: $(INSTALLED) ## Browse the runs in MLflow, at http://localhost:5000
-	mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///mlflow.db}" --port 5000
+ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
+	@python -m pipelines.engine.mlflow_ui $(PORT)
 
 docs: $(INSTALLED) ## Write docs/configuration.md anew from the dataclasses and conf/
 	python -m pipelines.reference

@@ -1,7 +1,22 @@
 import os
 from pathlib import Path
 
+import pytest
+
+TESTS = Path(__file__).parent
+
 # Ray's workers and commands run as subprocesses find the toys of tests/support as this process does.
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path(__file__).parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    [str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+
+def pytest_collection_modifyitems(items):
+    """In `make test`'s two processes, a file's tests stay together: their fixtures start clusters and train.
+
+    Those that run the whole pipeline are one group: they share a run that takes minutes.
+    """
+    for item in items:
+        path = item.path.relative_to(TESTS)
+        group = path.parts[0] if path.parts[0] == "end_to_end" else str(path)
+        item.add_marker(pytest.mark.xdist_group(group))

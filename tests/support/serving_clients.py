@@ -26,7 +26,7 @@ def serving_config(**changes):
         "num_cpus": 0.1,
         "max_requests": 64,
         "max_body_mb": MAX_BODY / 1e6,
-        "timeout_s": 10,
+        "timeout_s": 60,
         "stylize_max_pixels": 40_000,
         "classify_max_pixels": 1_000_000,
         "stylize": SERVICE,
@@ -49,11 +49,11 @@ def pixels_of(content):
 
 def stylize(url, content, media_type="image/png", **options):
     headers = {"Content-Type": media_type} | options.pop("headers", {})
-    return requests.post(f"{url}/stylize/swirls", content, headers=headers, timeout=20, **options)
+    return requests.post(f"{url}/stylize/swirls", content, headers=headers, timeout=90, **options)
 
 
 def act(url, **body):
-    return requests.post(f"{url}/act/HalfCheetah", json=body, timeout=20)
+    return requests.post(f"{url}/act/HalfCheetah", json=body, timeout=90)
 
 
 def refused(response, status, *words):
