@@ -5,7 +5,7 @@ import difflib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 from annotated_types import Ge, Lt, MinLen
@@ -14,15 +14,17 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from pipelines.engine.deployment_config import DeploymentConfig
-from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.schema import groups
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
+from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
 from tasks.offline_rl.datasets import DataConfig
+from tasks.offline_rl.environments import TaskName
 from tasks.offline_rl.evaluation import EvaluationConfig
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
@@ -44,8 +46,8 @@ def _known_pruner(name: str) -> str:
 class SweepConfig:
     """The grid of agents: every combination, but sparsity 0 once, as the pruner `dense`."""
 
-    tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
-    algorithms: Annotated[tuple[Literal["bc", "bcq"], ...], MinLen(1)]
+    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
+    algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_known_pruner)], ...], MinLen(1)]
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]

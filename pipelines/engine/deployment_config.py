@@ -1,7 +1,7 @@
 """The part of the configuration that is about deployment (seed 2)."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import pydantic
 from annotated_types import Ge, Gt, Le, MinLen
@@ -9,6 +9,8 @@ from annotated_types import Ge, Gt, Le, MinLen
 from tasks.deployment.classifier import TRAINED, Architecture, WeightsSource
 from tasks.deployment.runtimes import RUNTIMES
 from tasks.errors import UserError
+from tasks.offline_rl.agents import AlgorithmName
+from tasks.offline_rl.environments import TaskName
 
 
 def _known_runtime(name: str) -> str:
@@ -47,8 +49,8 @@ class ClassifierConfig:
 class BenchmarkedAgents:
     """Which agents of the sweep are timed: how long a policy takes depends on little else than its shape."""
 
-    tasks: Annotated[tuple[Literal["HalfCheetah", "Hopper", "Walker2d"], ...], MinLen(1)]
-    algorithms: Annotated[tuple[Literal["bc", "bcq"], ...], MinLen(1)]
+    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
+    algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: tuple[str, ...]
     """Beside the dense agents."""
     sparsities: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]
