@@ -22,7 +22,7 @@ from PIL import Image
 from skimage.data import chelsea
 
 from benchmarks.machine import processor
-from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.serve import running
 from pipelines.serving.models import Cards, Model, cards_of, find_models

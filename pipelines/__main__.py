@@ -11,7 +11,7 @@ import typer
 import typer.completion
 
 from pipelines import tools
-from pipelines.engine.fanout import CellsFailedError
+from pipelines.engine.sweep import CellsFailedError
 from tasks.errors import UserError
 
 app = typer.Typer(

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from pipelines.engine.fanout import ExecutorConfig, check_reachable, cluster_address, ray_cluster
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
+from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
 from tasks.errors import UserError
 
@@ -72,6 +74,7 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
         "PyTorch": functools.partial(check_torch, executor),
         "params.yaml": check_params,
         "disk": functools.partial(check_disk, config),
+        "cells": check_cells,
         "DVC": check_dvc,
         "MLflow": functools.partial(check_mlflow, tracking),
         "Ray": functools.partial(check_ray, executor),
@@ -191,6 +194,15 @@ def check_disk(config: "Config | None") -> Finding:
     return Finding("ok", found)
 
 
+def check_cells() -> Finding:
+    """The directory or URL that finished cells are kept at can be read."""
+    from pipelines.engine.stage import CELLS
+
+    store = open_store(CELLS)
+    store.fetch([])
+    return Finding("ok", store.where)
+
+
 def check_dvc() -> Finding:
     """A DVC repository, inside git unless told otherwise, that reports to nobody."""
     from dvc.exceptions import NotDvcRepoError
@@ -307,10 +319,9 @@ def check_ray(executor: ExecutorConfig) -> Finding:
     if address is None:
         return _check_nodes(executor, "one to be started here", [_this_node()])
     try:
-        check_reachable(address)
+        check_joinable(address)
     except ConnectionError as error:
-        fix = "start it (`ray start --head`), or set RAY_ADDRESS, or executor.address in conf/, to another"
-        return Finding("problem", f"{address}: {error}", fix)
+        return Finding("problem", f"{address}: {error}")
     # Ray asks a cluster that refuses it 20 times by default, a second apart.
     done = _call(join_ray, RAY_ADDRESS=address, RAY_NUM_REDIS_GET_RETRIES="2")
     if done.returncode:
@@ -350,7 +361,7 @@ def explain_ray(address: str, log: str) -> Finding:
         theirs, ours = (" and ".join(lines[start : start + 2]) for start in (1, 4))
         fix = "start the cluster with the versions of requirements.lock, as the Dockerfile has them"
         return Finding("problem", f"{address} has {theirs}, here is {ours}", fix)
-    fix = "see that Ray's ports are open; from outside the cluster join as ray://HEAD:10001"
+    fix = "see that this machine is a node of it, and Ray's ports are open between all nodes"
     return Finding("problem", f"{address}: {_last_line(log)}", fix)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.config import load_config
-from pipelines.engine.fanout import ExecutorConfig, device_of, fan_out
+from pipelines.engine.execution import ExecutorConfig, device_of
+from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.styles import STYLES, model_of
 from pipelines.video_cells import segment_cells, stylized_name

@@ -147,6 +147,7 @@ class CellStore:
 
     def __init__(self, root: Path):
         self.root = root
+        self.where = str(root)
 
     def fetch(self, cells: Sequence[Cell]) -> None:
         """Bring here what other machines have of `cells`: nothing, for a store that is here alone."""

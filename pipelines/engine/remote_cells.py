@@ -49,7 +49,7 @@ class RemoteCellStore(CellStore):
 
     def __init__(self, root: Path, url: str):
         super().__init__(root)
-        self.url = url
+        self.where = url
         with self._told_plainly():
             # Listings are asked for anew, since other drivers write there as well, and credentials read anew.
             self._files, path = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
@@ -173,7 +173,7 @@ class RemoteCellStore(CellStore):
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(
-                f"cells at {self.url}: {reason}; correct {VARIABLE}, or what else leads there "
+                f"cells at {self.where}: {reason}; correct {VARIABLE}, or what else leads there "
                 f"(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …); finished cells are kept in {self.root}"
             ) from error
 

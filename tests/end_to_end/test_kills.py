@@ -10,7 +10,8 @@ from checkouts import Checkout, cleaned, progress, wait_until
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.fanout import ExecutorConfig, fan_out
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.fanout import fan_out
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -9,8 +9,10 @@ from object_store import Objects
 from toy_tasks.work import PreviewParams, SumParams, add_up, show_previews
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, fan_out
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.fanout import fan_out
 from pipelines.engine.remote_cells import RemoteCellStore, open_store
+from pipelines.engine.sweep import CellsFailedError
 from tasks.errors import UserError
 
 CELL = Cell("a/b", add_up, SumParams(1))
@@ -263,4 +265,4 @@ def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeyp
     monkeypatch.setenv("SINGLESHOT_CELLS", bucket_url)
     remote = open_store(tmp_path)
     assert remote.root == tmp_path
-    assert remote.url == bucket_url
+    assert remote.where == bucket_url

@@ -14,14 +14,21 @@ import pytest
 from checkouts import Checkout, cleaned
 
 from pipelines import doctor
-from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "MLFLOW_TRACKING_URI", "MUJOCO_GL", "DVC_NO_ANALYTICS"):
+    for name in (
+        "SINGLESHOT_CELLS",
+        "RAY_ADDRESS",
+        "RAY_AUTH_TOKEN",
+        "MLFLOW_TRACKING_URI",
+        "MUJOCO_GL",
+        "DVC_NO_ANALYTICS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -164,6 +171,18 @@ def test_an_edit_in_conf_that_params_yaml_lacks(checkout, tmp_path):
     assert "make params" in output
 
 
+def test_cells_are_looked_for_where_the_environment_says(bucket_url, monkeypatch):
+    assert doctor.check_cells() == doctor.Finding("ok", ".cells")
+    monkeypatch.setenv("SINGLESHOT_CELLS", bucket_url)
+    assert doctor.check_cells() == doctor.Finding("ok", bucket_url)
+    monkeypatch.setenv("SINGLESHOT_CELLS", "s3://no-such-bucket/cells")
+    finding = doctor.examine(doctor.check_cells)
+    assert finding.state == "problem"
+    assert (
+        "s3://no-such-bucket/cells: FileNotFoundError: The specified bucket does not exist" in finding.found
+    )
+
+
 def test_the_disk_has_to_hold_the_sweep(repository, monkeypatch):
     from pipelines.engine.config import load_config
 
@@ -295,7 +314,7 @@ def test_a_cluster_that_wants_another_token(cluster, monkeypatch):
 def test_a_cluster_where_nothing_listens():
     finding = doctor.check_ray(ExecutorConfig(address="127.0.0.1:1"))
     assert finding.state == "problem"
-    assert "ray start" in finding.fix
+    assert "ray start" in finding.found
 
 
 def test_a_cluster_of_other_versions():

@@ -1,12 +1,17 @@
 import dataclasses
 import json
 import os
+import re
+import socket
 
 import pytest
 from toy_tasks.work import KillParams, PreviewParams, SumParams, add_up, kill_worker, show_previews
 
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
-from pipelines.engine.fanout import CellsFailedError, ExecutorConfig, batches, fan_out, ray_cluster
+from pipelines.engine.execution import ExecutorConfig, batches
+from pipelines.engine.fanout import fan_out
+from pipelines.engine.ray_cluster import ray_cluster
+from pipelines.engine.sweep import CellsFailedError
 from tasks.errors import UserError
 
 LOCAL = ExecutorConfig(kind="local")
@@ -181,6 +186,22 @@ def test_an_unreachable_cluster_is_one_clear_error(store):
         fan_out(sums(1), dataclasses.replace(RAY, address="127.0.0.1:1"), store, Recorder())
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("ray://127.0.0.1:10001", "Ray Client is not supported; give the head's host:port"),
+        ("127.0.0.1:{port}", "`ray start --address=127.0.0.1:{port} --num-cpus=0`"),
+    ],
+)
+def test_a_cluster_that_this_machine_is_no_node_of_is_one_clear_error(store, monkeypatch, address, reason):
+    monkeypatch.setattr("psutil.process_iter", lambda _: [])  # as seen from a machine without Ray
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        config = dataclasses.replace(RAY, address=address.format(port=port))
+        with pytest.raises(UserError, match=re.escape(reason.format(port=port))):
+            fan_out(sums(2), config, store, Recorder())
+
+
 def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(store):
     together = sums(5, stack="s")
     alone = [Cell("alone", add_up, SumParams(9))]
@@ -193,7 +214,7 @@ def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(stor
 
 
 def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):
-    monkeypatch.setattr("pipelines.engine.fanout.git_commit", lambda: "0123abc")
+    monkeypatch.setattr("pipelines.engine.execution.git_commit", lambda: "0123abc")
     recorder = Recorder()
     cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
     with pytest.raises(CellsFailedError):

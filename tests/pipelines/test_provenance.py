@@ -9,7 +9,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.config import load_config
-from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.provenance import Machine, Made, versions, write_provenance
 from pipelines.engine.stage import Stage
 

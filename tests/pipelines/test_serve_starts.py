@@ -19,7 +19,7 @@ from skimage.data import chelsea
 from small_graphs import STATE, bc_action, write_all
 from small_networks import save_agent, save_style
 
-from pipelines.engine.fanout import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.serve import running
 from pipelines.serving.models import find_models
 from tasks.data.images import read_rgb
@@ -73,7 +73,7 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
     config = serving_config()
     (tmp_path / "command.py").write_text(
         "from pathlib import Path\n"
-        "from pipelines.engine.fanout import ExecutorConfig\n"
+        "from pipelines.engine.execution import ExecutorConfig\n"
         "from pipelines.serve import serve_forever\n"
         "from pipelines.engine.serving_config import ServiceConfig, ServingConfig\n"
         f"serve_forever({config!r}, ExecutorConfig(kind='ray'), Path({str(tmp_path)!r}))\n"

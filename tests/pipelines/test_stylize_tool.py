@@ -8,7 +8,7 @@ from odd_videos import NTSC, make_video
 from PIL import Image
 
 from pipelines import stylize_tool
-from pipelines.engine.fanout import CellsFailedError
+from pipelines.engine.sweep import CellsFailedError
 from pipelines.stylize_tool import StylizeOptions, stylize
 from tasks.errors import UserError
 from tasks.style.model_file import ModelCard, save_model

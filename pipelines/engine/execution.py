@@ -1,0 +1,125 @@
+"""One call of a task, wherever it runs: what executors share."""
+
+import collections
+import dataclasses
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import annotated_types
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.provenance import Made, git_commit
+from tasks.errors import UserError
+from tasks.job import Event, Job
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutorConfig:
+    """Where cells run. Nothing here changes a result, so it is part of no digest."""
+
+    kind: Literal["local", "ray"] = "ray"
+    address: str | None = None
+    """Ray cluster that this machine is a node of (`host:port`), after RAY_ADDRESS's. None: a local one."""
+    num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
+    """Cores, and compute threads, of each group of cells. Another number may round differently."""
+    num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
+    """GPUs of each group of cells that can use one; fractions share. `auto`: 1 where the cluster has any."""
+    memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
+    """Memory to reserve for each group of cells. None: not reserved."""
+    stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
+    """How many agents train as one batched model. `auto`: 1 on a CPU, all that share a data set on a GPU."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """The last event of a job: the files it left, by name relative to its output directory."""
+
+    job: int
+    files: Mapping[str, bytes]
+    made: Made
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Cells handed to their task in one call. All are fresh, or all have a checkpoint of the same step."""
+
+    cells: tuple[Cell, ...]
+    attempt: int = 0
+    commit: str = "unknown"
+
+
+def execute(
+    batch: Batch,
+    inputs: Sequence[Mapping[str, Path]],
+    checkpoints: Sequence[bytes | None],
+    config: ExecutorConfig,
+    gpu: bool,
+) -> Iterator[Event | Finished]:
+    """Call the task of `batch` and pass its events on, then the files of each job."""
+    import threadpoolctl
+    import torch
+
+    torch.set_num_threads(config.num_cpus)
+    device = device_of(config, gpu)
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="singleshot-") as scratch,
+        threadpoolctl.threadpool_limits(config.num_cpus),
+    ):
+        jobs = []
+        for index, cell in enumerate(batch.cells):
+            output = Path(scratch) / str(index)
+            output.mkdir()
+            jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
+        yield from batch.cells[0].task(jobs)
+        made = Made.now((time.monotonic() - started) / len(jobs), batch.commit, device)
+        for index, job in enumerate(jobs):
+            files = sorted(path for path in job.output.rglob("*") if path.is_file())
+            contents = {str(path.relative_to(job.output)): path.read_bytes() for path in files}
+            yield Finished(index, contents, made)
+
+
+def device_of(config: ExecutorConfig, gpu: bool) -> str:
+    """Torch device of a cell that can use a GPU (`gpu`) or cannot, on this machine.
+
+    Raises:
+        UserError: a GPU is asked for, and there is none.
+    """
+    import torch
+
+    if config.device == "cpu" or not gpu:
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if config.device == "cuda":
+        raise UserError("executor.device is cuda, but torch finds no CUDA device; set it to auto or cpu")
+    return "cpu"
+
+
+def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: int = 0) -> Iterator[Batch]:
+    """Group cells that may be stacked and stand at the same step, at most `stack_size` at a time."""
+    groups: dict[Any, list[Cell]] = collections.defaultdict(list)
+    for cell in cells:
+        checkpoint = store.checkpoint(cell)
+        groups[cell.stack or cell.digest, checkpoint and checkpoint.step].append(cell)
+    commit = git_commit()
+    for group in groups.values():
+        for start in range(0, len(group), stack_size):
+            yield Batch(tuple(group[start : start + stack_size]), attempt, commit)
+
+
+def checkpoints_of(batch: Batch, store: CellStore) -> list[bytes | None]:
+    """Where each cell of a batch goes on from; None at its start."""
+    saved = [store.checkpoint(cell) for cell in batch.cells]
+    return [checkpoint.read() if checkpoint else None for checkpoint in saved]
+
+
+def stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
+    """How many of so many cells go into a batch at most."""
+    if config.stack_size != "auto":
+        return config.stack_size
+    return cells if on_gpu else 1

@@ -1,0 +1,96 @@
+"""The Ray cluster to run on: one that is there, or one of this machine's own for the time being."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.lifecycle import takes_its_children_along
+from tasks.errors import UserError
+
+
+@contextlib.contextmanager
+def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
+    """Join the cluster that RAY_ADDRESS or the configuration names, else start one here for the time being.
+
+    Raises:
+        UserError: the cluster cannot be reached.
+    """
+    # Ray reads these when it is imported. Without the second, a task with num_gpus=0 sees every GPU.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    # Said outright: a cluster with a token can be joined by host:port, a local one starts without a warning.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # We say what is sent; Ray would add to it, with two warnings.
+    os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] = ""
+    import ray
+
+    address = cluster_address(config)
+    options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
+    if address is None:
+        # Without `local`, Ray joins whatever cluster it finds on this machine, anyone's, even a dying one.
+        options |= {"address": "local", "include_dashboard": False}
+    else:
+        # Workers have no checkout of ours: send the code, and nothing else.
+        options |= {
+            "address": address,
+            "runtime_env": {"working_dir": str(Path.cwd()), "excludes": _not_code()},
+        }
+    # Ray puts its own SIGTERM handler in, which exits without a word; ours ends the stage's runs as well.
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    with takes_its_children_along() if address is None else contextlib.nullcontext():
+        try:
+            if address is not None:
+                check_joinable(address)
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise UserError(
+                f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
+            ) from error
+        try:
+            signal.signal(signal.SIGTERM, on_sigterm)
+            yield
+        finally:
+            ray.shutdown()
+
+
+def cluster_address(config: ExecutorConfig) -> str | None:
+    """The cluster to join; None for one of our own on this machine."""
+    return os.environ.get("RAY_ADDRESS") or config.address
+
+
+def check_joinable(address: str) -> None:
+    """Raise ConnectionError, with the fix, if nothing is at `host:port` or this machine is no node of it.
+
+    Ray would try for a minute or more.
+    """
+    if "://" in address:
+        # Ray Client has no streaming generators, through which cells report.
+        raise ConnectionError("Ray Client is not supported; give the head's host:port, on one of its nodes")
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return  # `auto`
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"nothing answers there ({error}); start it (`ray start --head`), or set RAY_ADDRESS, or "
+            "executor.address in conf/, to another"
+        ) from error
+    if not any(process.info["name"] == "raylet" for process in psutil.process_iter(["name"])):
+        raise ConnectionError(
+            "a driver has to be on a node of its cluster; make this machine one, without cores for cells: "
+            f"`ray start --address={address} --num-cpus=0`"
+        )
+
+
+def _not_code() -> list[str]:
+    """What of the repository's top level Ray workers do without."""
+    return [f"/{path.name}" for path in Path.cwd().iterdir() if path.name not in {"tasks", "pipelines"}]

@@ -1,0 +1,203 @@
+"""Cells as Ray tasks. Nothing is assumed of workers but the installed dependencies and the network.
+
+Code travels as Ray's `working_dir`, inputs and checkpoints through the object store, and metrics,
+checkpoints and results come back as events: no worker reads the driver's disk.
+"""
+
+import dataclasses
+import functools
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.engine.cells import Cell
+from pipelines.engine.execution import Batch, ExecutorConfig, batches, checkpoints_of, execute, stack_size
+from pipelines.engine.sweep import Sweep
+from tasks.errors import UserError
+
+log = logging.getLogger(__name__)
+
+TRANSIENT_RETRIES = 3
+
+
+class RayExecutor:
+    """Cells as Ray tasks.
+
+    What a lost worker or node took with it the driver tries again, from its last checkpoint. Ray's own
+    retries would start a task with the checkpoint it was first given.
+    """
+
+    def __init__(self, config: ExecutorConfig, gpu: bool):
+        import ray
+
+        self.config = config
+        self.gpu = gpu
+        self.gpus = _gpus_per_batch(config, gpu)
+        self.input_refs: dict[Path, ray.ObjectRef] = {}
+        self._preflight()
+
+    def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
+        """Compute `cells`, which the sweep's store lacks."""
+        import ray
+
+        running: dict[Any, Batch] = {}
+        self._submit_all(cells, sweep, running)
+        while running:
+            streams, _ = ray.wait(list(running), num_returns=1, fetch_local=False)
+            stream: Any = streams[0]
+            batch = running[stream]
+            try:
+                event: Any = ray.get(next(stream))
+            except StopIteration:
+                del running[stream]
+            except _transient_faults() as error:
+                del running[stream]
+                if batch.attempt == TRANSIENT_RETRIES:
+                    sweep.failed(batch, error)
+                    continue
+                log.warning(
+                    "%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__
+                )
+                unfinished = [cell for cell in batch.cells if not sweep.store.has(cell)]
+                self._submit_all(unfinished, sweep, running, batch.attempt + 1)
+            except ray.exceptions.RayTaskError as error:
+                del running[stream]
+                sweep.failed(batch, error.cause if isinstance(error.cause, UserError) else error)
+            else:
+                if isinstance(event, _Started):
+                    sweep.started(batch)
+                else:
+                    sweep.handle(batch, event)
+
+    def _submit_all(
+        self, cells: Sequence[Cell], sweep: Sweep, running: dict[Any, Batch], attempt: int = 0
+    ) -> None:
+        size = stack_size(self.config, len(cells), self.gpus > 0)
+        for batch in batches(cells, sweep.store, size, attempt):
+            running[self._submit(batch, sweep)] = batch
+
+    def _submit(self, batch: Batch, sweep: Sweep) -> Any:
+        import ray
+
+        inputs = [{name: self._put(path) for name, path in cell.inputs.items()} for cell in batch.cells]
+        checkpoints = [state and ray.put(state) for state in checkpoints_of(batch, sweep.store)]
+        options = {
+            "num_cpus": self.config.num_cpus,
+            "num_gpus": self.gpus,
+            "max_retries": 0,
+            "name": batch.cells[0].name,
+        }
+        if self.config.memory_gb is not None:
+            options["memory"] = int(self.config.memory_gb * 2**30)
+        remote = ray.remote(_execute_remotely).options(**options)
+        return remote.remote(batch, inputs, checkpoints, self.config, self.gpu)
+
+    def _put(self, path: Path) -> Any:
+        import ray
+
+        if path not in self.input_refs:
+            self.input_refs[path] = ray.put(_read_input(path))
+        return self.input_refs[path]
+
+    def _preflight(self) -> None:
+        """Ray waits for ever for resources that no node has; say so before anything starts."""
+        import ray
+
+        wanted = {
+            "CPU": self.config.num_cpus,
+            "GPU": self.gpus,
+            "memory": (self.config.memory_gb or 0) * 2**30,
+        }
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
+            largest = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
+            raise UserError(
+                f"no Ray node can run a cell: executor asks for {_amounts(wanted)}; the most that nodes "
+                f"have is {_amounts(largest)}; lower executor.num_cpus, num_gpus or memory_gb"
+            )
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    return f"{resources['CPU']:g} CPU, {resources['GPU']:g} GPU, {resources['memory'] / 2**30:.1f} GB"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Started:
+    """A worker has begun with a batch."""
+
+
+def _execute_remotely(
+    batch: Batch,
+    inputs: Sequence[Mapping[str, Any]],
+    checkpoints: Sequence[Any],
+    config: ExecutorConfig,
+    gpu: bool,
+) -> Iterator[Any]:
+    """`execute` on a worker: inputs from the object store to files of this node, which go with the task."""
+    import ray
+
+    yield _Started()
+    with tempfile.TemporaryDirectory(prefix="singleshot-inputs-") as directory:
+        local = [
+            {name: _materialise(ref, Path(directory)) for name, ref in files.items()} for files in inputs
+        ]
+        states = [ref and ray.get(ref) for ref in checkpoints]
+        try:
+            yield from execute(batch, local, states, config, gpu)
+        except UserError as error:
+            # The user knows the file by its own path.
+            raise UserError(str(error).replace(f"{directory}/", "")) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class _Input:
+    """A file, or a directory's files, on the way to a worker."""
+
+    path: Path
+    contents: Mapping[str, bytes]
+    """By path relative to `path`; a file itself is `.`."""
+
+
+def _read_input(path: Path) -> _Input:
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    return _Input(path, {str(file.relative_to(path)): file.read_bytes() for file in files})
+
+
+def _materialise(ref: Any, directory: Path) -> Path:
+    """Write an input below `directory`, under its own path, unless it is there already."""
+    import ray
+
+    given: _Input = ray.get(ref)
+    path = directory / given.path.relative_to(given.path.anchor)
+    for name, content in given.contents.items():
+        file = path / name
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    return path
+
+
+def _gpus_per_batch(config: ExecutorConfig, gpu: bool) -> float:
+    import ray
+
+    if not gpu or config.device == "cpu":
+        return 0
+    if config.num_gpus != "auto":
+        return config.num_gpus
+    return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
+
+
+@functools.cache
+def _transient_faults() -> tuple[type[Exception], ...]:
+    """What is not the cell's fault, and may go better elsewhere."""
+    from ray import exceptions
+
+    return (
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+        exceptions.OutOfMemoryError,
+        exceptions.ObjectLostError,
+        exceptions.LocalRayletDiedError,
+    )

@@ -1,0 +1,132 @@
+"""The driver's side of a sweep, whatever runs its cells."""
+
+import dataclasses
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import tqdm
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.execution import Batch, Finished
+from tasks.errors import UserError
+from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
+
+
+class Recorder(Protocol):
+    """Who is told of a cell's fate and its metrics: :class:`pipelines.engine.tracking.Tracker`."""
+
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:  # noqa: D102
+        ...
+
+    def started(self, cell: Cell) -> None:  # noqa: D102
+        ...
+
+    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:  # noqa: D102
+        ...
+
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: D102
+        ...
+
+    def flush(self) -> None:  # noqa: D102
+        ...
+
+    def finished(self, cell: Cell, directory: Path) -> None:  # noqa: D102
+        ...
+
+    def failed(self, cell: Cell, reason: str) -> None:  # noqa: D102
+        ...
+
+
+class CellsFailedError(RuntimeError):
+    """Some cells failed; the message has the first one's name, parameters and traceback."""
+
+
+class Sweep:
+    """Cells that are being computed: events in, store and records out, one progress bar."""
+
+    def __init__(self, cells: Sequence[Cell], store: CellStore, recorder: Recorder):
+        self.store = store
+        self.recorder = recorder
+        self.failures: list[tuple[Cell, BaseException, str]] = []
+        self.progress = dict.fromkeys((cell.digest for cell in cells), 0.0)
+        self.running: set[str] = set()
+        # A log file gets a line now and then, a terminal a bar that moves.
+        self.bar = tqdm.tqdm(
+            total=len(cells),
+            unit="cell",
+            bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} cells [{elapsed}<{remaining}{postfix}]",
+            mininterval=0.5 if sys.stderr.isatty() else 30,
+            smoothing=0,  # cells end in bursts: time left by the mean rate
+        )
+
+    def __enter__(self) -> "Sweep":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.recorder.flush()
+        self.bar.close()
+
+    def started(self, batch: Batch) -> None:
+        """Note that a batch has begun."""
+        for cell in batch.cells:
+            self.running.add(cell.digest)
+            self.recorder.started(cell)
+        self._show()
+
+    def handle(self, batch: Batch, event: Event | Finished) -> None:
+        """Keep and record what one of a batch's cells has yielded."""
+        if isinstance(event, Progress):
+            for cell in batch.cells:
+                self.progress[cell.digest] = event.fraction
+        else:
+            self._handle_one(batch.cells[event.job], event)
+        self._show()
+
+    def _handle_one(self, cell: Cell, event: Metrics | Checkpoint | Artifact | Finished) -> None:
+        match event:
+            case Metrics():
+                self.recorder.metrics(cell, event.step, event.values)
+            case Checkpoint():
+                # Metrics first: a replay after a crash in between is recognised by its step.
+                self.recorder.flush()
+                self.store.save_checkpoint(cell, event.step, event.state)
+            case Artifact():
+                file = self.store.save_artifact(cell, event.name, event.content)
+                self.recorder.artifact(cell, event.name, file)
+            case Finished():
+                self.recorder.flush()  # whoever finds the cell in the store will not record its metrics
+                self.store.commit(cell, event.files, event.made)
+                self.recorder.finished(cell, self.store.path(cell.digest))
+                self.progress[cell.digest] = 1.0
+                self.running.discard(cell.digest)
+
+    def failed(self, batch: Batch, error: BaseException) -> None:
+        """Note that a batch's cells end here, and why."""
+        trace = "".join(traceback.format_exception(error))
+        for cell in batch.cells:
+            self.running.discard(cell.digest)
+            self.failures.append((cell, error, trace))
+            self.recorder.failed(cell, trace)
+        self._show()
+
+    def raise_failures(self) -> None:
+        """Raise UserError or CellsFailedError if there were failures."""
+        if not self.failures:
+            return
+        cell, error, trace = self.failures[0]
+        if isinstance(error, UserError):
+            raise UserError(f"{cell.name}: {error}")
+        others = "".join(f"\n  also failed: {other.name}" for other, _, _ in self.failures[1:])
+        params = json.dumps(dataclasses.asdict(cell.params), indent=1)
+        raise CellsFailedError(
+            f"{trace}\ncell {cell.name} failed; its parameters:\n{params}{others}\nAll other cells are kept."
+        )
+
+    def _show(self) -> None:
+        self.bar.n = sum(self.progress.values())
+        self.bar.set_postfix_str(f"{len(self.running)} running, {len(self.failures)} failed", refresh=False)
+        self.bar.update(0)
