@@ -1,0 +1,214 @@
+"""The pages of docs/extending: followed word by word, their examples work."""
+
+import pandas
+import pytest
+import safetensors.torch
+from checkouts import ROOT, Checkout
+from pages import commands, edit
+from PIL import Image
+
+PAGES = sorted(page.stem for page in (ROOT / "docs/extending").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def working_tree(tmp_path_factory):
+    return Checkout.of_working_tree(tmp_path_factory.mktemp("docs") / "clone")
+
+
+@pytest.fixture
+def follow(working_tree, tmp_path):
+    """A checkout with the edits of a page, and where a page needs one, with a painting."""
+    copies = []
+
+    def edited(page):
+        copies.append(working_tree.copy(tmp_path / page))
+        edit(f"extending/{page}", copies[-1])
+        Image.effect_mandelbrot((96, 64), (-2, -1, 1, 1), 50).convert("RGB").save(
+            copies[-1].path / "painting.jpg"
+        )
+        return copies[-1]
+
+    yield edited
+    for copy in copies:
+        copy.kill_all()
+
+
+def python(checkout, script, **environment):
+    return checkout.run("python", "-c", script, timeout=120, **environment)
+
+
+PRUNE = """
+import torch
+from tasks.pruning.masks import PruningConfig, prune
+from tasks.pruning.objective import Objective
+
+curvature, weights = torch.tensor([8.0, 1, 1, 1]), torch.tensor([0.5, 3, -3.5, 0.5])
+loss = lambda w: (curvature * w["layer"] ** 2).sum() / 2
+objective = Objective(loss, loss, torch.Generator())
+for pruner in ("gradient", "snip"):
+    masks = prune(lambda _: {"net": objective}, {"net": {"layer": weights}}, pruner, 0.5, PruningConfig())
+    print(pruner, masks["net"]["layer"].int().tolist())
+"""
+
+
+def test_a_pruner_of_ones_own_chooses_by_its_scores(follow):
+    # By hand: gradients are 4, 3, -3.5 and 0.5; SNIP's scores 2, 9, 12.25 and 0.25.
+    assert python(follow("pruner"), PRUNE) == "gradient [1, 0, 1, 0]\nsnip [0, 1, 1, 0]\n"
+
+
+TRAIN = """
+from pathlib import Path
+import numpy as np
+import torch
+from tasks.deployment.policies import open_policy
+from tasks.job import Job, Metrics
+from tasks.offline_rl.agents import AgentSpec
+from tasks.offline_rl.clone import CloneConfig
+from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.evaluation import EvaluationConfig
+from tasks.offline_rl.training import TrainingConfig, TrainParams, train
+
+random = np.random.default_rng(0)
+states = random.normal(size=(2000, 11))
+actions = np.tanh(states @ random.normal(size=(11, 3)) / 4)
+data, out = Path("transitions.safetensors"), Path("out")
+out.mkdir()
+Transitions.cast(states, actions, np.zeros(2000), states, np.zeros(2000, bool)).save(data)
+spec = AgentSpec("Hopper", "clone", "dense", 0.0, 0)
+params = TrainParams(spec, CloneConfig(), TrainingConfig(200, 100, 100), EvaluationConfig(1))
+events = list(train([Job(params, {"dataset": data}, out)]))
+print(*(event.values["cloning_loss"] for event in events if isinstance(event, Metrics)))
+policy = open_policy(out / "agent.safetensors", "dense").module
+print((policy(torch.tensor(states[:100]).float()) - torch.tensor(actions[:100])).square().mean().item())
+"""
+
+
+def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
+    losses, error = (map(float, line.split()) for line in python(follow("algorithm"), TRAIN).splitlines())
+    early, late = losses
+    assert late < early / 3
+    assert next(error) < early / 3  # the expert's actions have a variance of about 0.2
+
+
+ANT = """
+from pathlib import Path
+from tasks.offline_rl.d4rl import read_d4rl
+from tasks.offline_rl.environments import TASKS, d4rl_score, make_environment
+
+task = TASKS["Ant"]
+environment = make_environment(task)
+print(task.observation_size, *environment.observation_space.shape)
+print(task.action_size, *environment.action_space.shape, environment.action_space.low.min())
+print(d4rl_score(task, -325.6), d4rl_score(task, 3879.7))
+print(read_d4rl(Path("ant.hdf5"), task).transitions.observations.shape)
+"""
+
+
+def test_a_task_of_ones_own_fits_its_environment_and_its_data(follow):
+    checkout = follow("task")
+    checkout.run(*commands("extending/task")[0].split())
+    sizes, actions, scores, shape = python(checkout, ANT).splitlines()
+    assert (sizes, actions, scores) == ("105 105", "8 8 -1.0", "0.0 100.0")
+    assert 1900 < int(shape.split(",")[0].strip("(")) <= 2000
+
+
+STYLE = """
+from pipelines.engine.config import check
+from pipelines.stages.fetch_images import cells
+
+for cell in cells(check().style):
+    if cell.name == "paintings/mine":
+        print(cell.params.source, *cell.inputs.values())
+"""
+
+
+def test_a_style_of_ones_own_is_a_painting_to_fetch(follow):
+    checkout = follow("style")
+    checkout.run("bash", "-c", commands("extending/style")[0])
+    assert python(checkout, STYLE) == "painting.jpg painting.jpg\n"
+
+
+RUN = """
+from pathlib import Path
+import numpy as np
+import onnx
+import small_graphs
+from tasks.deployment.runtimes import installed_version, open_runtime
+from tasks.deployment.runtimes.protocol import ModelFiles
+
+path = Path("graphs/bc.onnx")
+small_graphs.write_bc(path)
+states = np.random.default_rng(0).standard_normal((4, small_graphs.STATE), np.float32)
+inputs = {"state": states, "latents": np.zeros((4, small_graphs.LATENT), np.float32)}
+inputs = {value.name: inputs[value.name] for value in onnx.load(path).graph.input}
+runtime = open_runtime("onnx-reference")
+prepared = runtime.prepare(ModelFiles(path, path, "dense"), {}, 1)
+expected = np.stack([small_graphs.bc_action(state) for state in states])
+print(np.abs(prepared.run(inputs)["action"] - expected).max(), prepared.precision)
+print(runtime.unavailable(), runtime.version() == installed_version("onnx-reference") == onnx.__version__)
+"""
+
+
+def test_a_runtime_of_ones_own_computes_what_numpy_does(follow):
+    told = python(follow("runtime"), RUN, PYTHONPATH=str(ROOT / "tests/support"))
+    error, precision, *rest = told.split()
+    assert float(error) < 1e-6
+    assert (precision, rest) == ("float32", ["None", "True"])
+
+
+def read(checkout, table):
+    return pandas.read_csv(checkout.path / "results" / table)
+
+
+def check_pruner(checkout):
+    layers = read(checkout, "pruning/layers.csv")
+    assert set(layers["pruner"]) == {"snip", "gradient"}
+    masks = safetensors.torch.load_file(
+        checkout.path / "models/masks/Hopper/bc/gradient-0.95/seed-0/masks.safetensors"
+    )
+    total = sum(mask.numel() for mask in masks.values())
+    assert sum(int(mask.sum()) for mask in masks.values()) == total - round(0.95 * total)
+
+
+def check_algorithm(checkout):
+    scores = read(checkout, "offline_rl/scores.csv")
+    assert set(scores["algorithm"]) == {"clone"}
+    assert set(scores["pruner"]) == {"dense", "snip", "grasp"}
+    assert scores["update"].max() == 50
+
+
+def check_task(checkout):
+    scores = read(checkout, "offline_rl/scores.csv")
+    assert set(scores["task"]) == {"Ant"}
+    assert set(scores["algorithm"]) == {"bc", "bcq"}
+
+
+def check_style(checkout):
+    assert (checkout.path / "models/styles/mine/contact_sheet.jpg").exists()
+    assert Image.open(checkout.path / "out/painting.jpg").size == (96, 64)
+
+
+def check_runtime(checkout):
+    timings = read(checkout, "deployment/timings.csv")
+    ours = timings[timings["runtime"] == "onnx-reference"]
+    assert len(ours) == len(timings[timings["runtime"] == "torch"]) > 0
+    assert set(ours["status"]) == {"ok"}
+
+
+CHECKS = {
+    "pruner": check_pruner,
+    "algorithm": check_algorithm,
+    "task": check_task,
+    "style": check_style,
+    "runtime": check_runtime,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_leave_what_it_says(follow, page):
+    checkout = follow(page)
+    for command in commands(f"extending/{page}"):
+        checkout.run("bash", "-c", command, timeout=900)
+    CHECKS[page](checkout)

@@ -1,0 +1,44 @@
+"""Code blocks of the project's Markdown pages, and doing in a checkout what they tell a reader to do."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+from checkouts import ROOT, Checkout
+
+BLOCK = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block."""
+
+    language: str
+    path: str
+    """The file that it is the whole of; empty for others."""
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of `docs/<page>.md`, in their order."""
+    return [Block(*found) for found in BLOCK.findall((ROOT / f"docs/{page}.md").read_text())]
+
+
+def edit(page: str, checkout: Checkout) -> None:
+    """Write the files and apply the changes of a page."""
+    for block in blocks(page):
+        if block.path:
+            (checkout.path / block.path).write_text(block.text)
+        elif block.language == "diff":
+            # One line of context is enough to find the place: others may have changed.
+            command = ["git", "apply", "--recount", "-C1", "-"]
+            done = subprocess.run(
+                command, cwd=checkout.path, input=block.text, text=True, capture_output=True, check=False
+            )
+            assert done.returncode == 0, f"docs/{page}.md is out of date: {done.stderr}{block.text}"
+
+
+def commands(page: str) -> list[str]:
+    """What a page has its reader type."""
+    consoles = [block.text for block in blocks(page) if block.language == "console"]
+    return [line[2:] for text in consoles for line in text.splitlines() if line.startswith("$ ")]
