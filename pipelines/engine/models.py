@@ -1,5 +1,8 @@
 """Exported graphs as MLflow models, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
 
+Of each network the smallest exact form is in the registry too: a version for each cell that exported
+it, and the alias `current` on the one that is in `models/onnx/` now.
+
 By the client alone: `mlflow.onnx.log_model` goes to the process's global tracking URI and active run.
 """
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.models import ModelSignature
 
+REGISTERED_FORMS = ("dense", "compacted")
+"""Of a network that was never pruned, and of a pruned one."""
+CURRENT = "current"
 EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
 """Of an input example, where any size will do."""
 
@@ -42,7 +48,44 @@ def log_graph(client: "MlflowClient", run: "Run", path: Path) -> None:
     outputs = client.get_run(run.info.run_id).outputs
     if outputs is None or model.model_id not in {output.model_id for output in outputs.model_outputs}:
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+    if card.form in REGISTERED_FORMS:
+        _register(client, run, model, card)
+    # The last of all: a model that is ready has everything.
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def set_current(client: "MlflowClient", run: "Run") -> None:
+    """Let the alias `current` point to the version that `run` exported."""
+    for version in client.search_model_versions(f"run_id = '{run.info.run_id}'"):
+        client.set_registered_model_alias(version.name, CURRENT, version.version)
+
+
+def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: GraphCard) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
+
+    name = card.cell.replace("/", "-")  # MLflow allows no slashes
+    if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
+        tags = {
+            key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)
+        }
+        tags |= {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
+        try:
+            client.create_registered_model(
+                name, tags, f"`mlflow.pyfunc.load_model('models:/{name}@{CURRENT}')`"
+            )
+        except MlflowException as error:
+            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+                raise
+        client.create_model_version(
+            name,
+            f"models:/{model.model_id}",
+            run.info.run_id,
+            tags,
+            await_creation_for=0,
+            model_id=model.model_id,
+        )
+    set_current(client, run)
 
 
 def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":

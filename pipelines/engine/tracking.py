@@ -1,4 +1,6 @@
-"""MLflow: one parent run a stage, one child run a cell. It and `models.py` alone import mlflow.
+"""MLflow: an experiment a stage, a run a cell, and a run of the stage as a whole.
+
+This module and `models.py` alone import mlflow.
 
 The driver owns every run: it creates the database, the experiment and the runs before it fans
 out, and workers reach MLflow only through the events they send it. So there is exactly one run for
@@ -8,6 +10,9 @@ a cell's digest, whatever is killed and retried, and SQLite has one writer.
 import collections
 import contextlib
 import dataclasses
+import functools
+import gc
+import json
 import logging
 import os
 import time
@@ -17,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.provenance import git_commit
+from pipelines.engine.cells import MANIFEST, Cell, CellStore
+from pipelines.engine.experiments import EXPERIMENTS
+from pipelines.engine.provenance import Made, git_commit
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,9 +33,15 @@ if TYPE_CHECKING:
 
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
+SHOWN = (".html", ".csv", ".png", ".jpg")
+LARGEST_SHOWN_BYTES = 20_000_000
+"""Of those that MLflow's pages show."""
 ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
 FLUSH_SECONDS = 5.0
+SECONDS = "system/seconds"
+"""What a cell took. MLflow shows `system/` apart, as system metrics; its own sampler watches the driver."""
+SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +50,7 @@ class TrackingConfig:
 
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "singleshot"
+    """What the names of the experiments begin with: `singleshot/train`."""
 
 
 class Tracker:
@@ -48,24 +61,29 @@ class Tracker:
         self._experiment_id = experiment_id
         self._stage = stage
         self._profile = profile
-        self._runs = {
-            run.data.tags["cell"]: run
-            for run in self._search(f"tags.stage = '{stage}' and tags.kind = 'cell'")
-        }
-        self._reap()
-        self._parent = self._open_parent()
+        found = self._search()
+        self._runs = {run.data.tags["cell"]: run for run in found if run.data.tags["kind"] == "cell"}
+        self._reap(found)
+        self._sweep = self._open_sweep(found)
         self._logged: dict[tuple[str, str], int] = {}
         self._buffer: dict[str, list[Metric]] = collections.defaultdict(list)
         self._flushed = time.monotonic()
         self._open: set[str] = set()
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
-        """Note how much of the sweep was there already."""
-        self._client.set_tag(self._parent, "cells_reused", str(len(cells)))
+        """Note how much of the sweep was there already, and see that each such cell has its run.
+
+        A driver may be killed when it has kept a cell, before it has said so; and the database may be
+        younger than the cell, whose learning curves are then lost, but not what it left.
+        """
+        self._client.set_tag(self._sweep, "cells_reused", str(len(cells)))
         for cell in cells:
-            # A driver may be killed when it has kept a cell, before it has said so.
-            if cell.digest in self._runs and self._runs[cell.digest].info.status != "FINISHED":
+            run = self._runs.get(cell.digest)
+            if run is None or run.info.status != "FINISHED":
+                self.started(cell)
                 self.finished(cell, store.path(cell.digest))
+            else:
+                self._reuse(run, store.path(cell.digest))
 
     def started(self, cell: Cell) -> None:
         """Create the cell's run, or go on with the one that an earlier try left."""
@@ -90,13 +108,13 @@ class Tracker:
 
     def artifact(self, cell: Cell, name: str, file: Path) -> None:
         """Show a file of a cell that is still running, unless it is large."""
-        if file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
+        if _is_shown(file):
             folder = str(Path(name).parent) if Path(name).parent.name else None
             self._client.log_artifact(self._runs[cell.digest].info.run_id, str(file), folder)
 
     def table(self, file: Path) -> None:
         """Attach a table of the whole stage to the stage's run."""
-        self._client.log_artifact(self._parent, str(file))
+        self._client.log_artifact(self._sweep, str(file))
 
     def flush(self) -> None:
         """Send what is buffered."""
@@ -115,8 +133,12 @@ class Tracker:
         for file in sorted(directory.iterdir()):
             if file.suffix == ".onnx":
                 self._log_graph(run, file)
-            elif file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES:
+            elif file.is_file() and _is_shown(file):
                 self._client.log_artifact(run.info.run_id, str(file))
+        made = Made.read(json.loads((directory / MANIFEST).read_text())["made"])
+        self.metrics(cell, 0, {SECONDS: made.seconds})
+        machine = made.machine.gpu or made.machine.processor
+        self._tag(run.info.run_id, {"machine": machine, "mlflow.source.git.commit": made.commit})
         # The last of all: a run that is finished has everything, and a driver that is killed before goes on.
         self._terminate(run.info.run_id, "FINISHED")
 
@@ -131,12 +153,20 @@ class Tracker:
         """End the stage's run, and those of its cells that are still open."""
         for run_id in self._open.copy():
             self._terminate(run_id, status)
-        self._client.set_terminated(self._parent, status)
+        self._client.set_terminated(self._sweep, status)
 
     def _log_graph(self, run: "Run", file: Path) -> None:
         from pipelines.engine.models import log_graph  # onnxruntime, half a second: most stages have none
 
         log_graph(self._client, run, file)
+
+    def _reuse(self, run: "Run", directory: Path) -> None:
+        if run.data.tags["profile"] != self._profile:
+            self._client.set_tag(run.info.run_id, "profile", self._profile)
+        if any(directory.glob("*.onnx")):
+            from pipelines.engine.models import set_current
+
+            set_current(self._client, run)
 
     def _terminate(self, run_id: str, status: str) -> None:
         self.flush()
@@ -151,7 +181,6 @@ class Tracker:
             **cell.tags,
             "kind": "cell",
             "cell": cell.digest,
-            "mlflow.parentRunId": self._parent,
         }
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
         params = [Param(key, str(value)) for key, value in _flatten(dataclasses.asdict(cell.params))]
@@ -165,28 +194,31 @@ class Tracker:
             self._logged[run_id, key] = max(
                 metric.step for metric in self._client.get_metric_history(run_id, key)
             )
-        self._client.update_run(run_id, status="RUNNING")
-        self._client.set_tag(run_id, "driver", _driver())
-        self._client.set_tag(run_id, "mlflow.parentRunId", self._parent)
+        self._resume(run_id)
 
-    def _open_parent(self) -> str:
-        """One parent for a stage and profile: the next `dvc repro` goes on with it."""
-        found = self._search(
-            f"tags.stage = '{self._stage}' and tags.kind = 'stage' and tags.profile = '{self._profile}'"
-        )
-        if not found:
-            tags = {**self._common_tags(), "kind": "stage", "profile": self._profile}
-            name = f"{self._stage} ({self._profile})"
-            return self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
-        run_id = found[0].info.run_id
+    def _open_sweep(self, found: "Sequence[Run]") -> str:
+        """One run for a stage and profile: the next `dvc repro` goes on with it."""
+        for run in found:
+            if run.data.tags["kind"] == "stage" and run.data.tags["profile"] == self._profile:
+                self._resume(run.info.run_id)
+                return run.info.run_id
+        tags = {**self._common_tags(), "kind": "stage", "mlflow.note.content": SWEEP_NOTE}
+        name = f"{self._stage} ({self._profile})"
+        return self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
+
+    def _resume(self, run_id: str) -> None:
         self._client.update_run(run_id, status="RUNNING")
-        for key, value in self._common_tags().items():
-            self._client.set_tag(run_id, key, value)
-        return run_id
+        self._tag(run_id, self._common_tags())
+
+    def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
     def _common_tags(self) -> dict[str, str]:
         return {
             "stage": self._stage,
+            "profile": self._profile,
             "driver": _driver(),
             "mlflow.source.name": f"dvc repro {self._stage}",
             "mlflow.source.git.commit": git_commit(),
@@ -194,19 +226,21 @@ class Tracker:
             **({"dvc_experiment": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}),
         }
 
-    def _reap(self) -> None:
+    def _reap(self, found: "Sequence[Run]") -> None:
         """Close what a driver that was killed left RUNNING."""
-        for run in self._search(f"tags.stage = '{self._stage}' and attributes.status = 'RUNNING'"):
-            if not _alive(run.data.tags.get("driver", "")):
+        for run in found:
+            if run.info.status == "RUNNING" and not _alive(run.data.tags["driver"]):
                 self._client.set_terminated(run.info.run_id, "KILLED")
 
-    def _search(self, query: str) -> "list[Run]":
-        page = self._client.search_runs([self._experiment_id], query, max_results=1000)
+    def _search(self) -> "list[Run]":
+        """All runs of the stage, whatever the profile."""
+        search = functools.partial(
+            self._client.search_runs, [self._experiment_id], f"tags.stage = '{self._stage}'", max_results=1000
+        )
+        page = search()
         found = list(page)
         while page.token:
-            page = self._client.search_runs(
-                [self._experiment_id], query, max_results=1000, page_token=page.token
-            )
+            page = search(page_token=page.token)
             found += page
         return found
 
@@ -219,6 +253,9 @@ def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Track
         UserError: the tracking server or database cannot be used.
     """
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # MLflow's import sets off collections that would each go through all that torch and pandas have made:
+    # 0.4 of the 1.9 seconds (CPU) that opening took.
+    gc.freeze()
     # An unreachable server is said so after some ten seconds rather than minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     with _told_plainly(tracking_uri(config)):
@@ -264,17 +301,33 @@ def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
     uri = tracking_uri(config)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
-        experiment = client.get_experiment_by_name(config.experiment)
-        experiment_id = experiment.experiment_id if experiment else _create_experiment(client, config, uri)
-        return Tracker(client, experiment_id, stage, profile)
+        return Tracker(client, _open_experiment(client, config, uri, stage), stage, profile)
     except OSError as error:
         raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
 
 
-def _create_experiment(client: "MlflowClient", config: TrackingConfig, uri: str) -> str:
-    """A server keeps artifacts where it was told to; beside SQLite they go to `mlartifacts/`."""
-    location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
-    return client.create_experiment(config.experiment, artifact_location=location)
+def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
+    """The stage's experiment. What a person has since written as its description stays."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
+
+    name = f"{config.experiment}/{stage}"
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        # A server keeps artifacts where it was told to; beside SQLite they go to `mlartifacts/`.
+        location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
+        try:
+            client.create_experiment(name, artifact_location=location)
+        except MlflowException as error:
+            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):  # another driver was first
+                raise
+        experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    if stage in EXPERIMENTS:
+        labels = EXPERIMENTS[stage].labels(experiment.experiment_id)
+        for key in labels.keys() - experiment.tags.keys():
+            client.set_experiment_tag(experiment.experiment_id, key, labels[key])
+    return experiment.experiment_id
 
 
 def _driver() -> str:
@@ -300,3 +353,8 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _is_shown(file: Path) -> bool:
+    largest = LARGEST_SHOWN_BYTES if file.suffix in SHOWN else LARGEST_ARTIFACT_BYTES
+    return file.stat().st_size <= largest

@@ -198,11 +198,11 @@ def test_mlflow_has_one_finished_run_a_cell(finished_smoke):
         f"{stage} (smoke)" for stage in sorted(CELLS)
     ]
     commit = finished_smoke.run("git", "rev-parse", "HEAD").strip()
-    parents = {run.info.run_id: run.data.tags["stage"] for run in finished_smoke.runs(kind="stage")}
     for run in finished_smoke.runs(kind="cell"):
         tags = run.data.tags
         assert tags["mlflow.source.git.commit"] == commit
-        assert tags["dvc_stage"] == tags["stage"] == parents[tags["mlflow.parentRunId"]]
+        assert tags["dvc_stage"] == tags["stage"]
+        assert tags["profile"] == "smoke"
     (run,) = finished_smoke.runs(stage="train", algorithm="bcq", pruner="snip")
     steps = finished_smoke.mlflow.get_metric_history(run.info.run_id, "d4rl_score")
     assert [metric.step for metric in steps] == [10, 20]

@@ -120,12 +120,12 @@ def finish(tracker, store, files):
 
 
 def logged(client):
-    experiment = client.get_experiment_by_name("singleshot")
+    experiment = client.get_experiment_by_name("singleshot/export_onnx")
     return client.search_logged_models([experiment.experiment_id])
 
 
 def cell_run(client):
-    experiment = client.get_experiment_by_name("singleshot")
+    experiment = client.get_experiment_by_name("singleshot/export_onnx")
     (run,) = client.search_runs([experiment.experiment_id], "tags.kind = 'cell'")
     return run
 
@@ -216,8 +216,60 @@ def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, st
     assert len(cell_run(client).outputs.model_outputs) == 1
 
 
+def policy(cell, form="compacted"):
+    graph = onnx.load_from_string(graph_bytes("bc"))
+    card = GraphCard(
+        "policy", cell, form, 0.95, "c0ffee", "0" * 64, INPUTS["bc"], OUTPUTS["bc"], {"task": "Hopper"}
+    )  # fmt: skip
+    card.attach(graph)
+    return graph.SerializeToString()
+
+
+def registered(client, name):
+    """By version, the cell it came from; and the version that is current."""
+    versions = {
+        version.version: client.get_run(version.run_id).data.tags["cell"]
+        for version in client.search_model_versions(f"name = '{name}'")
+    }
+    return versions, client.get_model_version_by_alias(name, "current").version
+
+
+def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, client):
+    name = "Hopper-bcq-snip-0.95-seed-0"
+    first, second = CELL, Cell(CELL.name, add_up, SumParams(2))
+    for cell in (first, second):
+        files = {"a-compacted.onnx": policy(CELL.name), "a.onnx": policy(CELL.name, "masked")}
+        for _ in range(2):  # computed again, as after damage
+            with tracking(config, "export_onnx", "smoke") as tracker:
+                tracker.started(cell)
+                store.commit(cell, files, MADE)
+                tracker.finished(cell, store.path(cell.digest))
+    assert [model.name for model in client.search_registered_models()] == [name]
+    assert registered(client, name) == ({1: first.digest, 2: second.digest}, 2)
+    model = mlflow.pyfunc.load_model(f"models:/{name}@current")
+    assert model.predict(model.input_example)["action"].shape == (1, 3)
+
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        tracker.reused([first], store)  # the configuration is the first one again
+    assert registered(client, name) == ({1: first.digest, 2: second.digest}, 1)
+
+
+def test_a_database_that_is_younger_than_a_cell_gets_its_model(config, store, client):
+    store.commit(CELL, {"bc-compacted.onnx": policy(CELL.name)}, MADE)
+    for _ in range(2):
+        with tracking(config, "export_onnx", "smoke") as tracker:
+            tracker.reused([CELL], store)
+    assert registered(client, "Hopper-bcq-snip-0.95-seed-0") == ({1: CELL.digest}, 1)
+
+
 @pytest.mark.parametrize(
-    "step", ["_save", "mlflow.MlflowClient.log_outputs", "mlflow.MlflowClient.finalize_logged_model"]
+    "step",
+    [
+        "_save",
+        "mlflow.MlflowClient.create_model_version",
+        "mlflow.MlflowClient.log_outputs",
+        "mlflow.MlflowClient.finalize_logged_model",
+    ],
 )
 def test_the_next_driver_logs_what_a_killed_one_did_not(config, store, client, monkeypatch, step):
     """Whatever it was about to do; the cell was kept."""
@@ -228,7 +280,7 @@ def test_the_next_driver_logs_what_a_killed_one_did_not(config, store, client, m
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
         patch.setattr(step if "." in step else f"{models.__name__}.{step}", killed)
         with tracking(config, "export_onnx", "smoke") as tracker:
-            finish(tracker, store, {"bc.onnx": graph_bytes("bc")})
+            finish(tracker, store, {"bc.onnx": policy(CELL.name)})
     (pending,) = logged(client)
     assert pending.status == "PENDING"
     assert cell_run(client).info.status == "KILLED"
@@ -240,6 +292,7 @@ def test_the_next_driver_logs_what_a_killed_one_did_not(config, store, client, m
     run = cell_run(client)
     assert run.info.status == "FINISHED"
     assert [output.model_id for output in run.outputs.model_outputs] == [model.model_id]
+    assert registered(client, "Hopper-bcq-snip-0.95-seed-0") == ({1: CELL.digest}, 1)
     loaded = mlflow.pyfunc.load_model(model.artifact_location)
     assert loaded.predict(loaded.input_example)["action"].shape == (1, 3)
 

@@ -1,5 +1,7 @@
 import contextlib
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,10 +13,12 @@ from pathlib import Path
 
 import mlflow
 import pytest
+import yaml
 from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.experiments import EXPERIMENTS
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
 from tasks.errors import UserError
 
@@ -54,8 +58,8 @@ def store(tmp_path):
 
 
 def runs(query=""):
-    experiment = client().get_experiment_by_name("singleshot")
-    return list(client().search_runs([experiment.experiment_id], query, max_results=5000))
+    experiments = [experiment.experiment_id for experiment in client().search_experiments()]
+    return list(client().search_runs(experiments, query, max_results=5000))
 
 
 def cell_runs():
@@ -76,7 +80,7 @@ def finish(tracker, store, cell, **files):
     tracker.finished(cell, store.path(cell.digest))
 
 
-def test_a_stage_is_a_run_and_each_cell_a_run_below_it(config, store, monkeypatch):
+def test_a_stage_is_an_experiment_and_each_cell_a_run_of_it(config, store, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)
@@ -89,15 +93,22 @@ def test_a_stage_is_a_run_and_each_cell_a_run_below_it(config, store, monkeypatc
     (parent,) = runs("tags.kind = 'stage'")
     (run,) = runs(f"tags.cell = '{CELL.digest}'")
     assert len(runs()) == 3
-    assert {child.data.tags["mlflow.parentRunId"] for child in cell_runs()} == {parent.info.run_id}
+    # Runs below a parent are folded in MLflow's pages, and nothing of them charted.
+    assert not any("mlflow.parentRunId" in run.data.tags for run in runs())
+    assert {run.info.experiment_id for run in runs()} == {parent.info.experiment_id}
+    assert client().get_experiment(parent.info.experiment_id).name == "singleshot/train"
     expected = CELL.tags | {
         "stage": "train",
         "dvc_stage": "train",
+        "profile": "smoke",
         "cell": CELL.digest,
-        "mlflow.source.git.commit": commit.stdout.strip(),
+        "mlflow.source.git.commit": MADE.commit,
+        "machine": MADE.machine.processor,
     }
     assert expected.items() <= run.data.tags.items()
     assert run.info.run_name == "Hopper/sum"
+    assert run.data.metrics == {"system/seconds": MADE.seconds}
+    assert parent.data.tags["mlflow.source.git.commit"] == commit.stdout.strip()
     assert run.data.params == {
         "start": "1", "steps": "4", "seconds": "0.0", "fail_at": "None", "user_error_at": "None"
     }  # fmt: skip
@@ -165,15 +176,73 @@ def test_steps_replayed_after_a_lost_worker_are_recorded_once(config, store):
 def test_a_cell_that_was_kept_just_before_the_driver_died_is_finished_when_it_is_reused(config, store):
     with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
         tracker.started(CELL)
+        tracker.metrics(CELL, 1, {"sum": 5})
         store.commit(CELL, {"result": b"1"}, MADE)
         raise KeyboardInterrupt
     assert cell_runs()[0].info.status == "KILLED"
     with tracking(config, "train", "smoke") as tracker:
-        tracker.reused([CELL, OTHER], store)
+        tracker.reused([CELL], store)
     (run,) = cell_runs()
     assert run.info.status == "FINISHED"
     assert "result" in artifacts(run)
-    assert runs("tags.kind = 'stage'")[0].data.tags["cells_reused"] == "2"
+    assert run.data.metrics == {"sum": 5, "system/seconds": MADE.seconds}
+    assert runs("tags.kind = 'stage'")[0].data.tags["cells_reused"] == "1"
+
+
+def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store, empty_database):
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        finish(tracker, store, CELL, result="1")
+    shutil.copy(empty_database, "younger.db")
+    younger = TrackingConfig(uri("younger.db"))
+    for _ in range(2):
+        with tracking(younger, "train", "smoke") as tracker:
+            tracker.reused([CELL], store)
+    there = mlflow.MlflowClient(younger.uri)
+    experiment = there.get_experiment_by_name("singleshot/train")
+    (run,) = there.search_runs([experiment.experiment_id], "tags.kind = 'cell'")
+    assert (run.info.run_name, run.info.status) == ("Hopper/sum", "FINISHED")
+    assert CELL.tags.items() <= run.data.tags.items()
+    assert run.data.params["start"] == "1"
+    assert run.data.metrics == {"system/seconds": MADE.seconds}
+    assert run.data.tags["mlflow.source.git.commit"] == MADE.commit
+    assert {file.path for file in there.list_artifacts(run.info.run_id)} == {"result", "cell.json"}
+
+
+def test_a_cell_is_found_by_the_profile_it_was_last_part_of(config, store):
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.started(CELL)
+        finish(tracker, store, CELL)
+    with tracking(config, "train", "paper") as tracker:
+        tracker.reused([CELL], store)
+    assert [run.info.run_name for run in runs("tags.profile = 'paper' and tags.kind = 'cell'")] == [
+        "Hopper/sum"
+    ]
+    assert len(runs()) == 3
+
+
+def test_every_stage_has_its_experiment_described():
+    stages = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())["stages"]
+    assert EXPERIMENTS.keys() == stages.keys() - {"config"}
+
+
+def test_an_experiment_says_what_it_is_until_someone_says_more(config):
+    def experiment():
+        return client().get_experiment_by_name("singleshot/train")
+
+    with tracking(config, "train", "smoke"):
+        pass
+    identifier = experiment().experiment_id
+    links = re.findall(r"\]\((#/experiments/(\d+)/runs\?[^)]*)\)", experiment().tags["mlflow.note.content"])
+    views = [re.search(r"viewStateShareKey=(\w+)", link).group(1) for link, _ in links]
+    assert [of for _, of in links] == [identifier, identifier]
+    assert all(f"mlflow.sharedViewState.{view}" in experiment().tags for view in views)
+    table = json.loads(experiment().tags["mlflow.sharedViewState.table"])
+    assert {"tags.`pruner`", "tags.`sparsity`", "metrics.`d4rl_score`"} <= set(table["selectedColumns"])
+    client().set_experiment_tag(identifier, "mlflow.note.content", "mine")
+    with tracking(config, "train", "smoke"):
+        pass
+    assert experiment().tags["mlflow.note.content"] == "mine"
 
 
 def test_more_metrics_than_a_request_may_hold(config, store):
@@ -189,10 +258,9 @@ def test_more_metrics_than_a_request_may_hold(config, store):
 def test_weights_and_data_are_no_artifacts(config, store):
     with tracking(config, "train", "smoke") as tracker:
         tracker.started(CELL)
-        finish(tracker, store, CELL, small="1", large="1" * 1_000_001)
-    found = artifacts(cell_runs()[0])
-    assert "small" in found
-    assert "large" not in found
+        page = {"index.html": "1" * 1_000_001}
+        finish(tracker, store, CELL, small="1", large="1" * 1_000_001, **page)
+    assert artifacts(cell_runs()[0]) == {"small", "index.html", "cell.json"}
 
 
 def test_a_failure_is_told_with_its_traceback(config):
@@ -275,8 +343,8 @@ def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatc
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri("elsewhere.db"))
     with tracking(config, "train", "smoke"):
         pass
-    assert mlflow.MlflowClient(uri("elsewhere.db")).get_experiment_by_name("singleshot")
-    assert client().get_experiment_by_name("singleshot") is None
+    assert mlflow.MlflowClient(uri("elsewhere.db")).get_experiment_by_name("singleshot/train")
+    assert client().get_experiment_by_name("singleshot/train") is None
 
 
 def unused_port():

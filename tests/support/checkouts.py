@@ -170,9 +170,9 @@ class Checkout:
     def runs(self, **tags: str) -> list[Any]:
         """MLflow's runs with these tags."""
         client = self.mlflow
-        experiment = client.get_experiment_by_name("singleshot")
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         query = " and ".join(f"tags.{key} = '{value}'" for key, value in tags.items())
-        return list(client.search_runs([experiment.experiment_id], query, max_results=1000))
+        return list(client.search_runs(experiments, query, max_results=1000))
 
     def check_runs(self) -> None:
         """One finished run for each cell in the store, each metric once a step, and no stage left open."""
