@@ -8,13 +8,11 @@ import matplotlib
 import pandas
 
 from tasks.job import Event, Job
+from tasks.reporting.look import DENSE, OTHER, PRUNERS
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
-
-DENSE = "dense"
-COLOURS = {DENSE: "0.25", "snip": "tab:blue", "grasp": "tab:orange", "random": "tab:green"}
 
 
 @dataclass(frozen=True)
@@ -68,5 +66,5 @@ def _draw_curve(axis: Axes, pruner: str, rows: pandas.DataFrame) -> None:
     sparsity = rows["sparsity"].iloc[0]
     label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
     style = "--" if pruner == DENSE else "-"
-    (line,) = axis.plot(score.index, score["mean"], style, label=label, color=COLOURS.get(pruner))
+    (line,) = axis.plot(score.index, score["mean"], style, label=label, color=PRUNERS.get(pruner, OTHER))
     axis.fill_between(score.index, score["min"], score["max"], alpha=0.15, color=line.get_color())

@@ -88,12 +88,7 @@ def chart(
     draw: Callable[[Axes], None], alt: str, title: str = "", inches: tuple[float, float] = CHART_INCHES
 ) -> Panel:
     """A panel that `draw` draws, as SVG. Equal drawings give equal bytes."""
-    with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=inches, layout="constrained")
-        draw(figure.add_subplot())
-        svg = io.BytesIO()
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-    return Panel(_data_uri("image/svg+xml", svg.getvalue()), alt, title)
+    return Panel(_data_uri("image/svg+xml", _svg(draw, inches)), alt, title)
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:
@@ -108,3 +103,12 @@ def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Pan
 
 def _data_uri(media_type: str, content: bytes) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def _svg(draw: Callable[[Axes], None], inches: tuple[float, float]) -> bytes:
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure.add_subplot())
+        svg = io.BytesIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return svg.getvalue()

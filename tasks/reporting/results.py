@@ -135,4 +135,6 @@ class Results:
 
 def not_run(what: str, source: Source, of: str = "") -> NotRun:
     """What stands where a table has no rows for a figure."""
-    return NotRun(what, f"Stage {source.stage} leaves {source.path}: dvc repro {source.stage}", of)
+    return NotRun(
+        what, f"Stage {source.stage} leaves {source.path}; to have it: dvc repro {source.stage}", of
+    )

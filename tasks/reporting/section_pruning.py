@@ -14,6 +14,7 @@ from tasks.reporting.blocks import (
     Caution,
     Figure,
     Key,
+    NotRun,
     Section,
     Table,
     Text,
@@ -101,7 +102,9 @@ def _highest(rows: pandas.DataFrame) -> str:
 def _kept(row: pandas.Series) -> str:
     low, high = row["retention_low"], row["retention_high"]
     interval = (
-        f" (95 % interval: {percent(low)} to {percent(high)})" if np.isfinite([low, high]).all() else ""
+        f" ({percent(0.95)} interval: {percent(low)} to {percent(high)})"
+        if np.isfinite([low, high]).all()
+        else ""
     )
     return f"{percent(row['retention'])}{interval}"
 
@@ -243,12 +246,12 @@ def _claim(found: Results) -> Text:
     if len(high):
         kept = int((high["retention"] >= 0.9).sum())
         here = (
-            f"Here {kept} of {count(len(high), 'combination')} of task, algorithm and SNIP or GraSP keep 90 "
-            "% or more "
-            "of the dense score at 95 %; the page's second answer has them all."
+            f"Here {kept} of {count(len(high), 'combination')} of task, algorithm and SNIP or GraSP keep "
+            "nine "
+            "tenths of the dense score or more at 95 %; the page's second answer has them all."
         )
     return Text(
-        f"The paper prints no score beside its curves; it says that “{paper.RETENTION_CLAIM}”. {here}"
+        f"The paper prints no score beside its curves. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
     )
 
 
@@ -256,8 +259,10 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
     own = scores[scores["pruner"].isin([DENSE, pruner])]
     sparsities = sorted(own.loc[own["pruner"] == pruner, "sparsity"].unique())
     what = f"Learning curves of agents pruned by {name(pruner)}"
-    if not sparsities:
+    if scores.empty:
         return results.not_run(what, results.SCORES, of)
+    if not sparsities:
+        return NotRun(what, f"To have it: put {pruner} into offline_rl.sweep.pruners, then make repro", of)
     panels = [
         chart(
             partial(draw_learning, rows=rows, pruner=pruner),

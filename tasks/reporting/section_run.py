@@ -73,7 +73,9 @@ def _packages(records: Sequence[dict[str, Any]]) -> Table:
 
 
 def _no_record() -> NotRun:
-    return NotRun("Commit, hardware and time", "every stage leaves results/provenance/: dvc repro")
+    return NotRun(
+        "Commit, hardware and time", "Every stage leaves results/provenance/; to have it: dvc repro"
+    )
 
 
 def _scale(found: Results) -> Table | NotRun:

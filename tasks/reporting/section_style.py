@@ -20,6 +20,7 @@ GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
 BEFORE_AFTER = "before_after.jpg"
 THUMBNAIL_PX = 220
+TO_STYLIZE = "Stage stylize leaves results/style/stylized/; to have it: dvc repro stylize"
 COLUMNS = ["backbone", "loss", "optimizer"]
 STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
 
@@ -79,8 +80,7 @@ def what_do_the_styles_look_like(found: Results) -> Section:
     title = "What do the styles look like?"
     sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
     if not sheets:
-        how = "stage stylize leaves results/style/stylized/: dvc repro stylize"
-        missing = NotRun("Photos in each trained style", how)
+        missing = NotRun("Photos in each trained style", TO_STYLIZE)
         return Section("styles", title, "Not known: no photo was stylised.", [missing, *_quality(found)])
     figure = Figure(
         "Photos before (left) and after a trained network (right)",

@@ -16,6 +16,7 @@ import yaml
 from pipelines.engine import cells, config
 from pipelines.engine.config import Config, compose, load_config
 from tasks.errors import UserError
+from tasks.reporting.results import FILES
 from tasks.style.clip import make_clip
 from tasks.style.video import probe
 
@@ -264,6 +265,14 @@ def test_the_inputs_and_outs_of_a_stages_cells_are_its_own(values, stage):
         for path in cell.inputs.values():
             assert below(path.as_posix(), DVC[stage]["deps"]), path
     assert planner.out.parts[0] == "build" or planner.out.as_posix() in outs(stage)
+
+
+def test_the_report_depends_on_all_that_its_page_shows():
+    deps = DVC["report"]["deps"]
+    records = {f"results/provenance/{stage}.json" for stage in FAN_OUTS if stage != "report"}
+    assert records == {dep for dep in deps if dep.startswith("results/provenance/")}
+    others = [pattern for pattern in FILES if not pattern.startswith("results/provenance/")]
+    assert [pattern for pattern in others if not below(pattern, deps)] == []
 
 
 def outs(stage):

@@ -1,0 +1,61 @@
+"""The page of a real run, in a real browser that may speak to nobody."""
+
+import shutil
+
+import pandas
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+BROKEN = "[...document.images].filter(image => !image.complete || !image.naturalWidth).length"
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_shows_itself_whole_and_alone(finished_smoke, browser, width):
+    context = browser.new_context(viewport={"width": width, "height": 844}, offline=True)
+    page = context.new_page()
+    requests, troubles = [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    address = (finished_smoke.path / "report/index.html").as_uri()
+    page.goto(address)
+    page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+    page.wait_for_function(f"{BROKEN} == 0")
+    assert page.locator("img").count() > 30
+    assert page.evaluate(TOO_WIDE) == 0
+    assert [url for url in requests if not url.startswith("data:")] == [address]
+    assert troubles == []
+    for link in page.locator("nav a").all():
+        assert page.locator(link.get_attribute("href")).count() == 1
+    context.close()
+
+
+def test_the_page_says_what_was_run(finished_smoke, browser):
+    page = browser.new_page()
+    page.goto((finished_smoke.path / "report/index.html").as_uri())
+    run = page.locator("#run .answer").inner_text()
+    assert run.startswith("Profile smoke: ")
+    assert finished_smoke.run("git", "rev-parse", "HEAD").strip()[:10] in run
+    timings = pandas.read_csv(finished_smoke.path / "results/deployment/timings.csv")
+    for runtime in timings.loc[timings["status"] == "ok", "runtime"].unique():
+        assert runtime in page.locator("#compilers").inner_text()
+    # The smoke profile runs a cell of everything that the page shows.
+    assert page.locator(".not-run").count() == 0
+    page.close()

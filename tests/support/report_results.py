@@ -1,0 +1,195 @@
+"""A small run's result files, with numbers of every kind that the page shows, by hand."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas
+import torch
+
+from tasks.data.images import encode_jpeg, encode_png
+from tasks.reporting import results
+
+TASKS, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
+VARIANTS = (("dense", 0.0), ("snip", 0.9), ("snip", 0.95), ("grasp", 0.95))
+AGENT = "HalfCheetah/bcq/snip-0.95/seed-0"
+RUNTIMES = {"torch": "float32", "onnxruntime": "float32", "openvino-bf16": "bfloat16"}
+
+
+def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
+    """Write one of each file below `root`; equal bytes each time."""
+    for source, rows in {
+        results.SCORES: _scores(seeds),
+        results.STATISTICS: _statistics(seeds),
+        results.PROFILES: _profiles(),
+        results.LAYERS: _layers(),
+        results.SIZES: _sizes(),
+        results.STUDIES: _studies(root),
+        results.SPEED: _speed(),
+        results.QUALITY: _quality(),
+        results.TIMINGS: _timings(),
+        results.EXPORTS: _exports(),
+        results.CLASSIFICATION: _classification(),
+    }.items():
+        path = root / source.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pandas.DataFrame(rows, columns=source.columns.split(", ")).to_csv(path, index=False)
+    for name in ("chelsea", "before_after"):
+        _write(root / f"results/style/stylized/swirls/photos/{name}.jpg", encode_jpeg(_noise(30, 40)))
+    _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
+    for stage, cells in {"train": 16, "benchmark": 4}.items():
+        _write(root / f"results/provenance/{stage}.json", json.dumps(_record(stage, cells)).encode())
+    return root
+
+
+def find(root: Path) -> dict[str, Path]:
+    """The page's inputs among them."""
+    return {
+        path.relative_to(root).as_posix(): path
+        for pattern in results.FILES
+        for path in sorted(root.glob(pattern))
+    }
+
+
+def _scores(seeds):
+    for task, (pruner, sparsity), seed, update in product(TASKS, VARIANTS, seeds, UPDATES):
+        yield task, "bcq", pruner, sparsity, seed, update, update / 20 - 10 * sparsity + seed
+
+
+def _statistics(seeds):
+    bounded = len(seeds) > 2
+    for task in (*TASKS, "all"):
+        for i, (pruner, sparsity) in enumerate(VARIANTS):
+            score, kept = 50 - 7.5 * i, (50 - 7.5 * i) / 50
+            low_high = (score - 3, score + 3) if bounded else (None, None)
+            kept_low_high = (kept - 0.1, kept + 0.1) if bounded else (None, None)
+            runs = (len(seeds), score, score - 4, score + 4)
+            yield task, "bcq", pruner, sparsity, *runs, score, *low_high, kept, *kept_low_high
+
+
+def _profiles():
+    for pruner, sparsity in VARIANTS:
+        for score in (0, 25, 50):
+            yield "bcq", pruner, sparsity, score, 1 - score / 100, None, None
+
+
+def _layers():
+    for task in TASKS:
+        for seed in SEEDS:
+            for pruner, sparsity in VARIANTS[1:]:
+                yield task, "bcq", "actor", "pi.0", pruner, sparsity, seed, 9200, 400 + 100 * seed
+                yield task, "bcq", "actor", "pi.1", pruner, sparsity, seed, 120000, 0
+
+
+def _sizes():
+    networks = {"actor": 529_000, "critic": 1_046_000, "vae": 4_763_000}
+    for (network, dense), (pruner, sparsity) in product(networks.items(), VARIANTS):
+        left = 1 - sparsity
+        stored = {
+            "dense": dense,
+            "dense_sparse_indexing": 5 * dense,
+            "coo": 5 * dense * left,
+            "csr_int32": 2 * dense * left,
+            "bitmap": dense * (left + 1 / 32),
+        }
+        for name, size in stored.items():
+            agent = ("HalfCheetah/bcq", network, pruner, sparsity, 0)
+            yield *agent, name, round(size), round(dense * left * 1.1)
+
+
+def _studies(root):
+    runs = {
+        "backbones": [("vgg19", "mse", "lbfgs"), ("alexnet", "mse", "lbfgs")],
+        "losses": [("vgg19", loss, "lbfgs") for loss in ("mse", "l1", "smooth_l1", "huber")],
+        "optimizers": [("vgg16", "mse", optimizer) for optimizer in ("lbfgs", "adam", "sgd")],
+    }
+    for study, variants in runs.items():
+        for i, names in enumerate(variants):
+            directory = root / "results/style/gatys" / study / "-".join(names)
+            for picture in ("picture", "content", "style"):
+                _write(directory / f"{picture}.png", encode_png(_noise(24, 32)))
+            diverged = "sgd" in names
+            summary = {"params": {"style": "swirls", "content": "chelsea"}, "diverged": diverged}
+            _write(directory / "summary.json", json.dumps(summary).encode())
+            for iteration in range(2 if diverged else 5):
+                loss = 10.0 ** (2 + 20 * iteration) if diverged else 100 * (i + 1) / (1 + iteration)
+                yield study, *names, 96, iteration, loss, (i + 1) * 0.5 * iteration
+
+
+def _speed():
+    for size, network, vgg, alexnet in ((256, 0.1, 250.0, 50.0), (48, 0.01, 40.0, 8.0)):
+        yield 2, None, size, "cpu", network, None, False, 1
+        yield 1, "vgg19", size, "cpu", vgg, 500, True, 1
+        yield 1, "alexnet", size, "cpu", alexnet, 500, True, 1
+
+
+def _quality():
+    yield "swirls", "photo", "chelsea", 1.0, 1.0, 0.0, None
+    yield "swirls", "johnson", "chelsea", 0.31, 0.4, 0.5, None
+    yield "swirls", "gatys-vgg19", "chelsea", 0.12, 0.35, 0.6, None
+    yield "swirls", "johnson", "clip.mp4", 0.9, 0.4, 0.5, 1.5  # a video: in no mean of photos
+
+
+def _timings():
+    for (form, share), batch in product((("masked", 1.0), ("compacted", 0.5)), (1, 256)):
+        for i, (runtime, precision) in enumerate(RUNTIMES.items()):
+            p50 = share * batch / (1 + i)
+            result = (p50, 2 * p50, "ok", None, precision, "1.0", form, 1e-6, 1.0)
+            yield AGENT, runtime, 1, batch, None, *result
+        yield (
+            AGENT,
+            "tvm",
+            1,
+            batch,
+            None,
+            None,
+            None,
+            "unavailable",
+            "not installed",
+            None,
+            None,
+            form,
+            None,
+            None,
+        )
+    for i, (runtime, precision) in enumerate(RUNTIMES.items()):
+        result = (120.0 / (1 + i), 130.0, "ok", None, precision, "1.0", "dense", 1e-5, None)
+        yield "styles/swirls", runtime, 1, 1, 256, *result
+
+
+def _exports():
+    files = {
+        ("dense", False): 2e6,
+        ("masked", False): 2e6,
+        ("masked", True): 5e5,
+        ("compacted", False): 1.25e6,
+    }
+    for (form, sparse), size in files.items():
+        yield AGENT, "policy", form, sparse, int(size)
+
+
+def _classification():
+    answers = (("right", "tiger cat"), ("reported", "Egyptian cat"))
+    for runtime, (how, first), rank in product(RUNTIMES, answers, range(1, 6)):
+        label = first if rank == 1 else f"class {rank}"
+        yield "chelsea", how, runtime, "ok", None, rank, label, 0.375 / rank, True
+    yield None, None, "tvm", "unavailable", "not installed", None, None, None, None
+
+
+def _record(stage, cells):
+    machine = {"processor": "A processor", "cores": 2, "memory_gb": 23.5, "gpu": None, "cells": cells}
+    return {
+        "stage": stage, "profile": "small", "cells": cells, "seconds": 90.0, "commits": ["0123456789abcdef"],
+        "first": "2026-01-02T03:04:05Z", "last": "2026-01-02T03:14:05Z", "machines": [machine],
+        "packages": {"python": "3.11.7", "torch": "2.13.0"},
+    }  # fmt: skip
+
+
+def _noise(height, width):
+    return torch.from_numpy(np.random.default_rng(0).random((3, height, width), dtype=np.float32))
+
+
+def _write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

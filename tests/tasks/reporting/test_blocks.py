@@ -1,0 +1,28 @@
+import math
+
+import pytest
+
+from tasks.reporting.blocks import Figure, Panel, count, duration, listing, number, percent
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0, "0"), (1, "1.00"), (0.1, "0.100"), (0.012345, "0.0123"), (9.996, "10.0"), (999.6, "1,000"),
+        (1234567, "1,230,000"), (-4.5678, "-4.57"), (1.5e-7, "1.50e-07"), (math.nan, "–"), (math.inf, "–"),
+    ],
+)  # fmt: skip
+def test_a_number_has_three_digits_that_count(value, written):
+    assert number(value) == written
+
+
+def test_words():
+    assert percent(0.953) == "95\u00a0%"
+    assert [listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert [count(1, "seed"), count(2000, "seed")] == ["1 seed", "2,000 seeds"]
+    assert [duration(48), duration(725), duration(9000)] == ["48 seconds", "12 minutes", "2.5 hours"]
+
+
+@pytest.mark.parametrize(("panels", "columns"), [(1, 2), (2, 2), (3, 3), (4, 2), (6, 3)])
+def test_charts_fill_their_rows(panels, columns):
+    assert Figure("", [Panel("", "")] * panels).columns == columns

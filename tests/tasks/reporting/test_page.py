@@ -1,0 +1,289 @@
+import html.parser
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import report_results
+import torch
+
+from tasks.data.images import encode_jpeg
+from tasks.errors import UserError
+from tasks.job import Job
+from tasks.reporting import look, page, results
+from tasks.reporting.page import PageParams, draw_page
+from tasks.reporting.results import Results
+
+TEMPLATES = Path(page.__file__).with_name("templates")
+
+
+def draw(root, output, profile="small"):
+    output.mkdir(parents=True)
+    inputs = {"templates": TEMPLATES, **report_results.find(root)}
+    (metrics,) = draw_page([Job(PageParams(profile), inputs, output)])
+    return (output / "index.html").read_text(), metrics.values
+
+
+class Reader(html.parser.HTMLParser):
+    """Tables as lists of rows, headings, pictures, and whatever a browser would fetch."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.headings, self.pictures, self.addresses = [], [], [], []
+        self.text, self.answers, self._cell, self._answer = "", [], None, False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.addresses += [given[name] for name in ("src", "href", "srcset", "data") if name in given]
+        if tag == "img":
+            self.pictures.append(given)
+        elif re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        elif tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in {"td", "th"}:
+            self._cell = ""
+        elif given.get("class") == "answer":
+            self._answer = True
+            self.answers.append("")
+
+    def handle_data(self, data):
+        self.text += data
+        if self._cell is not None:
+            self._cell += data
+        if self._answer:
+            self.answers[-1] += data
+
+    def handle_endtag(self, tag):
+        if tag in {"td", "th"}:
+            self.tables[-1][-1].append(self._cell)
+            self._cell = None
+        elif tag == "p":
+            self._answer = False
+
+    def table(self, *head):
+        """The rows of the table whose first columns are `head`."""
+        (found,) = (rows for rows in self.tables if rows[0][: len(head)] == list(head))
+        return found[1:]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return report_results.write_results(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def drawn(small, tmp_path_factory):
+    return draw(small, tmp_path_factory.mktemp("page") / "out")
+
+
+def test_the_same_files_give_the_same_bytes_wherever_they_are(drawn, tmp_path):
+    copied = report_results.write_results(tmp_path / "elsewhere")
+    assert draw(copied, tmp_path / "out") == drawn
+
+
+def test_everything_is_in_the_page_itself(drawn):
+    text, metrics = drawn
+    read = Reader(text)
+    assert read.pictures
+    outside = [address for address in read.addresses if not address.startswith(("data:", "#"))]
+    assert outside == []
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "<script" not in text
+    assert metrics["not_run"] == 0
+    assert metrics["tables"] == len(read.tables)
+    assert "not run in this profile" not in read.text
+
+
+def test_a_screen_reader_finds_its_way(drawn):
+    read = Reader(drawn[0])
+    assert all(len(picture["alt"]) > 10 for picture in read.pictures)
+    assert read.headings[0] == 1
+    assert all(later - earlier <= 1 for earlier, later in zip(read.headings, read.headings[1:], strict=False))
+    assert drawn[0].count("<h1") == 1
+
+
+def test_answers_come_in_order_and_are_the_tables(drawn):
+    what, kept, cost, styles, compilers, *_ = Reader(drawn[0]).answers
+    # 16 + 4 cells of 90 seconds each stage; from report_results
+    assert "Profile small: 20 cells of 2 stages, 3 minutes of computing on A processor" in what
+    assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
+    # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
+    assert "over 2 tasks BCQ keeps 70\u00a0% with SNIP and 55\u00a0% with GraSP" in kept
+    # COO at 95 %: 5 · 0.05 = a quarter; bitmap: 0.05 + 1/32
+    assert (
+        "take 4.0 times fewer bytes in the paper's format (the paper: 4) and 12 times fewer as bitmap" in cost
+    )
+    assert "answers 2.0 times as fast as with zeros (geometric mean of 6 pairs" in cost
+    assert (
+        "the trained networks leave 31\u00a0% (swirls); optimising single pictures leaves 12\u00a0%" in styles
+    )
+    assert (
+        "of 5 conditions the fastest is onnxruntime in 5; over all, onnxruntime, at 2.0 times PyTorch's"
+        in compilers
+    )
+    assert "openvino-bf16, at lower precision, at 3.0 times" in compilers
+
+
+def test_table_1_is_the_sizes_beside_the_papers(drawn, small):
+    rows = Reader(drawn[0]).table("method", "network", "ours, MB", "paper, MB", "ours / paper")
+    sizes = pandas.read_csv(small / results.SIZES.path)
+    chosen = {
+        "Dense Model": ("dense", 0.0, "dense"),
+        "Dense Model Sparse Indexing": ("dense", 0.0, "dense_sparse_indexing"),
+        "GraSP (95% sparse)": ("grasp", 0.95, "coo"),
+        "SNIP (95% sparse)": ("snip", 0.95, "coo"),
+    }
+    assert len(rows) == 12
+    for method, network, ours, printed, ratio in rows:
+        of = sizes.set_index(["network", "pruner", "sparsity", "format"])["bytes"]
+        expected = of.loc[(network, *chosen[method])].mean() / 1e6
+        assert float(ours) == pytest.approx(expected, rel=1e-3)
+        assert float(ratio) == pytest.approx(expected / float(printed), rel=5e-3)
+    assert ["Dense Model", "vae", "4.763", "4.7621", "1.00"] in rows
+
+
+def test_table_i_is_the_speeds_beside_the_reports(drawn):
+    rows = Reader(drawn[0]).table("px", "", "ours", "paper", "ours / paper")
+    assert ["256", "Version 1, AlexNet", "50.0", "9.15", "5.46"] in rows
+    assert ["256", "Version 1, VGG-19", "250", "23.0", "10.9"] in rows
+    assert ["256", "Version 2", "0.100", "0.0200", "5.00"] in rows
+    # 250 / 0.1 beside 23 / 0.02
+    assert ["256", "speedup over VGG-19", "2,500×", "1,150×", "2.17"] in rows
+    # The report has no pictures of 48 px.
+    assert ["48", "Version 2", "0.0100", "–", "–"] in rows
+
+
+def test_the_other_tables_are_the_csv_files(drawn, small):
+    read = Reader(drawn[0])
+    timings = pandas.read_csv(small / results.TIMINGS.path)
+    for model, form, given, *cells in read.table(
+        "network", "form", "input", "torch", "onnxruntime", "openvino-bf16"
+    ):
+        batch, size = (re.search(pattern, given) for pattern in (r"batch (\d+)", r"(\d+) px"))
+        own = timings[
+            (timings["model"] == model) & (timings["form"] == form) & (timings["batch"] == int(batch[1]))
+        ]
+        own = own[own["size_px"] == int(size[1])] if size else own
+        medians = own.set_index("runtime")["p50_ms"]
+        for runtime, cell in zip(report_results.RUNTIMES, cells, strict=True):
+            assert float(cell) == pytest.approx(medians[runtime], rel=5e-3)
+    statistics = pandas.read_csv(small / results.STATISTICS.path)
+    rows = read.table("task", "algorithm", "pruner", "sparsity", "seeds", "score")
+    assert len(rows) == len(statistics)
+    for row, (_, line) in zip(rows, statistics.iterrows(), strict=True):
+        assert float(row[5]) == pytest.approx(line["score_mean"], rel=5e-3)
+        assert float(row[9]) == pytest.approx(line["retention"], rel=5e-3)
+    quality = read.table("style", "picture", "photos", "style ratio")
+    assert quality[1] == ["swirls", "network (Version 2)", "1", "0.310", "0.400", "0.500"]
+    assert read.table("photo", "preparation", "torch")[1][2] == "Egyptian cat 0.375"
+    assert ["nGraph (3.4)", "OpenVINO, which took nGraph in", "openvino-bf16", "1.0", "5 of 5", "3.00"] in [
+        row[:6] for row in read.table("the report's (section)", "successor")
+    ]
+
+
+@pytest.fixture
+def no_charts(monkeypatch):
+    """Charts take seconds; what they show is tested beside what draws them."""
+    monkeypatch.setattr(look, "_svg", lambda draw, inches: b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+
+
+def test_three_seeds_have_intervals_and_no_caution(drawn, no_charts, tmp_path):
+    assert "2 seeds say little about the next one" in drawn[0]
+    text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
+    assert "about the next one" not in text
+    assert "70\u00a0% (95\u00a0% interval: 60\u00a0% to 80\u00a0%) with SNIP" in text
+
+
+@pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)
+def test_a_table_that_is_not_there_is_said_to_be_missing(small, no_charts, tmp_path, source):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    (root / source.path).unlink()
+    text, metrics = draw(root, tmp_path / "out")
+    assert metrics["not_run"] > 0
+    assert re.search(
+        rf"not run in this profile. Stage {source.stage} leaves {re.escape(source.path)}; to have it", text
+    )
+    assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "results/style/gatys/*/*/summary.json",
+        "results/style/gatys/*/*/picture.png",
+        "results/style/stylized/*/photos/*.jpg",
+        "models/styles/*/*.jpg",
+        "results/provenance/*.json",
+    ],
+)
+def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path, pattern):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    for path in root.glob(pattern):
+        path.unlink()
+    text, metrics = draw(root, tmp_path / "out")
+    assert (metrics["not_run"] > 0) == (pattern != "models/styles/*/*.jpg")
+    assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
+
+
+def test_nothing_at_all_makes_a_page_that_says_so(tmp_path):
+    text, metrics = draw(tmp_path / "empty", tmp_path / "out")
+    assert metrics["figures"] == metrics["tables"] == 0
+    assert len(Reader(text).answers) == 8
+    assert text.count("not run in this profile") == metrics["not_run"]
+
+
+@pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)
+def test_an_empty_table_is_as_good_as_none(small, tmp_path, source):
+    given = (small / source.path).read_text()
+    for content in ("", given.splitlines()[0] + "\n"):
+        (tmp_path / "table.csv").write_text(content)
+        table = Results({source.path: tmp_path / "table.csv"}).table(source)
+        assert table.empty
+        assert list(table) == list(Results({}).table(source)) == source.columns.split(", ")
+    assert len(Results({source.path: small / source.path}).table(source)) == given.count("\n") - 1
+
+
+def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    pandas.read_csv(root / results.SPEED.path).drop(columns="size_px").to_csv(root / results.SPEED.path)
+    with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f measure_speed"):
+        draw(root, tmp_path / "out")
+
+
+def test_a_damaged_record_is_an_error_that_names_it(small, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    (root / "results/provenance/train.json").write_text('{"stage": ')
+    with pytest.raises(UserError, match=r"results/provenance/train.json: no JSON"):
+        draw(root, tmp_path / "out")
+
+
+def test_names_are_text_never_markup(small, no_charts, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    table = root / results.CLASSIFICATION.path
+    table.write_text(table.read_text().replace("tiger cat", "<script>alert(1)</script>"))
+    text, _ = draw(root, tmp_path / "out", profile="<b>small</b>")
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<script" not in text
+    assert "<b>small" not in text
+
+
+def test_large_pictures_are_scaled_down(small, no_charts, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    noise = torch.from_numpy(np.random.default_rng(0).random((3, 900, 1600), dtype=np.float32))
+    for path in root.rglob("*.jpg"):
+        path.write_bytes(encode_jpeg(noise))
+    text, _ = draw(root, tmp_path / "out")
+    assert len(text) < 5_000_000
