@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -50,46 +50,46 @@ class Machine:
         self._process.wait()
 
 
+class Network:
+    """Machines that reach each other by network alone."""
+
+    def __init__(self, running: contextlib.ExitStack):
+        self._running = running
+        self._switch = self._start(*UNSHARE, "--net", "sh", "-ec", f"{BRIDGE}; exec sleep infinity")
+        _settled(self._switch, lambda: psutil.Process(self._switch.pid))
+        self._inside = (*NSENTER, "--target", str(self._switch.pid), "--net")
+        self._machines = 0
+
+    def add(self, *hidden: Path) -> Machine:
+        """A machine that has nothing in the directories `hidden`, nor in `/dev/shm` and `/tmp/ray`."""
+        Path("/tmp/ray").mkdir(exist_ok=True)
+        mounts = "; ".join(f"mount -t tmpfs none '{path}'" for path in ("/dev/shm", "/tmp/ray", *hidden))
+        namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        setup = ("sh", "-ec", f"{mounts}; exec sleep infinity")
+        process = self._start(*self._inside, "unshare", *namespaces, *setup)
+        self._machines += 1
+        machine = Machine(process, f"10.77.0.{self._machines}")
+        plug = (
+            f"ip link add port{self._machines} type veth peer name eth0 netns {machine.pid}; "
+            f"ip link set port{self._machines} master bridge up"
+        )
+        subprocess.run([*self._inside, "sh", "-ec", plug], check=True)
+        connect = f"ip addr add {machine.address}/24 dev eth0; ip link set eth0 up; ip link set lo up"
+        subprocess.run(machine.command("sh", "-ec", connect), check=True)
+        return machine
+
+    def _start(self, *command: str) -> subprocess.Popen:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._running.callback(process.wait)
+        self._running.callback(process.kill)
+        return process
+
+
 @contextlib.contextmanager
-def machines(count: int, hidden: Sequence[Path]) -> Iterator[list[Machine]]:
-    """Computers that reach each other by network alone.
-
-    All have an empty `/dev/shm` and `/tmp/ray`; those after the first also find nothing in `hidden`.
-    """
-    Path("/tmp/ray").mkdir(exist_ok=True)
+def network() -> Iterator[Network]:
+    """A network, without machines as yet; they end with it."""
     with contextlib.ExitStack() as running:
-        switch = _start(running, *UNSHARE, "--net", "sh", "-ec", f"{BRIDGE}; exec sleep infinity")
-        _settled(switch, lambda: psutil.Process(switch.pid))
-        found = []
-        for number in range(1, count + 1):
-            empty = [Path("/dev/shm"), Path("/tmp/ray"), *(hidden if number > 1 else ())]
-            mounts = "; ".join(f"mount -t tmpfs none '{path}'" for path in empty)
-            namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-            within = (*NSENTER, "--target", str(switch.pid), "--net")
-            process = _start(
-                running, *within, "unshare", *namespaces, "sh", "-ec", f"{mounts}; exec sleep infinity"
-            )
-            machine = Machine(process, f"10.77.0.{number}")
-            _plug_in(switch, machine, number)
-            found.append(machine)
-        yield found
-
-
-def _plug_in(switch: subprocess.Popen, machine: Machine, number: int) -> None:
-    plug = (
-        f"ip link add port{number} type veth peer name eth0 netns {machine.pid}; "
-        f"ip link set port{number} master bridge up"
-    )
-    subprocess.run([*NSENTER, "--target", str(switch.pid), "--net", "sh", "-ec", plug], check=True)
-    connect = f"ip addr add {machine.address}/24 dev eth0; ip link set eth0 up; ip link set lo up"
-    subprocess.run(machine.command("sh", "-ec", connect), check=True)
-
-
-def _start(running: contextlib.ExitStack, *command: str) -> subprocess.Popen:
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    running.callback(process.wait)
-    running.callback(process.kill)
-    return process
+        yield Network(running)
 
 
 def _settled(started: subprocess.Popen, find: Callable[[], psutil.Process]) -> psutil.Process:
