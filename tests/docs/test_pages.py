@@ -1,0 +1,157 @@
+"""The pages as a whole: up to date, with links that lead somewhere and commands that exist."""
+
+import datetime
+import re
+import subprocess
+import tomllib
+
+import pytest
+import typer
+import yaml
+from checkouts import ROOT
+from pages import blocks
+
+import pipelines.__main__ as command_line
+from pipelines import reference
+from pipelines.engine.config import Config, load_config
+from pipelines.engine.schema import groups
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("experts/*.md"),
+    ]
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+COMMANDS = typer.main.get_command(command_line.app).commands
+
+
+def without_code(page):
+    return re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchor(heading):
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(without_code(page)):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), f"{page}: {link}"
+        if fragment:
+            headings = re.findall(
+                r"^#+ (.*)$", without_code(target.resolve().relative_to(ROOT)), re.MULTILINE
+            )
+            assert fragment in map(anchor, headings), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_pages_exist_with_their_options(page):
+    for line in re.findall(r"python -m pipelines +([^\n`]+)", (ROOT / page).read_text()):
+        name, *words = line.split()
+        if name in ("COMMAND", "STAGE", "TOOL", "--help"):
+            continue
+        assert name in COMMANDS, f"{page}: {line}"
+        options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+        given = {word for word in words if re.fullmatch(r"--[a-z-]+", word)}
+        assert given <= options | {"--help"}, f"{page}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_in_pages_exist(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^\$ |`)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE))
+    assert named <= targets, page
+
+
+def test_the_reference_of_the_configuration_is_up_to_date(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert reference.PAGE.read_text() == reference.render(), "run `make docs`"
+
+
+def test_the_reference_has_every_key_of_params_yaml():
+    told = {key.name for group in groups(Config) for key in group.keys}
+
+    def leaves(values, name=""):
+        for key, value in values.items():
+            full = f"{name}.{key}" if name else key
+            if isinstance(value, dict) and value:
+                yield from leaves(value, full)
+            elif value != {}:
+                yield full
+
+    named = re.compile(r"(sources|studies|d4rl)\.\w+\.")  # keys that users name
+    composed = {
+        named.sub(r"\1.NAME.", name) for name in leaves(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    }
+    assert composed <= told
+    assert "offline_rl.bcq.tau" in composed
+
+
+def test_what_the_reference_says_of_a_key():
+    keys = {key.name: key for group in groups(Config) for key in group.keys}
+    assert keys["offline_rl.bcq.tau"].type == "number > 0 and ≤ 1"
+    assert keys["offline_rl.bcq.tau"].meaning == "τ: how fast target networks follow."
+    assert keys["serving.port"].type == "integer ≥ 1 and ≤ 65535"
+    assert keys["executor.kind"].type == "`local` or `ray`"
+    assert keys["style.photos.limit"].type == "integer ≥ 1 or null"
+    assert keys["offline_rl.sweep.seeds"].type == "list of integer ≥ 0, at least 1 long"
+    assert "known are snip, grasp" in keys["offline_rl.sweep.pruners"].type
+    assert load_config(ROOT / "params.yaml").offline_rl.bcq.tau == 0.005
+
+
+def test_a_page_that_tells_a_reader_to_edit_names_files_in_the_repository():
+    for page in (path.stem for path in (ROOT / "docs/extending").glob("*.md")):
+        for block in blocks(f"extending/{page}"):
+            for path in re.findall(r"^--- a/(.*)$", block.text, re.MULTILINE):
+                assert (ROOT / path).is_file()
+
+
+def test_the_citation_is_valid():
+    """By the Citation File Format 1.2.0: its required keys, and what they may hold."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"authors", "cff-version", "message", "title"} <= citation.keys()
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert isinstance(citation["date-released"], datetime.date)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    for work in (citation, *citation["references"]):
+        assert work["title"]
+        assert all(
+            {"name"} == author.keys() or {"given-names", "family-names"} == author.keys()
+            for author in work["authors"]
+        )
+    assert [work["year"] for work in citation["references"][:2]] == [2021, 2019]
+    families = [{author["family-names"] for author in work["authors"]} for work in citation["references"]]
+    assert [sorted(names)[0] for names in families] == ["Arnob", "Hyyppä", "Shen"]
+
+
+def test_the_license_is_mit():
+    license = (ROOT / "LICENSE").read_text()
+    assert license.startswith("MIT License")
+    assert 'THE SOFTWARE IS PROVIDED "AS IS"' in license
+
+
+def test_the_changelog_keeps_its_form():
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert lines[0] == "# Changelog"
+    versions = [line for line in lines if line.startswith("## ")]
+    assert versions[0] == "## [Unreleased]"
+    assert all(re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", version) for version in versions[1:])
+    kinds = {line for line in lines if line.startswith("### ")}
+    assert kinds <= {
+        f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+    }
+
+
+def test_completion_is_a_script_that_bash_reads():
+    subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
