@@ -6,6 +6,7 @@ it, and the alias `current` on the one that is in `models/onnx/` now.
 By the client alone: `mlflow.onnx.log_model` goes to the process's global tracking URI and active run.
 """
 
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
         except MlflowException as error:
             if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
                 raise
-        client.create_model_version(
+        version = client.create_model_version(
             name,
             f"models:/{model.model_id}",
             run.info.run_id,
@@ -85,6 +86,8 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
             await_creation_for=0,
             model_id=model.model_id,
         )
+        registered = json.dumps([{"name": name, "version": version.version}])
+        client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": registered})  # links the pages
     set_current(client, run)
 
 

@@ -326,7 +326,11 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     if stage in EXPERIMENTS:
         labels = EXPERIMENTS[stage].labels(experiment.experiment_id)
         for key in labels.keys() - experiment.tags.keys():
-            client.set_experiment_tag(experiment.experiment_id, key, labels[key])
+            try:
+                client.set_experiment_tag(experiment.experiment_id, key, labels[key])
+            except MlflowException:  # of its database: another driver was first
+                if key not in client.get_experiment(experiment.experiment_id).tags:
+                    raise
     return experiment.experiment_id
 
 

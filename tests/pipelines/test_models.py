@@ -246,6 +246,10 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
                 tracker.finished(cell, store.path(cell.digest))
     assert [model.name for model in client.search_registered_models()] == [name]
     assert registered(client, name) == ({1: first.digest, 2: second.digest}, 2)
+    linked = [model.tags["mlflow.modelVersions"] for model in logged(client) if model.name == "a-compacted"]
+    assert [json.loads(versions) for versions in linked] == [
+        [{"name": name, "version": 2}], [{"name": name, "version": 1}]
+    ]  # fmt: skip
     model = mlflow.pyfunc.load_model(f"models:/{name}@current")
     assert model.predict(model.input_example)["action"].shape == (1, 3)
 
