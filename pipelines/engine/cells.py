@@ -5,6 +5,7 @@ inputs and the source of everything inside `tasks/` that the task imports. A fin
 directory `.cells/<digest>/`, whole or absent; stages hard-link it into their DVC outs.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -204,10 +205,12 @@ class CellStore:
         partial = self._stage()
         partial.write_bytes(state)
         directory.mkdir(parents=True, exist_ok=True)
-        partial.rename(directory / str(step))
-        for older in directory.iterdir():
-            if older.is_file() and older.name != str(step):
-                older.unlink(missing_ok=True)  # another driver may have done so
+        with contextlib.suppress(FileNotFoundError):  # another driver has finished the cell meanwhile
+            partial.rename(directory / str(step))
+            for older in directory.iterdir():
+                if older.is_file() and older.name != str(step):
+                    older.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
         """Keep a file of an unfinished cell, also over an interruption; returns where it is."""

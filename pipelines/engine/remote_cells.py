@@ -51,8 +51,8 @@ class RemoteCellStore(CellStore):
         super().__init__(root)
         self.where = url
         with self._told_plainly():
-            # Listings are asked for anew, since other drivers write there as well, and credentials read anew.
-            self._files, path = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
+            # Listings are asked for each time: other drivers write there as well.
+            self._files, path = fsspec.url_to_fs(url, use_listings_cache=False)
             self._prefix = path.rstrip("/")
             if not self._prefix:
                 raise ValueError("no bucket is named")

@@ -1,4 +1,4 @@
-"""What a clone on another machine gets of a finished run, from a DVC remote or a store of cells in moto's S3."""
+"""What a clone elsewhere gets of a finished run, from a DVC remote or a store of cells (moto's S3)."""
 
 import pytest
 from checkouts import cleaned, progress

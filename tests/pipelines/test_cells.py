@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,25 @@ def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
     assert (saved.step, saved.read()) == (10, b"ten")
     store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.checkpoint(CELL) is None
+
+
+def test_two_drivers_on_one_disk_both_finish_a_cell(tmp_path):
+    def compute(content):
+        store = CellStore(tmp_path / "cells")
+        for step in range(200):
+            store.save_checkpoint(CELL, step, content)
+        store.commit(CELL, {"result.json": content}, MADE)
+        return store.has(CELL)
+
+    with ThreadPoolExecutor(2) as drivers:
+        # One that has finished it already drops the checkpoints of two that are at it.
+        slow = [drivers.submit(compute, content) for content in (b"0.3", b"0.30000000000000004")]
+        store = CellStore(tmp_path / "cells")
+        while not all(driver.done() for driver in slow):
+            store.commit(CELL, {"result.json": b"0.3"}, MADE)
+        assert all(driver.result() for driver in slow)
+    store.commit(CELL, {"result.json": b"0.3"}, MADE)
+    assert not list((store.root / "staging").iterdir())
 
 
 def test_link_copies_where_a_link_is_impossible(store, tmp_path, monkeypatch):

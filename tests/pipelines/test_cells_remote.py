@@ -31,6 +31,17 @@ def objects(bucket_url):
     return Objects(bucket_url.rpartition("/")[2])
 
 
+def let(store, **operations):
+    """Do something else at a store's URL than what is asked for."""
+    files = store._files
+
+    class Files:
+        def __getattr__(self, name):
+            return operations.get(name) or getattr(files, name)
+
+    store._files = Files()
+
+
 def contents(store, cell=CELL):
     directory = store.path(cell.digest)
     return {
@@ -111,13 +122,13 @@ def test_what_a_cell_has_shown_goes_to_the_machine_that_finishes_it(machine, obj
     assert not [key for key in objects if key.startswith("checkpoints/")]
 
 
-def test_a_cell_without_its_manifest_is_not_there(machine, objects, monkeypatch):
+def test_a_cell_without_its_manifest_is_not_there(machine, objects):
     here = machine("here")
 
     def lose_power(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(here._files, "pipe_file", lose_power)
+    let(here, pipe_file=lose_power)
     with pytest.raises(KeyboardInterrupt):
         here.commit(CELL, FILES, MADE)
     assert {objects[key] for key in objects} == set(FILES.values())
@@ -152,7 +163,7 @@ def test_a_damaged_cell_is_computed_again_and_mended(machine, objects, caplog, d
 
 
 @pytest.mark.parametrize("moment", ["before its files", "before its manifest"])
-def test_two_drivers_that_finish_a_cell_at_once_both_end_well(machine, monkeypatch, moment):
+def test_two_drivers_that_finish_a_cell_at_once_both_end_well(machine, moment):
     """They compute other bytes, as machines do that round differently."""
     here, there = machine("here"), machine("there")
     operation = "put" if moment == "before its files" else "pipe_file"
@@ -162,7 +173,7 @@ def test_two_drivers_that_finish_a_cell_at_once_both_end_well(machine, monkeypat
         there.commit(CELL, {"result.json": b"0.3", "more.json": b"there"}, MADE)
         return original(*arguments)
 
-    monkeypatch.setattr(here._files, operation, with_the_other_in_between)
+    let(here, **{operation: with_the_other_in_between})
     here.commit(CELL, {"result.json": b"0.30000000000000004"}, MADE)
     assert here.has(CELL)
     assert there.has(CELL)
@@ -240,13 +251,13 @@ def test_what_is_wrong_with_a_store_is_said_in_a_line(
     assert "\n" not in message
 
 
-def test_a_store_that_goes_away_costs_no_finished_cell(machine, monkeypatch):
+def test_a_store_that_goes_away_costs_no_finished_cell(machine):
     here = machine("here")
 
     def refuse(*_: object) -> None:
         raise PermissionError("Access Denied")
 
-    monkeypatch.setattr(here._files, "put", refuse)
+    let(here, put=refuse)
     with pytest.raises(UserError, match="Access Denied"):
         fan_out([CELL], LOCAL, here, Watcher())
     watcher = Watcher()
