@@ -132,7 +132,7 @@ def evaluate() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def report() -> None:
-    """Draw the figures of the results."""
+    """Write report/index.html: all results on one page, each beside the paper's; and its figures as files."""
     _run_stage("report")
 
 
