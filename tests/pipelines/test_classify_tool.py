@@ -1,5 +1,6 @@
 """A user's pictures, by a graph small enough to know its answers: how red, green and blue a picture is."""
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -134,3 +135,20 @@ def test_other_graphs_are_refused(changes: dict[str, Any], reason: str) -> None:
     write_graph(MODEL, **changes)
     with pytest.raises(UserError, match=reason):
         classify(["album"], None, 1)
+
+
+@pytest.mark.parametrize(("content", "readable"), [(None, True), (b"no picture", False)])
+def test_a_picture_on_standard_input(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes | None,
+    readable: bool,
+) -> None:
+    given = io.BytesIO(content or Path("album/rose.png").read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
+    assert classify(["-"], None, 1) == readable
+    told = capsys.readouterr()
+    if readable:
+        assert " ".join(told.out.split()) == f"- {softmax(1, -1, -1)[0]} red"
+    else:
+        assert told.err.startswith("error: standard input: can't be read as a picture")
