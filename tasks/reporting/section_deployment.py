@@ -1,5 +1,6 @@
 """What deployment measured: the answers on milliseconds and compilers, Hyyppä's experiment and compilers."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from textwrap import shorten
@@ -20,6 +21,9 @@ CONDITION = ["model", "form", "threads", "batch", "size_px"]
 FULL, REDUCED = "float32", "bfloat16"
 PREPARATION = {"right": "rightly prepared", "reported": "as the report does"}
 REASON_CHARACTERS = 90
+MOST_PANELS = 6
+"""Of policies; the table of milliseconds has them all."""
+SEED = re.compile(r"/seed-\d+$")
 
 
 def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
@@ -34,19 +38,22 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
         f"without the units that pruning left dead it answers {number(ratio, 2)} times as fast as with zeros "
         f"(geometric mean of {count(len(pairs), 'pair')} of timings)"
     )
-    least = pairs[pairs["batch"] == pairs["batch"].min()]
+    states = int(pairs["batch"].min())
+    least = pairs[pairs["batch"] == states]
+    names = short_names(least["model"])
+    shown = list(least.groupby(["model", "threads"], sort=False))[:MOST_PANELS]
     figure = Figure(
-        "Milliseconds (median) that a pruned policy takes for "
-        f"{count(int(least['batch'].iloc[0]), 'state')}, "
-        "with its zeros (hollow) and compacted (filled)",
+        f"Milliseconds (median) that a pruned policy takes for {count(states, 'state')}, with its zeros "
+        "(hollow) "
+        "and compacted (filled)",
         [
             chart(
                 partial(draw_pairs, pairs=rows),
                 f"Milliseconds of {model} on each runtime, with zeros and compacted.",
-                f"{model}, {count(int(threads), 'thread')}",
+                f"{names[model]}, {count(int(threads), 'thread')}",
                 (4.6, 0.8 + 0.3 * rows["runtime"].nunique()),
             )
-            for (model, threads), rows in least.groupby(["model", "threads"])
+            for (model, threads), rows in shown
         ],
         panel="wide",
     )
@@ -163,16 +170,23 @@ def _mean_speedup(timed: pandas.DataFrame, runtime: str) -> float:
 def _milliseconds(timed: pandas.DataFrame) -> Table:
     runtimes = ordered(list(timed["runtime"]), RUNTIMES)
     varied = timed["threads"].nunique() > 1
+    names = short_names(timed["model"])
     rows = []
     for (model, form, threads, batch, size), own in timed.groupby(CONDITION, dropna=False, sort=False):
         medians = own.set_index("runtime")["p50_ms"].reindex(runtimes)
         given = [f"batch {batch:g}"]
         given += [f"{size:g} px"] if np.isfinite(size) else []
         given += [count(int(threads), "thread")] if varied else []
-        rows.append((model, form, ", ".join(given), *(number(value) for value in medians)))
+        rows.append((names[model], form, ", ".join(given), *(number(value) for value in medians)))
     head = ("network", "form", "input", *runtimes)
     caption = "Milliseconds a call (median) on each runtime; – where it was not timed"
     return Table(caption, head, rows, numbers=runtimes)
+
+
+def short_names(models: pandas.Series) -> dict[str, str]:
+    """Of each model, without its seed unless that tells it from another."""
+    names = {model: SEED.sub("", model) for model in models.unique()}
+    return names if len(set(names.values())) == len(names) else {model: model for model in names}
 
 
 def _not_timed(found: Results) -> Iterator[Block]:

@@ -100,13 +100,12 @@ def _highest(rows: pandas.DataFrame) -> str:
 
 
 def _kept(row: pandas.Series) -> str:
-    low, high = row["retention_low"], row["retention_high"]
-    interval = (
-        f" ({percent(0.95)} interval: {percent(low)} to {percent(high)})"
-        if np.isfinite([low, high]).all()
-        else ""
-    )
-    return f"{percent(row['retention'])}{interval}"
+    retention, low, high = row["retention"], row["retention_low"], row["retention_high"]
+    if not np.isfinite(retention):
+        return "an unknown share"
+    if not np.isfinite([low, high]).all():
+        return percent(retention)
+    return f"{percent(retention)} ({percent(0.95)} interval: {percent(low)} to {percent(high)})"
 
 
 def _few_seeds(statistics: pandas.DataFrame) -> str:

@@ -14,7 +14,7 @@ from tasks.reporting import paper, results
 from tasks.reporting.blocks import Block, Figure, Key, NotRun, Section, Table, Text, count, listing, number
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
-from tasks.reporting.style_figures import LABELS, VARIED
+from tasks.reporting.style_figures import LABELS, VARIED, plot_histories
 
 GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
@@ -311,15 +311,18 @@ def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
     what = f"Total loss by {STUDIED[study]}"
     if not pictures:
         return _missing(what, place)
-    panel = chart(
-        partial(draw_histories, pictures=pictures), f"{what} over iterations, logarithmic.", "", (5.2, 2.8)
+    draw = partial(
+        plot_histories,
+        histories={each.label: each.history for each in pictures},
+        diverged=[each.label for each in pictures if each.diverged],
     )
+    panel = chart(draw, f"{what} over iterations, logarithmic.", "", (5.2, 2.8))
     keys = [
         Key(each.label + (" (diverged)" if each.diverged else ""), each.colour, each.diverged)
         for each in pictures
     ]
     return Figure(
-        f"{what}, {_size(pictures)}; an iteration is an evaluation of loss and gradient",
+        f"{what}, {_size(pictures)}",
         [panel],
         keys,
         _of(place),
@@ -330,20 +333,6 @@ def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
 def _size(pictures: Sequence[Optimised]) -> str:
     sizes = sorted({int(size) for each in pictures for size in each.history["size_px"]})
     return f"{', '.join(map(str, sizes))} px"
-
-
-def draw_histories(axis: Axes, pictures: Sequence[Optimised]) -> None:
-    """Total loss by iteration, logarithmic; the axis keeps to those that converged."""
-    for i, each in enumerate(pictures):
-        style = ":" if each.diverged else ("-", "--")[i % 2]  # equal curves show through each other
-        axis.plot(each.history["iteration"], each.history["total_loss"], style, color=each.colour)
-    axis.set_yscale("log")
-    converged = [each.history["total_loss"] for each in pictures if not each.diverged]
-    if converged:
-        losses = pandas.concat(converged)
-        axis.set_ylim(losses.min() / 2, losses.max() * 5)
-    axis.set_xlabel("iteration")
-    axis.set_ylabel("total loss")
 
 
 def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:

@@ -14,7 +14,7 @@ Columns of `studies.csv`, one row for each picture that an optimisation came to:
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,9 +24,11 @@ import pandas
 
 from tasks.data.images import read_rgb
 from tasks.job import Event, Job, Metrics
+from tasks.reporting.look import SERIES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 LABELS = {
@@ -96,27 +98,33 @@ def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Varia
 
 
 def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:
-    """Total loss by iteration, on a logarithmic scale, which keeps to the losses of those that converged."""
+    """Total loss by iteration."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    for i, variant in enumerate(variants):
-        history = variant.history
-        label = variant.label
-        if variant.diverged:
+    diverged = [variant.label for variant in variants if variant.diverged]
+    plot_histories(axis, {variant.label: variant.history for variant in variants}, diverged)
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+    figure.suptitle(f"{title}, {_size(variants)}")
+    return figure
+
+
+def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverged: Collection[str]) -> None:
+    """Total loss by iteration on a logarithmic scale, which keeps to the losses of those that converged."""
+    for i, (label, history) in enumerate(histories.items()):
+        ran_off = label in diverged
+        if ran_off:
             label += f" (diverged: {history['total_loss'].max():.0e} after {history['iteration'].max()})"
         # Equal curves, as those of smooth L1 and Huber, show through each other.
-        style = ":" if variant.diverged else ("-", "--")[i % 2]
-        axis.plot(history["iteration"], history["total_loss"], style, marker=".", markersize=3, label=label)
+        style = ":" if ran_off else ("-", "--")[i % 2]
+        colour = SERIES[i % len(SERIES)]
+        axis.plot(history["iteration"], history["total_loss"], style, color=colour, label=label)
     axis.set_yscale("log")
-    converged = [variant.history["total_loss"] for variant in variants if not variant.diverged]
+    converged = [history["total_loss"] for label, history in histories.items() if label not in diverged]
     if converged:
         losses = pandas.concat(converged)
         axis.set_ylim(losses.min() / 2, losses.max() * 5)
     axis.set_xlabel("iteration (evaluations of loss and gradient)")
     axis.set_ylabel("total loss")
-    axis.grid(alpha=0.3)
-    axis.legend(frameon=False)
-    figure.suptitle(f"{title}, {_size(variants)}")
-    return figure
 
 
 def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:

@@ -113,16 +113,31 @@ def test_pairs_are_of_policies_that_were_timed_both_ways(axis, found):
     assert (pairs["masked"] / pairs["compacted"]).tolist() == pytest.approx([2] * 6)
 
 
-def test_a_diverged_loss_leaves_the_panel(axis, found):
+def test_a_loss_that_ran_off_is_known_as_such(found):
     pictures = section_style.optimised(found, "optimizers")
     assert [(each.label, each.diverged) for each in pictures] == [
         ("L-BFGS", False),
         ("Adam", False),
         ("SGD", True),
     ]
-    section_style.draw_histories(axis, pictures)
-    assert list(axis.get_lines()[1].get_ydata()) == pytest.approx([200, 100, 200 / 3, 50, 40])
-    assert axis.get_ylim() == pytest.approx((10, 1000))
+    assert list(pictures[1].history["total_loss"]) == pytest.approx([200, 100, 200 / 3, 50, 40])
+
+
+def test_a_seed_is_named_where_it_tells_networks_apart():
+    short = section_deployment.short_names
+    assert short(pandas.Series(["a/bc/seed-0", "styles/x"])) == {
+        "a/bc/seed-0": "a/bc",
+        "styles/x": "styles/x",
+    }
+    assert set(short(pandas.Series(["a/bc/seed-0", "a/bc/seed-1"])).values()) == {
+        "a/bc/seed-0",
+        "a/bc/seed-1",
+    }
+
+
+def test_seconds_are_those_after_the_last_iteration(axis, found):
+    section_style.draw_seconds(axis, section_style.optimised(found, "losses"))
+    assert [bar.get_width() for bar in axis.patches] == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
 
 
 def test_a_picture_without_its_file_is_left_out(found):
