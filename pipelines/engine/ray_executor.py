@@ -30,12 +30,10 @@ class RayExecutor:
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
-        import ray
-
         self.config = config
         self.gpu = gpu
         self.gpus = _gpus_per_batch(config, gpu)
-        self.input_refs: dict[Path, ray.ObjectRef] = {}
+        self.inputs: dict[Path, _Input] = {}
         self._preflight()
 
     def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
@@ -81,7 +79,7 @@ class RayExecutor:
     def _submit(self, batch: Batch, sweep: Sweep) -> Any:
         import ray
 
-        inputs = [{name: self._put(path) for name, path in cell.inputs.items()} for cell in batch.cells]
+        inputs = [{name: self._send(path) for name, path in cell.inputs.items()} for cell in batch.cells]
         checkpoints = [state and ray.put(state) for state in checkpoints_of(batch, sweep.store)]
         options = {
             "num_cpus": self.config.num_cpus,
@@ -94,12 +92,11 @@ class RayExecutor:
         remote = ray.remote(_execute_remotely).options(**options)
         return remote.remote(batch, inputs, checkpoints, self.config, self.gpu)
 
-    def _put(self, path: Path) -> Any:
-        import ray
-
-        if path not in self.input_refs:
-            self.input_refs[path] = ray.put(_read_input(path))
-        return self.input_refs[path]
+    def _send(self, path: Path) -> "_Input":
+        """Put an input into the object store, once for all cells."""
+        if path not in self.inputs:
+            self.inputs[path] = _send(path)
+        return self.inputs[path]
 
     def _preflight(self) -> None:
         """Ray waits for ever for resources that no node has; say so before anything starts."""
@@ -130,7 +127,7 @@ class _Started:
 
 def _execute_remotely(
     batch: Batch,
-    inputs: Sequence[Mapping[str, Any]],
+    inputs: Sequence[Mapping[str, "_Input"]],
     checkpoints: Sequence[Any],
     config: ExecutorConfig,
     gpu: bool,
@@ -141,7 +138,7 @@ def _execute_remotely(
     yield _Started()
     with tempfile.TemporaryDirectory(prefix="singleshot-inputs-") as directory:
         local = [
-            {name: _materialise(ref, Path(directory)) for name, ref in files.items()} for files in inputs
+            {name: _receive(given, Path(directory)) for name, given in files.items()} for files in inputs
         ]
         states = [ref and ray.get(ref) for ref in checkpoints]
         try:
@@ -156,26 +153,27 @@ class _Input:
     """A file, or a directory's files, on the way to a worker."""
 
     path: Path
-    contents: Mapping[str, bytes]
-    """By path relative to `path`; a file itself is `.`."""
+    contents: Mapping[str, Any]
+    """Objects by path relative to `path`; a file itself is `.`. One for each: COCO's photos are 3 GB."""
 
 
-def _read_input(path: Path) -> _Input:
+def _send(path: Path) -> _Input:
+    import ray
+
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    return _Input(path, {str(file.relative_to(path)): file.read_bytes() for file in files})
+    return _Input(path, {str(file.relative_to(path)): ray.put(file.read_bytes()) for file in files})
 
 
-def _materialise(ref: Any, directory: Path) -> Path:
+def _receive(given: _Input, directory: Path) -> Path:
     """Write an input below `directory`, under its own path, unless it is there already."""
     import ray
 
-    given: _Input = ray.get(ref)
     path = directory / given.path.relative_to(given.path.anchor)
     for name, content in given.contents.items():
         file = path / name
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+            file.write_bytes(ray.get(content))
     return path
 
 
