@@ -273,7 +273,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
     seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
     keys = [Key(f"{percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
     caption = (
-        f"{what}: mean over seeds {seeds}, band from the lowest to the highest (the paper's “100 % "
+        f"{what}: mean over seeds {seeds}, band from lowest to highest (the paper's “100 % "
         "confidence interval”)"
     )
     return Figure(caption, panels, [Key(DENSE, INK, dashed=True), *keys], of)
