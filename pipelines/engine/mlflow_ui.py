@@ -9,8 +9,8 @@ from pipelines.engine.config import load_config
 from pipelines.engine.tracking import tracking_uri
 from tasks.errors import UserError
 
-START = "/#/experiments?workflowType=machine_learning"
-"""Left to itself, MLflow begins with what it has for language models."""
+START = "/#/experiments"
+SWITCH = "choose Model training at the top left: MLflow begins with its pages for language models"
 
 
 def serve(uri: str, port: int) -> None:
@@ -20,11 +20,11 @@ def serve(uri: str, port: int) -> None:
         UserError: there is no such database yet, or the port is taken.
     """
     if uri.startswith(("http://", "https://")):
-        print(f"MLflow's server has the runs: {uri.rstrip('/')}{START}")
+        print(f"MLflow's server has the runs: {uri.rstrip('/')}{START}; {SWITCH}")
         return
     _check_database(uri)
     _check_port(port)
-    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it)", flush=True)
+    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it); {SWITCH}", flush=True)
     options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     # One worker of the four that are its default: they take memory and seconds, and SQLite has one writer.
     options += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]

@@ -1,0 +1,156 @@
+"""MLflow's pages, in a browser, of a finished run of the smoke profile."""
+
+import contextlib
+import re
+import shutil
+import signal
+import socket
+import urllib.parse
+import urllib.request
+
+import pandas
+import pytest
+import yaml
+from checkouts import ROOT, wait_until
+from playwright.sync_api import expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
+]
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def address(finished_smoke):
+    """Where the command of `make ui` says that it serves the run."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    server = finished_smoke.start("python", "-m", "pipelines.engine.mlflow_ui", str(port))
+
+    def answers():
+        assert server.poll() is None, finished_smoke.output
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health"):
+            return True
+
+    wait_until(answers, "MLflow's server answers")
+    (told,) = re.findall(r"MLflow: (http://localhost:\d+/\S*)", finished_smoke.output)
+    yield told
+    server.send_signal(signal.SIGINT)
+    server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+
+
+@pytest.fixture
+def page(browser, address):
+    """At the address that was told; no script of the pages may fail."""
+    page = browser.new_page(viewport={"width": 2000, "height": 1200})
+    page.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.goto(address)
+    page.get_by_role("button", name="Model training", exact=True).click()  # once: the browser remembers it
+    yield page
+    page.close()
+    assert not errors
+
+
+def experiment(page, stage):
+    """Open a stage's experiment from the list, as a person does."""
+    page.get_by_role("link", name=f"singleshot/{stage}", exact=True).click()
+    page.wait_for_url(re.compile(r"/experiments/\d+/runs"))
+
+
+def view(page, name):
+    """Follow a link of an experiment's description, here rather than in a tab of its own."""
+    link = page.get_by_role("link", name=name, exact=True)
+    page.goto(urllib.parse.urljoin(page.url, link.get_attribute("href")))
+
+
+def artifact(page, run, path):
+    page.goto(
+        urllib.parse.urljoin(
+            page.url, f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/{path}"
+        )
+    )
+
+
+def test_every_stage_is_listed_with_what_it_is(page):
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys() - {"config"}
+    for stage in stages:
+        expect(page.get_by_role("link", name=f"singleshot/{stage}", exact=True)).to_be_visible()
+    expect(page.get_by_text("Agents trained under their masks").first).to_be_visible()
+
+
+def test_agents_are_compared_in_a_table(page, finished_smoke):
+    experiment(page, "train")
+    view(page, "table")
+    scores = pandas.read_csv(finished_smoke.path / "results/offline_rl/scores.csv")
+    last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
+    assert len(last) == 6
+    expect(page.get_by_text("6 matching runs")).to_be_visible()
+    for column in ("tags.`pruner`", "tags.`sparsity`", "tags.`profile`"):
+        expect(page.locator(f'[role=columnheader][col-id="{column}"]')).to_be_attached()
+    cells = page.locator('[role=gridcell][col-id="metrics.`d4rl_score`"]')
+    expect(cells).to_have_count(6)
+    shown = sorted(float(text) for text in cells.all_inner_texts())
+    assert shown == pytest.approx(sorted(last["d4rl_score"]), abs=1e-6)
+
+
+def test_runs_are_found_by_pruner_and_sparsity(page):
+    experiment(page, "train")
+    search = page.get_by_placeholder(re.compile("metrics.rmse"))
+    search.fill("tags.task = 'Hopper' and tags.pruner = 'grasp' and tags.sparsity = '0.95'")
+    search.press("Enter")
+    expect(page.get_by_text("2 matching runs")).to_be_visible()
+
+
+def test_learning_curves_are_drawn(page):
+    experiment(page, "train")
+    view(page, "charts")
+    expect(page.get_by_text("d4rl_score", exact=True).first).to_be_visible()
+    curves = page.locator(".scatterlayer .trace path.js-line")
+    wait_until(lambda: curves.count() >= 6, "a curve is drawn for each of six agents")
+
+
+def test_tables_and_pictures_are_shown(page, finished_smoke):
+    for stage, table, column in (
+        ("sizes", "sizes.csv", "ratio_to_dense"),
+        ("benchmark", "timings.csv", "p50_ms"),
+    ):
+        (run,) = finished_smoke.runs(stage=stage, kind="stage")
+        artifact(page, run, table)
+        expect(page.get_by_role("columnheader", name=column).first).to_be_attached()
+    (run,) = finished_smoke.runs(stage="train_style", kind="cell")
+    artifact(page, run, "contact_sheet.jpg")
+    picture = page.locator("img[src*='contact_sheet'], img[src^='blob:']").first
+    expect(picture).to_be_visible()
+    wait_until(lambda: picture.evaluate("image => image.naturalWidth") > 0, "the picture is loaded")
+
+
+def test_networks_are_registered_with_their_version(page, finished_smoke):
+    page.goto(urllib.parse.urljoin(page.url, "#/models"))
+    page.keyboard.press("Escape")  # a greeting
+    expect(page.get_by_role("link", name="Hopper-bcq-snip-0.95-seed-0", exact=True)).to_be_visible()
+    names = {model.name for model in finished_smoke.mlflow.search_registered_models()}
+    assert names == {
+        *(
+            f"Hopper-{algorithm}-{variant}-seed-0"
+            for algorithm in ("bc", "bcq")
+            for variant in ("dense", "snip-0.95", "grasp-0.95")
+        ),
+        "styles-swirls",
+        "classifiers-efficientnet_lite0",
+    }
+    expect(page.get_by_text("current").first).to_be_visible()
