@@ -17,6 +17,7 @@ from playwright.sync_api import expect, sync_playwright
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
 ]
 ARGUMENTS = [
