@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     import tvm
 
 TUNE_S = 600.0
-"""Of the runtime `tvm-tuned`, for each size of a network: the benchmark's time limit has to be longer. 90 s
-on two busy cores were enough for 8 schedules of one of a policy's four loop nests, and gained nothing."""
-TRIALS = 8
-"""Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock."""
+"""Of the runtime `tvm-tuned`, for each size of a network: the benchmark's time limit has to be longer."""
+TRIALS = 32
+"""Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock.
+Each time it starts its builders anew, which import TVM: 8 builds take 23 s of two cores, most of it for that."""
+BUILD_LIMIT_S = 120.0
+"""For one schedule; TVM's own 30 s are over before the builder has started where the machine is busy."""
 
 
 class TVM:
@@ -80,14 +82,17 @@ class TVM:
         if not self._tune_s:
             return tvm.compile(module, target=target)
         from tvm.s_tir.meta_schedule.database import JSONDatabase
-        from tvm.s_tir.meta_schedule.relax_integration import compile_relax
 
         # The tuner sees loops alone: operators must be those before it looks for any.
         module = tvm.relax.get_pipeline("zero")(module)
         directory = user_cache_path("singleshot") / "tvm" / key
         if not directory.is_dir():
             _tune(module, target, self._tune_s, directory)
-        return compile_relax(JSONDatabase(work_dir=str(directory)), module, target, params={})
+        # TVM's own compile_relax fuses once more before it looks schedules up, and then finds none: its loop
+        # nests have got other attributes than those that were tuned.
+        with target, JSONDatabase(work_dir=str(directory)), tvm.transform.PassContext(opt_level=3):
+            module = tvm.relax.transform.MetaScheduleApplyDatabase()(module)
+        return tvm.compile(module, target=target)
 
 
 def _target(threads: int) -> "tvm.target.Target":
@@ -143,7 +148,7 @@ def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, d
                 str(work),
                 max_trials_global=1_000_000,  # any number never reached in time
                 num_trials_per_iter=TRIALS,
-                builder=LocalBuilder(initializer=without_cuda),
+                builder=LocalBuilder(timeout_sec=BUILD_LIMIT_S, initializer=without_cuda),
                 measure_callbacks=[*MeasureCallback.create("default"), Deadline()],
                 seed=0,
             )

@@ -166,6 +166,36 @@ def test_a_compiled_network_gives_what_onnxruntime_gives(
     _compare(prepared.run(inputs), _reference(path, inputs))
 
 
+@pytest.mark.slow
+def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = TVM(tune_s=1)
+    if reason := tuned.unavailable():
+        pytest.skip(reason)
+    import tvm
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("tasks.deployment.runtimes.tvm.TRIALS", 2)
+    compiled, compile_ = [], tvm.compile
+    monkeypatch.setattr(
+        tvm, "compile", lambda module, **to: compiled.append(module) or compile_(module, **to)
+    )
+    rows, columns = np.random.default_rng(SEED).normal(size=(2, 64, 64)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["rows", "columns"], ["product"])],
+        "one loop nest",
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [64, 64])],
+        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [64, 64])],
+        [numpy_helper.from_array(columns, "columns")],
+    )
+    path = tmp_path / "graph.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    prepared = tuned.prepare(ModelFiles(path, path, "dense"), {"rows": (64, 64)}, threads=1)
+    np.testing.assert_allclose(prepared.run({"rows": rows})["product"], rows @ columns, atol=1e-4)
+    assert list(tmp_path.rglob("database_tuning_record.json"))
+    nests = [nest for nest in compiled[0].functions.values() if isinstance(nest, tvm.tirx.PrimFunc)]
+    assert [nest.attrs["tirx.is_scheduled"] for nest in nests] == [True]
+
+
 RUN = """
 import json, sys
 from pathlib import Path
