@@ -156,7 +156,7 @@ class Checkout:
         }
 
     def results(self) -> dict[str, bytes]:
-        """All that a run leaves for its user, but for when it was made and the seconds that something took."""
+        """All that a run leaves for its user, but for when and in what time it was made."""
         results = self.files("data", "models", "results")
         return {name: _without_seconds(name, content) for name, content in results.items()}
 

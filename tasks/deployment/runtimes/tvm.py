@@ -26,7 +26,7 @@ TUNE_S = 600.0
 """Of the runtime `tvm-tuned`, for each size of a network: the benchmark's time limit has to be longer."""
 TRIALS = 32
 """Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock.
-Each time it starts its builders anew, which import TVM: 8 builds take 23 s of two cores, most of it for that."""
+Each time it starts its builders anew, which import TVM: 8 builds take 23 s of two cores, most of it that."""
 BUILD_LIMIT_S = 120.0
 """For one schedule; TVM's own 30 s are over before the builder has started where the machine is busy."""
 
