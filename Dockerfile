@@ -4,24 +4,22 @@
 #   docker run --rm --shm-size=4g singleshot:cpu python -m pipelines doctor
 # Bases are pinned by version. Add a digest (`docker buildx imagetools inspect`) where a tag must not move.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+# cpu or cuda. PyPI's PyTorch brings CUDA along, some 3 GB; there is one without in an index of its own.
 ARG DEVICE=cpu
-
-# PyPI's PyTorch brings CUDA along, some 3 GB.
-FROM ${PYTHON_IMAGE} AS index-cuda
-
-FROM ${PYTHON_IMAGE} AS index-cpu
-# Empty where pip's own index has a PyTorch without CUDA.
+# Empty where pip's index has a PyTorch without CUDA.
 ARG CPU_INDEX=https://download.pytorch.org/whl/cpu
-ENV PIP_EXTRA_INDEX_URL=${CPU_INDEX}
-
-# DL3006 asks for a tag; this is one of the two stages above.
-# hadolint ignore=DL3006
-FROM index-${DEVICE} AS build
 WORKDIR /build
 COPY requirements.lock ./
 # An index of your own, credentials and all, stays out of the image: --secret id=pip,src=$HOME/.config/pip/pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    python -m venv /opt/venv \
+    case "${DEVICE}" in \
+      cpu) export PIP_EXTRA_INDEX_URL="${CPU_INDEX}" ;; \
+      cuda) ;; \
+      *) echo "DEVICE is ${DEVICE}, neither cpu nor cuda" >&2; exit 1 ;; \
+    esac \
+    && python -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --requirement requirements.lock
 
 FROM ${PYTHON_IMAGE}
