@@ -69,7 +69,7 @@ def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOpt
             failures.append(str(error))
         else:
             if str(output) != STANDARD:
-                print(f"{output}: {len(written)} pictures")
+                print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)}")
     for target, video in videos.items():
         try:
             _stylize_video(video, target, model, executor, options)

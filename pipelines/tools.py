@@ -218,7 +218,7 @@ def classify(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog="Then:\n```text\ncurl --data-binary @photo.jpg localhost:8000/classify\n```",
+    epilog="Then:\n```text\ncurl -F picture=@photo.jpg localhost:8000/classify\n```",
 )
 def serve(
     host: Annotated[

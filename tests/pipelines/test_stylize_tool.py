@@ -65,11 +65,11 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, ca
     commit = stylize_tool.CellStore.commit
     kept = []
 
-    def fail_at_the_third(store, cell, files):
+    def fail_at_the_third(store, cell, files, made):
         if len(kept) == 2:
             raise OSError("no space left")
         kept.append(cell.name)
-        commit(store, cell, files)
+        commit(store, cell, files, made)
 
     with monkeypatch.context() as patch:
         patch.setattr(stylize_tool.CellStore, "commit", fail_at_the_third)
