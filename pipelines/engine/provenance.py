@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str:
     """The commit that is checked out; `unknown` where there is no git or no repository."""
-    if shutil.which("git") is None:  # as in the image
+    if shutil.which("git") is None:
         return "unknown"
     command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
