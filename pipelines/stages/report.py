@@ -43,6 +43,7 @@ def run(stage: Stage) -> None:
     )
     (page / "index.html").rename(REPORT / "index.html")
     page.rmdir()
+    print(f"open {REPORT / 'index.html'} in a browser")
 
 
 def page_inputs() -> dict[str, Path]:
