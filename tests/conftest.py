@@ -11,6 +11,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items):
     """In `make test`'s two processes, a file's tests stay together: their fixtures start clusters and train.
 
