@@ -9,6 +9,8 @@ TESTS = Path(__file__).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+# Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks

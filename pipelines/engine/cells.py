@@ -204,8 +204,9 @@ class CellStore:
         directory = self._checkpoints(cell)
         partial = self._stage()
         partial.write_bytes(state)
-        directory.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # another driver has finished the cell meanwhile
+        # Another driver may finish the cell meanwhile, and remove the directory.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            directory.mkdir(parents=True, exist_ok=True)
             partial.rename(directory / str(step))
             for older in directory.iterdir():
                 if older.is_file() and older.name != str(step):

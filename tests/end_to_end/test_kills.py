@@ -161,7 +161,6 @@ class Watcher:
 
 
 def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     from ray.cluster_utils import Cluster
 
     cells = [Cell(f"sum-{start}", add_up, SumParams(start, steps=8, seconds=0.5)) for start in range(6)]

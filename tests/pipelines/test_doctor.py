@@ -48,7 +48,6 @@ def repository(checkout, tmp_path):
 
 @pytest.fixture(scope="module")
 def cluster():
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
@@ -92,7 +91,7 @@ def rows(output):
 def test_a_whole_copy_of_the_repository_has_no_problem(checkout):
     files = sorted(checkout.path.iterdir())
     found = rows(checkout.run("python", "-m", "pipelines", "doctor"))
-    assert len(found) == 12
+    assert len(found) == 13
     assert "problem" not in {state for state, _ in found.values()}
     assert "6 agents" in found["params.yaml"][1]  # 2 algorithms × (dense + 2 pruners at one sparsity)
     assert "will be made" in found["MLflow"][1]
@@ -114,7 +113,7 @@ def test_broken_things_are_named_and_stop_no_other_check(checkout, tmp_path):
     assert "executor.kind" in problems["params.yaml"]
     assert "experts/hopper.safetensors" in problems["experts"]
     assert "is not a git repository" in problems["DVC"]
-    assert len(found) == 12
+    assert len(found) == 13
 
 
 def test_whatever_a_check_raises_is_a_problem_of_its_own():

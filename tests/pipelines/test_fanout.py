@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import os
 import re
 import socket
 
@@ -57,8 +56,6 @@ def store(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster that tests join, quicker than one each; its workers know nothing of this directory."""
-    # Before Ray is imported: as in fanout.ray_cluster.
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})

@@ -68,7 +68,7 @@ def test_what_is_no_port_is_one_line(port):
 def test_make_ui_hands_on_the_port():
     makefile = Path(__file__).parents[2] / "Makefile"
     shown = subprocess.run(
-        ["make", "-n", "-f", makefile, "-o", ".venv/.installed", "ui", "PORT=5123"],
+        ["make", "--no-print-directory", "-n", "-f", makefile, "-o", ".venv/.installed", "ui", "PORT=5123"],
         capture_output=True,
         text=True,
         check=True,

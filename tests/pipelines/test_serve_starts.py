@@ -35,8 +35,6 @@ from tasks.job import Job
 @pytest.fixture
 def cluster():
     """One to join, whose workers know nothing of this directory."""
-    # Before Ray is imported: as in fanout.ray_cluster.
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
