@@ -133,12 +133,14 @@ def local(directory):
 
 @pytest.fixture(scope="module")
 def cluster(directory):
+    """With one worker, which every test leaves as it is."""
     with network() as net:
-        yield Cluster(net, directory)
+        cluster = Cluster(net, directory)
+        cluster.worker()
+        yield cluster
 
 
 def test_a_sweep_outlives_a_worker(local, cluster, directory):
-    cluster.worker()
     second = cluster.worker()
     checkout = local.clone(directory / "outlives-a-worker")
     with cleaned(checkout):
