@@ -33,7 +33,7 @@ repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second tim
 	dvc repro
 
 # Whole runs, which take longest, first; on one core while the other runs the rest.
-PARALLEL := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
 	pytest -m "not slow" $(PARALLEL)

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-import pytest
+from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
 
@@ -13,13 +13,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items):
-    """In `make test`'s two processes, a file's tests stay together: their fixtures start clusters and train.
+class ByFixture(LoadFileScheduling):
+    """A file's tests stay in one process, as their fixtures start clusters and train.
 
-    Those that run the whole pipeline are one group: they share a run that takes minutes.
+    Those that run the whole pipeline are as one file: they share a run that takes minutes.
     """
-    for item in items:
-        path = item.path.relative_to(TESTS)
-        group = path.parts[0] if path.parts[0] == "end_to_end" else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "runs" if "tests/end_to_end/" in nodeid else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFixture(config, log)
