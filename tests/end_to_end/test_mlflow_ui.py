@@ -111,6 +111,8 @@ def test_agents_are_compared_in_a_table(page, finished_smoke):
 
 def test_runs_are_found_by_pruner_and_sparsity(page):
     experiment(page, "train")
+    # A search while the page still loads is answered with what it was loading.
+    expect(page.get_by_text("7 matching runs")).to_be_visible()
     search = page.get_by_placeholder(re.compile("metrics.rmse"))
     search.fill("tags.task = 'Hopper' and tags.pruner = 'grasp' and tags.sparsity = '0.95'")
     search.press("Enter")
