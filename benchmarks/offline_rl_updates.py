@@ -13,7 +13,7 @@ from datetime import date
 import numpy as np
 import torch
 
-from benchmarks.machine import processor
+from pipelines.engine.provenance import processor
 from tasks.offline_rl.agents import (
     AgentSpec,
     AlgorithmConfig,

@@ -21,8 +21,8 @@ import requests
 from PIL import Image
 from skimage.data import chelsea
 
-from benchmarks.machine import processor
 from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.provenance import processor
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.serve import running
 from pipelines.serving.models import Cards, Model, cards_of, find_models

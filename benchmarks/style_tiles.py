@@ -20,7 +20,7 @@ from typing import get_args
 import psutil
 import torch
 
-from benchmarks.machine import processor
+from pipelines.engine.provenance import processor
 from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.stylize import CPU_TILE_PX
 from tasks.style.tiling import Tile, stylized_bands

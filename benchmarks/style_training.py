@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from benchmarks.machine import processor
+from pipelines.engine.provenance import processor
 from tasks.style.backbones import Backbone
 from tasks.style.losses import (
     JOHNSON_CONTENT_LAYER,

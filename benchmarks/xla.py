@@ -21,7 +21,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from benchmarks.machine import processor
+from pipelines.engine.provenance import processor
 
 SIZES = (29, 750, 750, 6)
 CHANNELS, SIDE_PX = 64, 64

@@ -129,12 +129,16 @@ class SavedCheckpoint:
         return self.path.read_bytes()
 
 
+def read_made(directory: Path) -> Made:
+    """How the finished cell in `directory` came about."""
+    return Made.read(_manifest(directory)["made"])
+
+
 def damage(directory: Path) -> str | None:
     """The first file of a finished cell that is not what its manifest says; None if all are."""
     try:
-        manifest = json.loads((directory / MANIFEST).read_text())
-        Made.read(manifest["made"])
-        files = manifest["files"].items()
+        read_made(directory)
+        files = _manifest(directory)["files"].items()
         return next((name for name, digest in files if file_digest(directory / name) != digest), None)
     except (OSError, UserError, ValueError, KeyError, TypeError, AttributeError):
         return MANIFEST
@@ -181,10 +185,6 @@ class CellStore:
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
         self._publish(staging, cell)
-
-    def made(self, cell: Cell) -> Made:
-        """How a finished cell came about."""
-        return Made.read(self._manifest(cell)["made"])
 
     def link(self, cell: Cell, destination: Path) -> None:
         """Hard-link a finished cell's files below `destination`; copy where a link is impossible."""
@@ -245,15 +245,16 @@ class CellStore:
             shutil.rmtree(staging)  # another driver was first; its files are the same
         shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
 
-    def _manifest(self, cell: Cell) -> dict[str, Any]:
-        manifest: dict[str, Any] = json.loads((self.path(cell.digest) / MANIFEST).read_text())
-        return manifest
-
     def _checkpoints(self, cell: Cell) -> Path:
         return self.root / "checkpoints" / cell.digest
 
     def _artifacts(self, cell: Cell) -> Path:
         return self._checkpoints(cell) / "artifacts"
+
+
+def _manifest(directory: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+    return manifest
 
 
 def _write(path: Path, content: bytes) -> None:

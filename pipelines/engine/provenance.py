@@ -59,14 +59,15 @@ class Made:
 def this_machine(device: str) -> Machine:
     """The machine that this process runs on."""
     return Machine(
-        _processor(),
+        processor(),
         len(os.sched_getaffinity(0)),
         round(psutil.virtual_memory().total / 2**30, 1),
         _gpu() if device.startswith("cuda") else None,
     )
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's model name."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.config import Config, load_config
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
@@ -51,7 +51,7 @@ class Stage:
         shutil.rmtree(out, ignore_errors=True)
         for cell in cells:
             self.store.link(cell, out / cell.name)
-        self.made.extend(self.store.made(cell) for cell in cells)
+        self.made.extend(read_made(self.store.path(cell.digest)) for cell in cells)
         return [out / cell.name for cell in cells]
 
     def tabulate(self, parts: Sequence[Path], table: Path) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import json
 import logging
 import os
 import time
@@ -22,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from pipelines.engine.cells import MANIFEST, Cell, CellStore
+from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.experiments import EXPERIMENTS
-from pipelines.engine.provenance import Made, git_commit
+from pipelines.engine.provenance import git_commit
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Tracker:
                 self._log_graph(run, file)
             elif file.is_file() and _is_shown(file):
                 self._client.log_artifact(run.info.run_id, str(file))
-        made = Made.read(json.loads((directory / MANIFEST).read_text())["made"])
+        made = read_made(directory)
         self.metrics(cell, 0, {SECONDS: made.seconds})
         machine = made.machine.gpu or made.machine.processor
         self._tag(run.info.run_id, {"machine": machine, "mlflow.source.git.commit": made.commit})
