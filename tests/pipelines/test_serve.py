@@ -221,7 +221,7 @@ def test_forty_at_once_are_answered_rightly_and_in_batches(url):
             return act(url, state=states[number], policy=BC)
         if number < 30:
             return stylize(url, photos[number - 20])
-        if number < 35:
+        if number < 34:  # as many as may wait: each may come before another has been handed on
             return requests.post(
                 f"{url}/classify", photos[number - 30], headers={"Content-Type": "image/png"}, timeout=90
             )
@@ -233,9 +233,9 @@ def test_forty_at_once_are_answered_rightly_and_in_batches(url):
         assert response.json()["action"] == pytest.approx(bc_action(state).tolist(), abs=1e-6)
     for content, response in zip(photos, responses[20:30], strict=True):
         assert np.array_equal(pixels_of(response.content), 255 - pixels_of(content))
-    assert all(len(response.json()["answers"]) == 5 for response in responses[30:35])
-    assert all(refused(response, 422) for response in responses[35:])
-    sizes = [int(response.headers["X-Batch-Size"]) for response in responses[:35]]
+    assert all(len(response.json()["answers"]) == 5 for response in responses[30:34])
+    assert all(refused(response, 422) for response in responses[34:])
+    sizes = [int(response.headers["X-Batch-Size"]) for response in responses[:34]]
     assert max(sizes[:20]) > 1
     assert max(sizes[20:30]) > 1
     assert max(sizes) <= SERVICE.max_batch_size
