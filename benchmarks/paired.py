@@ -1,0 +1,147 @@
+"""Variants that take turns in one process (A B C A B C …), so that a machine's drift hits all alike.
+
+Speeds are compared round by round, as the median of the rounds' ratios moves less than the ratio of medians.
+A round in which something else had the processor, so that CPU time fell behind wall time, is made again.
+"""
+
+import os
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from typing import Generic, Literal, TypeVar
+
+from pipelines.engine.provenance import processor
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of a clock on the wall and of the processor's cores."""
+
+    wall: float
+    cpu: float
+
+    def __sub__(self, earlier: "Seconds") -> "Seconds":
+        return Seconds(self.wall - earlier.wall, self.cpu - earlier.cpu)
+
+    @property
+    def busy(self) -> float:
+        """Cores at work: 1 of one thread that nothing disturbed, less where it waited."""
+        return self.cpu / self.wall
+
+
+Clock = Callable[[], Seconds]
+
+
+def process_clock() -> Seconds:
+    """Now; CPU time is that of all of this process's threads."""
+    return Seconds(time.perf_counter(), time.process_time())
+
+
+def family_clock() -> Seconds:
+    """Now; CPU time includes that of child processes which have ended and were waited for."""
+    used = os.times()
+    return Seconds(time.perf_counter(), used.user + used.system + used.children_user + used.children_system)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of a figure over rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Median, smallest and largest."""
+        ordered = sorted(values)
+        return cls(statistics.median(ordered), ordered[0], ordered[-1])
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+
+@dataclass(frozen=True)
+class Comparison(Generic[Key]):
+    """Seconds of every variant in every round."""
+
+    rounds: Sequence[Mapping[Key, Seconds]]
+    disturbed: int
+    """Of these rounds, for want of better ones."""
+
+    def seconds(self, variant: Key) -> Seconds:
+        """Medians over the rounds."""
+        return Seconds(
+            statistics.median(each[variant].wall for each in self.rounds),
+            statistics.median(each[variant].cpu for each in self.rounds),
+        )
+
+    def speedup(self, variant: Key, baseline: Key, of: Literal["wall", "cpu"] = "wall") -> Spread:
+        """How many times as fast as `baseline`: seconds of the baseline / seconds, of each round."""
+        return Spread.of(getattr(each[baseline], of) / getattr(each[variant], of) for each in self.rounds)
+
+
+def take_turns(
+    variants: Mapping[Key, Callable[[], object]],
+    rounds: int = 7,
+    *,
+    busy: float = 0.95,
+    tries: int = 3,
+    clock: Clock = process_clock,
+) -> Comparison[Key]:
+    """Run each variant once a round. A round before the first warms up, and isn't counted.
+
+    Args:
+        variants: what to time, by any key; each call should take some tenths of a second.
+        rounds: how many to compare.
+        busy: a round is disturbed if a variant kept fewer cores at work: somewhat less than the threads it
+            computes on, 0 for work that waits (for a GPU, for child processes).
+        tries: `tries` · `rounds` rounds are made at most; if too few of these are undisturbed, the least
+            disturbed ones count.
+        clock: what time it is.
+    """
+    for run in variants.values():
+        run()
+    made: list[dict[Key, Seconds]] = []
+    while len(made) < tries * rounds and sum(_busy(each) >= busy for each in made) < rounds:
+        made.append({key: _time(run, clock) for key, run in variants.items()})
+    kept = sorted(made, key=_busy, reverse=True)[:rounds]
+    return Comparison(kept, sum(_busy(each) < busy for each in kept))
+
+
+def _time(run: Callable[[], object], clock: Clock) -> Seconds:
+    start = clock()
+    run()
+    return clock() - start
+
+
+def _busy(seconds: Mapping[Key, Seconds]) -> float:
+    """Of the variant that was disturbed most."""
+    return min(each.busy for each in seconds.values())
+
+
+def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
+    """The lines above a table: the command, then when and on what it ran.
+
+    Args:
+        packages: installed ones whose versions matter.
+        device: the GPU's name; the processor's by default.
+        threads: that compute.
+    """
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    cores = f"{len(os.sched_getaffinity(0))} cores, {threads} thread{'s' * (threads > 1)}"
+    command = shlex.join(["python", *sys.orig_argv[1:]])
+    return f"`{command}`\n\n{date.today()}, {device or processor()}, {cores}, {versions}\n"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
