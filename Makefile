@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install compilers repro test test-all params ui docs lint format lock clean
+.PHONY: help install compilers peers repro test test-all params ui docs lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IRE
 	python -m pip install --quiet --disable-pip-version-check -r requirements-compilers.lock
 	python -m tasks.deployment.environment
 	dvc repro --quiet --force --single-item config
+
+peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
+	python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/peers -r benchmarks/requirements-peers.txt
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
 	dvc repro

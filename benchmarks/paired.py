@@ -76,6 +76,13 @@ class Comparison(Generic[Key]):
     disturbed: int
     """Of these rounds, for want of better ones."""
 
+    @property
+    def remark(self) -> str:
+        """What to say below a table."""
+        return (
+            f"Medians of {len(self.rounds)} rounds (smallest to largest), {self.disturbed} of them disturbed."
+        )
+
     def seconds(self, variant: Key) -> Seconds:
         """Medians over the rounds."""
         return Seconds(
@@ -143,5 +150,5 @@ def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+    head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    return "\n".join([*head, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)])

@@ -1,0 +1,84 @@
+"""Agents at HalfCheetah's sizes, on random transitions, to time their updates."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from tasks.offline_rl.agents import (
+    AgentSpec,
+    AlgorithmConfig,
+    AlgorithmName,
+    dense_masks,
+    initial_networks,
+    make_algorithm,
+)
+from tasks.offline_rl.bc import BCConfig
+from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.prune_agent import PruneParams, make_masks
+from tasks.offline_rl.randomness import Randomness
+from tasks.offline_rl.replay import ReplayBuffer
+from tasks.pruning.masks import PruningConfig
+
+TASK = TASKS["HalfCheetah"]
+CONFIGS: dict[AlgorithmName, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}
+
+
+def random_transitions(count: int) -> Transitions:
+    """Standard normal states and rewards, uniform actions, no end."""
+    generator = np.random.default_rng(0)
+    return Transitions.cast(
+        generator.standard_normal((count, TASK.observation_size)),
+        generator.uniform(-1, 1, (count, TASK.action_size)),
+        generator.standard_normal(count),
+        generator.standard_normal((count, TASK.observation_size)),
+        np.zeros(count, np.bool_),
+    )
+
+
+def updating(
+    algorithm_name: AlgorithmName,
+    sparsity: float,
+    data: ReplayBuffer,
+    updates: int,
+    *,
+    stack: int = 1,
+    device: str = "cpu",
+) -> Callable[[], None]:
+    """What makes so many updates of a stack of agents, seeds 0, 1, …, under SNIP's masks; 0 is dense."""
+    config = CONFIGS[algorithm_name]
+    specs = [
+        AgentSpec(TASK.name, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)
+        for seed in range(stack)
+    ]
+    algorithm = make_algorithm(specs[0], config)
+    own = [
+        make_masks(PruneParams(spec, config, PruningConfig()), data, device)
+        if sparsity
+        else dense_masks(algorithm)
+        for spec in specs
+    ]
+    masks = {
+        name: {layer: torch.stack([agent[name][layer].mT for agent in own]) for layer in layers}
+        for name, layers in own[0].items()
+    }
+    seeds = [spec.seed for spec in specs]
+    learner = Learner(
+        initial_networks(algorithm, seeds),
+        algorithm.targets,
+        masks if sparsity else None,
+        config.learning_rate,
+        device,
+    )
+    randomness = Randomness("training", seeds, device=device)
+
+    def run() -> None:
+        for _ in range(updates):
+            algorithm.update(learner, data.sample(randomness, config.batch_size), randomness)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return run

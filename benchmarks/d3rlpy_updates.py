@@ -1,0 +1,142 @@
+"""Updates a second of BCQ and BC here and in d3rlpy: `make peers && python -m benchmarks.d3rlpy_updates`.
+
+Both run on the same PyTorch, one thread, at HalfCheetah's sizes and with the same networks: 400-300 for actor
+and critics, 750-750 for the VAE, batches of 100, 10 actions for the target, a step of each network in each
+update, no scalers. d3rlpy is given its minibatch as tensors, where here each update draws one; `with its
+buffer` is d3rlpy as its `fit` runs it, but for logging.
+
+GFLOP are those of an update's dense products, as PyTorch counts them (`torch.utils.flop_counter`). d3rlpy's
+BCQ has more because it differentiates the actor's loss by the VAE's and the critics' weights as well, and
+evaluates the second critic there, none of which is used. Its own BC is a multilayer perceptron; what is
+compared with ours is the step that its BCQ trains the VAE by, which is all there is to BEAR's BC.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.agents import CONFIGS, TASK, random_transitions, updating
+from benchmarks.paired import heading, table, take_turns
+from tasks.errors import UserError
+from tasks.offline_rl.agents import AlgorithmName
+from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.replay import ReplayBuffer
+from tasks.offline_rl.vae import WIDTH
+
+PEERS = Path("build/peers")
+UPDATES: dict[AlgorithmName, int] = {"bcq": 10, "bc": 30}
+"""In a turn: half a second of d3rlpy's."""
+PEER, PEER_WITH_BUFFER = "d3rlpy", "d3rlpy with its buffer"
+Variants = dict[tuple[AlgorithmName, str], Callable[[], None]]
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # as in training
+    transitions = random_transitions(10_000)
+    variants = _peer(transitions) | _ours(ReplayBuffer(transitions))
+    compared = take_turns(variants)
+    print(heading("torch", "d3rlpy"))
+    rows = []
+    for variant, run in variants.items():
+        algorithm, _ = variant
+        seconds = compared.seconds(variant)
+        rows.append(
+            (
+                *variant,
+                f"{UPDATES[algorithm] / seconds.wall:.1f}",
+                f"{1000 * seconds.cpu / UPDATES[algorithm]:.2f}",
+                compared.speedup(variant, (algorithm, PEER)),
+                compared.speedup(variant, (algorithm, PEER), of="cpu"),
+                f"{_flop(run) / UPDATES[algorithm] / 1e9:.2f}",
+            )
+        )
+    columns = ("algorithm", "", "updates/s", "CPU ms", "times d3rlpy", "the same by CPU time", "GFLOP")
+    print(table(columns, sorted(rows)))
+    print(f"\n{compared.remark}")
+
+
+def _ours(data: ReplayBuffer) -> Variants:
+    return {
+        (algorithm, f"here, {f'{sparsity:.0%}' if sparsity else 'dense'}"): updating(
+            algorithm, sparsity, data, updates
+        )
+        for algorithm, updates in UPDATES.items()
+        for sparsity in (0.0, 0.9, 0.95)
+    }
+
+
+def _peer(transitions: Transitions) -> Variants:
+    d3rlpy = _import_d3rlpy()
+    ours = CONFIGS["bcq"]
+    assert isinstance(ours, BCQConfig)
+    hidden = d3rlpy.models.VectorEncoderFactory
+    bcq = d3rlpy.algos.BCQConfig(
+        batch_size=ours.batch_size,
+        n_action_samples=ours.target_samples,
+        actor_encoder_factory=hidden(hidden_units=[400, 300]),
+        critic_encoder_factory=hidden(hidden_units=[400, 300]),
+        imitator_encoder_factory=hidden(hidden_units=[WIDTH, WIDTH]),
+    ).create(device=False)
+    bcq.create_impl((TASK.observation_size,), TASK.action_size)
+    buffer = d3rlpy.dataset.MDPDataset(
+        transitions.observations,
+        transitions.actions,
+        transitions.rewards[:, None],
+        terminals=np.zeros(len(transitions), np.float32),
+        timeouts=(np.arange(1, len(transitions) + 1) % 1000 == 0).astype(np.float32),
+    )
+    batch = d3rlpy.torch_utility.TorchMiniBatch.from_batch(
+        batch=buffer.sample_transition_batch(ours.batch_size),
+        gamma=ours.discount,
+        compute_returns_to_go=False,
+        device="cpu",
+    )
+    return {
+        ("bcq", PEER): _repeat("bcq", lambda: bcq.impl.update(batch, grad_step=0)),
+        ("bcq", PEER_WITH_BUFFER): _repeat(
+            "bcq", lambda: bcq.update(buffer.sample_transition_batch(ours.batch_size))
+        ),
+        ("bc", PEER): _repeat("bc", lambda: bcq.impl.update_imitator(batch)),
+    }
+
+
+def _import_d3rlpy() -> Any:
+    sys.path.append(str(PEERS))
+    try:
+        import d3rlpy
+        import structlog
+    except ImportError as error:
+        raise UserError(f"{PEERS}: {error}; install it by `make peers`") from error
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    return d3rlpy
+
+
+def _repeat(algorithm: AlgorithmName, update: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(UPDATES[algorithm]):
+            update()
+
+    return run
+
+
+def _flop(run: Callable[[], None]) -> int:
+    """Of its matrix products, a multiplication and an addition counting as two; sparse ones aren't seen."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
