@@ -3,7 +3,7 @@
 import ctypes.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tasks.errors import UserError
 from tasks.offline_rl.agents import Agent, Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
+from tasks.offline_rl.lockstep import Environments
 from tasks.offline_rl.networks import Network
 from tasks.offline_rl.normalization import Normalizer
 from tasks.offline_rl.randomness import Randomness
@@ -35,27 +36,27 @@ class EvaluationConfig:
     env_version: EnvironmentVersion = "v5"
 
 
-def make_environments(task: MujocoTask, config: EvaluationConfig, agents: int) -> list[list[gymnasium.Env]]:
-    """An environment per agent and episode, to be used again at each evaluation."""
-    return [
-        [make_environment(task, config.env_version) for _ in range(config.episodes)] for _ in range(agents)
-    ]
+def make_environments(
+    task: MujocoTask, config: EvaluationConfig, agents: int, cores: int = 1
+) -> Environments:
+    """An environment per agent and episode, to be used again at each evaluation, stepped on so many cores."""
+    seeds = range(FIRST_EPISODE, FIRST_EPISODE + config.episodes)
+    return Environments(task, config.env_version, agents, seeds, cores)
 
 
 def play(
     algorithm: Algorithm,
     networks: Mapping[str, Network],
-    environments: Sequence[Sequence[gymnasium.Env]],
+    environments: Environments,
     randomness: Randomness,
     normalizer: Normalizer | None = None,
 ) -> NDArray[np.float64]:
-    """Undiscounted return of one episode in each of `environments[agent][episode]`: (K, episodes).
+    """Undiscounted return of one episode in each of `environments`: (K, episodes).
 
     Episodes end one by one, when they terminate or their time is up, and their batch shrinks with them. A
     `normalizer` is for networks in training; saved ones take states as they are.
     """
-    starts = [[env.reset(seed=FIRST_EPISODE + e)[0] for e, env in enumerate(row)] for row in environments]
-    observations = np.array(starts, dtype=np.float32)  # (K, episodes, state)
+    observations = environments.reset()  # (K, episodes, state)
     running = np.ones(observations.shape[:2], dtype=bool)
     returns = np.zeros(running.shape)
     while running.any():
@@ -65,14 +66,11 @@ def play(
         state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
         state = normalizer(state) if normalizer else state
         actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
-        for agent, i in np.argwhere(running[:, episodes]):
-            episode = episodes[i]
-            observation, reward, terminated, truncated, _ = environments[agent][episode].step(
-                actions[agent, i]
-            )
-            observations[agent, episode] = observation
-            returns[agent, episode] += float(reward)
-            running[agent, episode] = not (terminated or truncated)
+        agent, i = np.nonzero(running[:, episodes])
+        live = agent, episodes[i]
+        observations[live], rewards, ended = environments.step(*live, actions[agent, i])
+        returns[live] += rewards
+        running[live] = ~ended
     return returns
 
 

@@ -8,40 +8,58 @@ import torch
 from torch import Tensor
 
 
-def stream(purpose: str, seed: int, *counters: int) -> torch.Generator:
-    """A CPU generator for one purpose (`training`, `evaluation`, …) of one seed.
+def stream(purpose: str, seed: int, *counters: int, device: str = "cpu") -> torch.Generator:
+    """A generator for one purpose (`training`, `evaluation`, …) of one seed.
 
     Streams of different purposes or counters are independent, so that drawing more for one never moves
     another: evaluating an agent more often leaves its training as it was.
     """
     entropy = np.random.SeedSequence([zlib.crc32(purpose.encode()), seed, *counters])
-    return torch.Generator().manual_seed(int(entropy.generate_state(1)[0]))
+    return torch.Generator(device).manual_seed(int(entropy.generate_state(1)[0]))
 
 
 class Randomness:
     """Draws for K agents: once per distinct seed, handed to every agent that has it.
 
-    Numbers are drawn on the CPU, whose generator gives the same ones on every machine, and moved to
-    `device`. So agent i of a stack sees exactly what it sees alone.
+    So agent i of a stack sees exactly what it sees alone. Numbers are drawn on `device`, where they are used:
+    every CPU gives the same ones, a GPU others.
     """
 
     def __init__(self, purpose: str, seeds: Sequence[int], *counters: int, device: str = "cpu") -> None:
+        self.purpose = purpose
         self.seeds = tuple(seeds)
         self.device = device
-        self.generators = {seed: stream(purpose, seed, *counters) for seed in dict.fromkeys(seeds)}
+        self.generators = {
+            seed: stream(purpose, seed, *counters, device=device) for seed in dict.fromkeys(seeds)
+        }
         position = {seed: i for i, seed in enumerate(self.generators)}
         self._agents = torch.tensor([position[seed] for seed in seeds], device=device)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, (K, *shape)."""
-        return self._share([torch.randn(shape, generator=g) for g in self.generators.values()])
+        return self._share(
+            [torch.randn(shape, generator=g, device=self.device) for g in self.generators.values()]
+        )
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Integers in [0, high), (K, *shape)."""
-        return self._share([torch.randint(high, shape, generator=g) for g in self.generators.values()])
+        return self._share(
+            [torch.randint(high, shape, generator=g, device=self.device) for g in self.generators.values()]
+        )
+
+    def restore(self, seed: int, state: Tensor, *counters: int) -> None:
+        """Have seed `seed` go on from its generator's `state`.
+
+        A state from another kind of device means nothing here: then its stream of `counters` begins.
+        """
+        generator = self.generators[seed]
+        if state.shape == generator.get_state().shape:
+            generator.set_state(state)
+        else:
+            generator.manual_seed(stream(self.purpose, seed, *counters).initial_seed())
 
     def _share(self, draws: list[Tensor]) -> Tensor:
-        drawn = torch.stack(draws).to(self.device)  # (seeds, *shape)
+        drawn = torch.stack(draws)  # (seeds, *shape)
         if len(draws) == 1:
             return drawn.expand(len(self.seeds), *drawn.shape[1:])
         return drawn[self._agents]

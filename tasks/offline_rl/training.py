@@ -26,6 +26,7 @@ from tasks.offline_rl.agents import (
     load_masks,
     make_algorithm,
 )
+from tasks.offline_rl.cuda_graph import repeater
 from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
@@ -86,8 +87,8 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: an input is damaged.
         FloatingPointError: a loss is no longer finite.
     """
-    with _flushed_denormals():
-        stack = _Stack(jobs)
+    stack = _Stack(jobs)
+    with _flushed_denormals(), contextlib.closing(stack.environments):
         stack.restore([job.checkpoint for job in jobs])
         training = stack.params.training
         while stack.update < training.updates:
@@ -147,7 +148,10 @@ class _Stack:
             device,
         )
         self.randomness = Randomness("training", seeds, device=device)
-        self.environments = make_environments(self.task, self.params.evaluation, len(jobs))
+        self.environments = make_environments(
+            self.task, self.params.evaluation, len(jobs), cores=torch.get_num_threads()
+        )
+        self.make_updates = repeater(self._make_update, self.randomness.generators.values(), device)
 
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
@@ -156,12 +160,16 @@ class _Stack:
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`."""
-        begin, first = time.perf_counter(), self.update
-        for self.update in range(first + 1, update + 1):
-            batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
-            self.losses.add(self.algorithm.update(self.learner, batch, self.randomness))
+        begin, count = time.perf_counter(), update - self.update
+        self.make_updates(count)
+        self.update = update
+        self.losses.updates += count
         self.losses.check_finite(self.specs, self.update)  # waits for the device
-        self.stopwatch.add(update - first, time.perf_counter() - begin)
+        self.stopwatch.add(count, time.perf_counter() - begin)
+
+    def _make_update(self) -> None:
+        batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
+        self.losses.add(self.algorithm.update(self.learner, batch, self.randomness))
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
@@ -178,7 +186,8 @@ class _Stack:
             self.scores[i].append(score)
             values = {"return_mean": mean, "d4rl_score": score.d4rl_score, "updates_per_second": speed}
             yield Metrics(i, self.update, self.losses.means(i) | values)
-        self.losses, self.stopwatch = _Losses(), _Stopwatch()
+        self.losses.clear()
+        self.stopwatch = _Stopwatch()
 
     def checkpoints(self) -> Iterator[Event]:
         """Each agent's own part of everything that later updates, evaluations and files depend on."""
@@ -206,9 +215,9 @@ class _Stack:
             )
         self.update = updates.pop()
         for seed, agent in zip(self.randomness.seeds, agents, strict=True):
-            self.randomness.generators[seed].set_state(agent["generator"])
+            self.randomness.restore(seed, agent["generator"], self.update)
         self.scores = [[_score(row) for row in agent["scores"].tolist()] for agent in agents]
-        self.losses = _Losses.restore(agents, self.randomness.device)
+        self.losses.restore(agents, self.randomness.device)
         self.learner.restore(agents, self.update)
 
     def write(self) -> None:
@@ -231,27 +240,33 @@ class _Stack:
 
 
 class _Losses:
-    """Sums of each agent's losses since the last evaluation."""
+    """Sums of each agent's losses since the last evaluation, on the device that trains."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
-        """(K,) each, in double precision: thousands of terms in single would lose digits."""
+        """(K,) each, in double precision: thousands of terms in single would lose digits. The same tensors
+        all along: a CUDA graph adds to those that it was captured with."""
         self.updates = 0
 
-    @classmethod
-    def restore(cls, agents: Sequence[Mapping[str, Tensor]], device: str) -> "_Losses":
-        losses = cls()
-        losses.updates = int(agents[0]["losses.updates"])
+    def restore(self, agents: Sequence[Mapping[str, Tensor]], device: str) -> None:
+        """Go on from checkpoints."""
+        self.updates = int(agents[0]["losses.updates"])
         names = [name for name in agents[0] if name.startswith("losses.") and name != "losses.updates"]
         for name in names:
             total = torch.stack([agent[name] for agent in agents]).to(device)
-            losses.sums[name.removeprefix("losses.")] = total
-        return losses
+            self.sums[name.removeprefix("losses.")] = total
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
+        """Add an update's, which the caller counts: within a CUDA graph nothing can."""
         for name, loss in losses.items():
-            self.sums[name] = self.sums.get(name, 0) + loss.double()
-        self.updates += 1
+            if name not in self.sums:
+                self.sums[name] = torch.zeros_like(loss, dtype=torch.float64)
+            self.sums[name].add_(loss)
+
+    def clear(self) -> None:
+        for total in self.sums.values():
+            total.zero_()
+        self.updates = 0
 
     def means(self, agent: int) -> dict[str, float]:
         return {name: float(total[agent]) / self.updates for name, total in self.sums.items()}
