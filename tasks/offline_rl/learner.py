@@ -44,7 +44,10 @@ class Learner:
         self.targets = {name: self.networks[name].copy() for name in targets}
         self.optimizers = {
             # fused: one pass over the tensors, 3 times as fast as the loop (0.4 and 1.3 ms for the decoder).
-            name: torch.optim.Adam(network.parameters().values(), lr=learning_rate, fused=True)
+            # capturable: a CUDA graph may hold the step.
+            name: torch.optim.Adam(
+                network.parameters().values(), lr=learning_rate, fused=True, capturable=device != "cpu"
+            )
             for name, network in self.networks.items()
         }
 
