@@ -87,7 +87,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: an input is damaged.
         FloatingPointError: a loss is no longer finite.
     """
-    stack = _Stack(jobs)
+    stack = Stack(jobs)
     with _flushed_denormals(), contextlib.closing(stack.environments):
         stack.restore([job.checkpoint for job in jobs])
         training = stack.params.training
@@ -122,7 +122,7 @@ def _flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-class _Stack:
+class Stack:
     """K agents in training, and all that changes while they train."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
