@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import gc
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,14 @@ import annotated_types
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.provenance import Made, git_commit
 from tasks.errors import UserError
-from tasks.job import Event, Job
+from tasks.job import Event, Job, Task
+
+OUT_OF_MEMORY = (
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't alloc",
+)
+"""Words of PyTorch's for it, where it raises a plain RuntimeError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +38,8 @@ class ExecutorConfig:
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
     """Memory to reserve for each group of cells. None: not reserved."""
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
-    """How many agents train as one batched model. `auto`: 1 on a CPU, all that share a data set on a GPU."""
+    """How many agents train as one batched model. `auto`: 1 on a CPU; on a GPU all that share a data set, if
+    its free memory holds them. What runs out of memory is halved, and goes on from its last checkpoints."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
 
@@ -75,12 +84,62 @@ def execute(
             output = Path(scratch) / str(index)
             output.mkdir()
             jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
-        yield from batch.cells[0].task(jobs)
+        yield from _run(batch.cells[0].task, jobs)
         made = Made.now((time.monotonic() - started) / len(jobs), batch.commit, device)
         for index, job in enumerate(jobs):
             files = sorted(path for path in job.output.rglob("*") if path.is_file())
             contents = {str(path.relative_to(job.output)): path.read_bytes() for path in files}
             yield Finished(index, contents, made)
+
+
+class OutOfMemoryError(Exception):
+    """The cells of a batch don't fit into memory together; half of them may."""
+
+
+def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
+    """A task's events.
+
+    Raises:
+        OutOfMemoryError: of a GPU or of this machine. The task's own exception is gone by then, and with it
+            the frames that hold its tensors.
+    """
+    import torch
+
+    try:
+        yield from task(jobs)
+        return
+    except Exception as error:
+        if not _means_out_of_memory(error):
+            raise
+        reason = first_line(error)
+    gc.collect()
+    torch.cuda.empty_cache()
+    raise OutOfMemoryError(reason)
+
+
+def _means_out_of_memory(error: BaseException | None) -> bool:
+    """Also of what it led to: the capture of a CUDA graph may end with an error of its own."""
+    import torch
+
+    if error is None:
+        return False
+    return (
+        isinstance(error, torch.OutOfMemoryError | MemoryError)
+        or any(words in str(error) for words in OUT_OF_MEMORY)
+        or _means_out_of_memory(error.__cause__ or error.__context__)
+    )
+
+
+def halves(batch: Batch, store: CellStore) -> list[Batch]:
+    """What is left of a batch that ran out of memory, from its last checkpoints on, in smaller batches."""
+    size = len(batch.cells)
+    unfinished = [cell for cell in batch.cells if not store.has(cell)]
+    return list(batches(unfinished, store, (size + 1) // 2, batch.attempt))
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in short."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def device_of(config: ExecutorConfig, gpu: bool) -> str:

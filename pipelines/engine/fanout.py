@@ -4,12 +4,14 @@ Both run the same generator, :func:`~pipelines.engine.execution.execute`, and ha
 :class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
 """
 
+import collections
 import contextlib
 from collections.abc import Iterator, Sequence
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import (
     ExecutorConfig,
+    OutOfMemoryError,
     batches,
     checkpoints_of,
     device_of,
@@ -73,7 +75,9 @@ class LocalExecutor:
     def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         """Compute `cells`, which the sweep's store lacks."""
         size = stack_size(self.config, len(cells), device_of(self.config, self.gpu) == "cuda")
-        for batch in batches(cells, sweep.store, size):
+        pending = collections.deque(batches(cells, sweep.store, size))
+        while pending:
+            batch = pending.popleft()
             sweep.started(batch)
             try:
                 for event in execute(
@@ -84,6 +88,8 @@ class LocalExecutor:
                     self.gpu,
                 ):
                     sweep.handle(batch, event)
+            except OutOfMemoryError as error:
+                pending.extend(sweep.out_of_memory(batch, error))
             except Exception as error:
                 sweep.failed(batch, error)
 

@@ -8,12 +8,20 @@ import dataclasses
 import functools
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipelines.engine.cells import Cell
-from pipelines.engine.execution import Batch, ExecutorConfig, batches, checkpoints_of, execute, stack_size
+from pipelines.engine.execution import (
+    Batch,
+    ExecutorConfig,
+    OutOfMemoryError,
+    batches,
+    checkpoints_of,
+    execute,
+    stack_size,
+)
 from pipelines.engine.sweep import Sweep
 from tasks.errors import UserError
 
@@ -41,7 +49,8 @@ class RayExecutor:
         import ray
 
         running: dict[Any, Batch] = {}
-        self._submit_all(cells, sweep, running)
+        size = stack_size(self.config, len(cells), self.gpus > 0)
+        self._submit_all(batches(cells, sweep.store, size), sweep, running)
         while running:
             streams, _ = ray.wait(list(running), num_returns=1, fetch_local=False)
             stream: Any = streams[0]
@@ -52,28 +61,21 @@ class RayExecutor:
                 del running[stream]
             except _transient_faults() as error:
                 del running[stream]
-                if batch.attempt == TRANSIENT_RETRIES:
-                    sweep.failed(batch, error)
-                    continue
-                log.warning(
-                    "%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__
-                )
-                unfinished = [cell for cell in batch.cells if not sweep.store.has(cell)]
-                self._submit_all(unfinished, sweep, running, batch.attempt + 1)
+                self._submit_all(_again(batch, sweep, error), sweep, running)
             except ray.exceptions.RayTaskError as error:
                 del running[stream]
-                sweep.failed(batch, error.cause if isinstance(error.cause, UserError) else error)
+                if isinstance(error.cause, OutOfMemoryError):
+                    self._submit_all(sweep.out_of_memory(batch, error.cause), sweep, running)
+                else:
+                    sweep.failed(batch, error.cause if isinstance(error.cause, UserError) else error)
             else:
                 if isinstance(event, _Started):
                     sweep.started(batch)
                 else:
                     sweep.handle(batch, event)
 
-    def _submit_all(
-        self, cells: Sequence[Cell], sweep: Sweep, running: dict[Any, Batch], attempt: int = 0
-    ) -> None:
-        size = stack_size(self.config, len(cells), self.gpus > 0)
-        for batch in batches(cells, sweep.store, size, attempt):
+    def _submit_all(self, ready: Iterable[Batch], sweep: Sweep, running: dict[Any, Batch]) -> None:
+        for batch in ready:
             running[self._submit(batch, sweep)] = batch
 
     def _submit(self, batch: Batch, sweep: Sweep) -> Any:
@@ -114,6 +116,22 @@ class RayExecutor:
                 f"no Ray node can run a cell: executor asks for {_amounts(wanted)}; the most that nodes "
                 f"have is {_amounts(largest)}; lower executor.num_cpus, num_gpus or memory_gb"
             )
+
+
+def _again(batch: Batch, sweep: Sweep, error: Exception) -> Iterable[Batch]:
+    """What to run instead of a batch that its worker or node took along."""
+    import ray
+
+    last = batch.attempt == TRANSIENT_RETRIES
+    # Ray kills a worker where a node's memory runs low: its own fault, or that of those beside it.
+    if isinstance(error, ray.exceptions.OutOfMemoryError) and (last or len(batch.cells) > 1):
+        return sweep.out_of_memory(batch, error)
+    if last:
+        sweep.failed(batch, error)
+        return []
+    log.warning("%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__)
+    unfinished = [cell for cell in batch.cells if not sweep.store.has(cell)]
+    return batches(unfinished, sweep.store, len(batch.cells), batch.attempt + 1)
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -11,9 +12,11 @@ from typing import Protocol
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import Batch, Finished
+from pipelines.engine.execution import Batch, Finished, first_line, halves
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
+
+log = logging.getLogger(__name__)
 
 
 class Recorder(Protocol):
@@ -103,6 +106,25 @@ class Sweep:
                 self.recorder.finished(cell, self.store.path(cell.digest))
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
+
+    def out_of_memory(self, batch: Batch, error: Exception) -> list[Batch]:
+        """Note that a batch ran out of memory; returns what to run instead: nothing, if it was one cell."""
+        reason = first_line(error)
+        if len(batch.cells) > 1:
+            log.warning(
+                "%s: %d cells at once ran out of memory (%s); halved, they go on from the last checkpoint",
+                *(batch.cells[0].name, len(batch.cells), reason),
+            )
+            return halves(batch, self.store)
+        self.failed(
+            batch,
+            UserError(
+                f"out of memory with no other cell in its stack ({reason}); let a cell have more: "
+                "executor.num_gpus 1 is a whole GPU, executor.memory_gb reserves a machine's memory; or set "
+                "executor.device to cpu"
+            ),
+        )
+        return []
 
     def failed(self, batch: Batch, error: BaseException) -> None:
         """Note that a batch's cells end here, and why."""

@@ -2,16 +2,28 @@ import dataclasses
 import json
 import re
 import socket
+import weakref
 
 import pytest
+import ray.exceptions
+import torch
 from toy_tasks.work import KillParams, PreviewParams, SumParams, add_up, kill_worker, show_previews
 
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
-from pipelines.engine.execution import ExecutorConfig, batches
+from pipelines.engine.execution import (
+    OUT_OF_MEMORY,
+    Batch,
+    ExecutorConfig,
+    OutOfMemoryError,
+    batches,
+    execute,
+)
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import ray_cluster
-from pipelines.engine.sweep import CellsFailedError
+from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again
+from pipelines.engine.sweep import CellsFailedError, Sweep
 from tasks.errors import UserError
+from tasks.job import Progress
 
 LOCAL = ExecutorConfig(kind="local")
 RAY = ExecutorConfig(kind="ray")
@@ -208,6 +220,81 @@ def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(stor
         [cell.name for cell in batch.cells] for batch in batches([*together, *alone], store, stack_size=2)
     ]
     assert names == [["sum-0", "sum-2"], ["sum-3"], ["sum-1", "sum-4"], ["alone"]]
+
+
+def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(store, executor, caplog):
+    """Five at once, then three and two; of the three, two and one."""
+    cells = sums(5, stack="s", room=2)
+    recorder = Recorder()
+    fan_out(cells, dataclasses.replace(executor, stack_size=5), store, recorder)
+    assert [record.args[1] for record in caplog.records if "out of memory" in record.message] == [5, 3]
+    assert "CUDA out of memory. Tried to allocate 2.00 GiB" in caplog.text
+    # Each step is computed once: what was halved went on from its checkpoints.
+    assert sorted(words[:2] for words in recorder.about("metrics")) == [
+        (cell.name, step) for cell in cells for step in range(1, 5)
+    ]
+
+    undisturbed, roomy = CellStore(store.root.with_name("undisturbed")), sums(5, stack="s")
+    fan_out(roomy, dataclasses.replace(LOCAL, stack_size=5), undisturbed, Recorder())
+    assert contents(store, cells) == contents(undisturbed, roomy)
+
+
+def test_a_cell_that_runs_out_of_memory_alone_is_a_line_that_names_the_settings(store, executor):
+    (greedy,) = sums(1, room=0)
+    with pytest.raises(UserError, match=r"^sum-0: out of memory .*2\.00 GiB.*num_gpus.*memory_gb.*device"):
+        fan_out([greedy], executor, store, Recorder())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation'"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_ran_out_of_memory_leaves_none_of_it_occupied(store, error, hidden):
+    """Nor does it matter if cleaning up (the end of a CUDA graph's capture) failed too."""
+    held = []
+
+    def task(jobs):
+        tensor = torch.zeros(10)
+        held.append(weakref.ref(tensor))
+        yield Progress(0.5)
+        try:
+            raise error
+        finally:
+            if hidden:
+                raise RuntimeError("operation failed due to a previous error during capture")
+
+    events = execute(Batch((Cell("greedy", task, None),)), [{}], [None], LOCAL, gpu=False)
+    assert next(events) == Progress(0.5)
+    assert held[0]() is not None
+    with pytest.raises(OutOfMemoryError):
+        next(events)
+    error.__traceback__ = None  # ours: this test holds the exception
+    assert held[0]() is None
+
+
+def test_a_worker_killed_for_memory_is_halved_and_alone_tried_again_then_given_up(store):
+    """Ray kills the greediest of a node's workers; alone, it may have been the others' fault."""
+    killed = ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMore")
+    cells = sums(3, stack="s")
+    sweep = Sweep(cells, store, Recorder())
+    assert [len(batch.cells) for batch in _again(Batch(tuple(cells), 1), sweep, killed)] == [2, 1]
+    (again,) = _again(Batch((cells[0],), 1), sweep, killed)
+    assert (again.cells, again.attempt) == ((cells[0],), 2)
+    assert list(_again(Batch((cells[0],), TRANSIENT_RETRIES), sweep, killed)) == []
+    with pytest.raises(UserError, match=r"^sum-0: out of memory .*node running low on memory\.\).*memory_gb"):
+        sweep.raise_failures()
+
+
+def test_what_pytorch_says_where_a_machines_memory_ends():
+    with pytest.raises(RuntimeError, match=re.escape(OUT_OF_MEMORY[-1])):
+        torch.empty(2**60)
 
 
 def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):

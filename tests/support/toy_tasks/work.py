@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 from toy_tasks.constants import OFFSET
@@ -20,6 +22,8 @@ class SumParams:
     seconds: float = 0.0
     fail_at: int | None = None
     user_error_at: int | None = None
+    room: int = 1000
+    """How many may be added up at once: more run out of memory in the third step."""
 
 
 def add_up(jobs: Sequence[Job]) -> Iterator[Event]:
@@ -28,6 +32,8 @@ def add_up(jobs: Sequence[Job]) -> Iterator[Event]:
     assert len({state["step"] for state in states}) == 1
     for step in range(states[0]["step"] + 1, jobs[0].params.steps + 1):
         _mishap(jobs[0], step)
+        if step == 3 and len(jobs) > jobs[0].params.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         for index, (job, state) in enumerate(zip(jobs, states, strict=True)):
             state["step"], state["sum"] = step, state["sum"] + job.params.start + step
             yield Metrics(index, step, {"sum": state["sum"]})
