@@ -78,7 +78,12 @@ class Agent:
         tensors |= {f"{key}.mask": mask for key, mask in flatten_masks(self.masks).items()}
         # A single key: safetensors writes several in an order that changes from run to run.
         description = json.dumps({"spec": asdict(self.spec), "config": asdict(self.config)}, sort_keys=True)
-        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        contiguous = {
+            # A negative weight that was pruned is -0.0. Plus 0.0 it is +0.0 as all others are: such signs
+            # would be a fifth of a packed file (`tasks.sparse.packed`).
+            name: (tensor if tensor.dtype == torch.bool else tensor + 0.0).detach().cpu().contiguous()
+            for name, tensor in tensors.items()
+        }
         safetensors.torch.save_file(contiguous, path, metadata={"agent": description})
 
 

@@ -1,11 +1,11 @@
-"""Storage formats of sparse networks, and the fewest bytes any format could take.
+"""Storage formats of sparse networks, and the bytes it takes to tell masks and values one knows nothing of.
 
 A format is one small class that turns a network's tensors into bytes and back, listed in :data:`FORMATS`.
-Entries that are zero are the pruned ones, so a format needs no mask. Values are float32, as trained.
+Entries that are zero are the pruned ones, so a format needs no mask. Values are float32, as trained; a format
+that isn't `lossless` rounds them.
 """
 
 import io
-import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from tasks.errors import UserError
+from tasks.sparse.entropy import log2_binomial
+from tasks.sparse.packed import Model, pack, unpack
+from tasks.sparse.values import LOSSLESS, ValuesName
 
 Tensors = Mapping[str, Tensor]
 """A network's float32 tensors by name, as in a state dict: weights (2 axes or more) and biases (1 axis)."""
@@ -25,9 +28,10 @@ class Format(Protocol):
     """A way to write a network to a file."""
 
     name: str
+    lossless: bool
 
     def encode(self, tensors: Tensors) -> bytes:
-        """The content of a file that holds the network."""
+        """The content of a file that holds the network. UserError if a tensor isn't float32."""
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         """The network in such a file, dense. UserError if the file is damaged or of another kind."""
@@ -40,12 +44,12 @@ class _TorchSaved:
     """
 
     name: str
+    lossless = True
 
     def encode(self, tensors: Tensors) -> bytes:
+        _check_float32(tensors)
         stored = {}
         for name, tensor in tensors.items():
-            if tensor.dtype != torch.float32:
-                raise UserError(f"tensor {name} is {tensor.dtype}; storage formats are for torch.float32")
             # Saving a view writes all the memory behind it: of a stack of agents, every agent.
             own = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             stored[name] = self._store(own)
@@ -63,9 +67,7 @@ class _TorchSaved:
                 stored = torch.load(io.BytesIO(data), weights_only=True)
                 return {name: self._restore(entry) for name, entry in stored.items()}
         except Exception as error:  # zipfile, torch and its unpickler each have their own
-            raise UserError(
-                f"not a network in format {self.name}, or damaged ({error}); write the file anew"
-            ) from error
+            raise _unreadable(self.name, error) from error
 
     def _store(self, tensor: Tensor) -> Any:
         raise NotImplementedError
@@ -155,24 +157,60 @@ class Bitmap(_TorchSaved):
         return torch.zeros(shape).masked_scatter(kept, values)
 
 
-FORMATS: tuple[Format, ...] = (Dense(), DenseCoordinates(), Coordinates(), CompressedRows(), Bitmap())
+class Packed:
+    """This project's files (:mod:`tasks.sparse.packed`): entropy-coded masks, and a choice of values."""
+
+    def __init__(self, values: ValuesName) -> None:
+        self.name, self.lossless = f"packed_{values}", values in LOSSLESS
+        self._values = values
+
+    def encode(self, tensors: Tensors) -> bytes:
+        """As `pack` does, but a zero is a zero here, whatever its sign."""
+        _check_float32(tensors)
+        return pack(Model({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), self._values)
+
+    def decode(self, data: bytes) -> dict[str, Tensor]:
+        """As `unpack` does, whichever values the file says it has."""
+        try:
+            return dict(unpack(data).model.tensors)
+        except UserError as error:
+            raise _unreadable(self.name, error) from error
+
+
+def _check_float32(tensors: Tensors) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise UserError(f"tensor {name} is {tensor.dtype}; storage formats are for torch.float32")
+
+
+def _unreadable(format: str, error: Exception) -> UserError:
+    return UserError(f"not a network in format {format}, or damaged ({error}); write the file anew")
+
+
+FORMATS: tuple[Format, ...] = (
+    Dense(),
+    DenseCoordinates(),
+    Coordinates(),
+    CompressedRows(),
+    Bitmap(),
+    Packed("raw"),
+    Packed("exponents"),
+    Packed("fp16"),
+    Packed("int8"),
+)
 
 
 def entropy_bound_bytes(tensors: Tensors) -> int:
     """Bytes, to the nearest, that telling a network's mask and values takes if all masks are equally likely.
 
     Choosing which k of a layer's N weights are kept takes log2 C(N, k) bits, each kept value and each bias
-    32. Values are counted as incompressible; a coder that exploits the few exponents in use goes lower.
+    32. A coder that exploits what masks have in common, or the few exponents in use, goes lower.
     """
     bits = 0.0
     for tensor in tensors.values():
         kept = int(tensor.count_nonzero()) if tensor.ndim >= 2 else tensor.numel()
-        bits += _log2_binomial(tensor.numel(), kept) + 32 * kept
+        bits += log2_binomial(tensor.numel(), kept) + 32 * kept
     return round(bits / 8)
-
-
-def _log2_binomial(n: int, k: int) -> float:
-    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,302 @@
+"""Packed files: all that a model's safetensors file holds, in as few bytes as its masks and values need.
+
+A file is
+
+    magic (8 bytes), BLAKE2b of all that follows (16), lengths of header and counts (two uint32, little
+    end first), header (compressed JSON: codec version, values, metadata; name, dtype, shape and mask of each
+    tensor), counts (compressed, see `streams`), then the tensors' bytes.
+
+Nothing is believed before the checksum is right. Kept are a weight's entries under its mask (`x.mask` for
+`x.weight`), zeros among them too; where a file has no such mask, or numbers outside of it, all entries that
+aren't +0.0. Tensors with one axis are kept whole.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tasks.errors import UserError
+from tasks.sparse.entropy import Mask, log2_binomial, read_mask, write_mask
+from tasks.sparse.streams import Reader, Writer, compress, decompress
+from tasks.sparse.values import VALUES, Values, ValuesName
+
+MAGIC = b"\x89SSPACK\n"
+VERSION = 1
+"""Of the codec."""
+_DIGEST_BYTES = 16
+_LENGTHS = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a safetensors file holds."""
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor in a file, and the mask that it alone has."""
+
+    name: str
+    shape: tuple[int, ...]
+    kept: int
+    mask_bytes: int
+    """What the counts of its rows and columns take apart, which are in one piece with all others."""
+    value_bytes: int
+
+    @property
+    def entries(self) -> int:
+        """How many a dense tensor has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def mask_bound_bytes(self) -> float:
+        """Of a mask with as many kept weights, were all of them equally likely."""
+        return log2_binomial(self.entries, self.kept) / 8
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A packed file, read."""
+
+    model: Model
+    values: ValuesName
+    parts: tuple[Part, ...]
+    header_bytes: int
+    """Magic and checksum included."""
+    counts_bytes: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor as the header names it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    mask: str | None = None
+    """Name of the mask it is kept under, if that is a tensor of the file."""
+
+
+def pack(model: Model, values: ValuesName = "raw") -> bytes:
+    """The content of a packed file.
+
+    Equal models give equal bytes, where liblzma is the same.
+
+    Raises:
+        UserError: `values` can't hold a tensor's.
+    """
+    entries = [_entry(name, model.tensors) for name in model.tensors]
+    out = Writer()
+    for entry in _masks_first(entries):
+        try:
+            _write(out, entry, model.tensors, values)
+        except UserError as error:
+            raise UserError(f"{entry.name}: {error}") from error
+    header = {
+        "version": VERSION,
+        "values": values,
+        "metadata": dict(model.metadata),
+        "tensors": [[entry.name, entry.dtype, entry.shape, entry.mask] for entry in entries],
+    }
+    text = compress(json.dumps(header, separators=(",", ":")).encode())
+    counts = out.compressed_counts()
+    rest = _LENGTHS.pack(len(text), len(counts)) + text + counts + out.all_bytes()
+    return MAGIC + _digest(rest) + rest
+
+
+def unpack(data: bytes) -> Contents:
+    """Read what :func:`pack` wrote: the same tensors bit for bit, if its values were raw or exponents.
+
+    Raises:
+        UserError: the file is damaged or of another kind.
+    """
+    if not data.startswith(MAGIC):
+        raise UserError("not a packed file; make one with `python -m pipelines pack`")
+    start = len(MAGIC) + _DIGEST_BYTES
+    if data[len(MAGIC) : start] != _digest(data[start:]):
+        raise UserError("its checksum is another one, so it is damaged; pack the model again")
+    header_at = start + _LENGTHS.size
+    text_length, counts_length = _LENGTHS.unpack(data[start:header_at])
+    counts_at = header_at + text_length
+    tensors_at = counts_at + counts_length
+    header = json.loads(decompress(data[header_at:counts_at]))
+    if header["version"] != VERSION:
+        raise UserError(
+            f"of codec version {header['version']}, this is {VERSION}; unpack it with a newer one"
+        )
+    source = Reader(data[counts_at:tensors_at], data[tensors_at:])
+    entries = [_Entry(name, dtype, tuple(shape), mask) for name, dtype, shape, mask in header["tensors"]]
+    tensors: dict[str, Tensor] = {}
+    parts: dict[str, Part] = {}
+    for entry in _masks_first(entries):
+        tensors[entry.name], parts[entry.name] = _read(source, entry, tensors, header["values"])
+    source.check_empty()
+    in_order = {entry.name: tensors[entry.name] for entry in entries}
+    model = Model(in_order, header["metadata"])
+    return Contents(model, header["values"], _merge(entries, parts), counts_at, counts_length)
+
+
+def read_safetensors(path: Path) -> Model:
+    """All of a model file. UserError if it is missing, damaged or no safetensors file."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            return Model(tensors, file.metadata() or {})
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; name a model's safetensors file") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); name a model's") from error
+
+
+def read_packed(path: Path) -> Contents:
+    """A packed file. UserError as of :func:`unpack`, or if it is missing."""
+    try:
+        return unpack(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; name a packed file") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file begins as packed ones do."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def mask_name(name: str) -> str:
+    """Of a weight's mask, as agents' files name it."""
+    return f"{name.rpartition('.')[0]}.mask"
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _masks_first(entries: list[_Entry]) -> list[_Entry]:
+    """In the order in which they are written: the masks that others are kept under before these."""
+    return sorted(entries, key=lambda entry: entry.dtype != "bool")
+
+
+def _entry(name: str, tensors: Mapping[str, Tensor]) -> _Entry:
+    tensor, mask = tensors[name], tensors.get(mask_name(name))
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    under = (
+        tensor.dtype == torch.float32
+        and mask is not None
+        and mask.dtype == torch.bool
+        and mask.shape == tensor.shape
+        and not (_bits(tensor)[~_array(mask)]).any()
+    )
+    return _Entry(name, dtype, tuple(tensor.shape), mask_name(name) if under else None)
+
+
+def _write(out: Writer, entry: _Entry, tensors: Mapping[str, Tensor], values: ValuesName) -> None:
+    tensor = tensors[entry.name]
+    if entry.dtype == "bool":
+        write_mask(out, _matrix(_array(tensor)))
+    elif entry.dtype != "float32":
+        out.add_bytes(_as_bytes(tensor.detach().cpu().contiguous()).numpy().tobytes())
+    else:
+        kept = _array(tensors[entry.mask]) if entry.mask else _kept(tensor)
+        if not entry.mask and tensor.ndim >= 2:
+            write_mask(out, _matrix(kept))
+        _codec(values, entry).write(out, _array(tensor)[kept])
+
+
+def _read(
+    source: Reader, entry: _Entry, tensors: Mapping[str, Tensor], values: ValuesName
+) -> tuple[Tensor, Part]:
+    begin = source.size
+    entries = int(np.prod(entry.shape, dtype=np.int64))
+    if entry.dtype == "bool":
+        mask = _read_mask(source, entry.shape)
+        part = Part(entry.name, entry.shape, int(mask.sum()), source.size - begin, 0)
+        return torch.from_numpy(mask), part
+    if entry.dtype != "float32":
+        dtype: torch.dtype = getattr(torch, entry.dtype)
+        tensor = torch.zeros(entry.shape, dtype=dtype)
+        data = source.take_bytes(entries * dtype.itemsize)
+        _as_bytes(tensor).numpy()[:] = np.frombuffer(data, np.uint8)
+        return tensor, Part(entry.name, entry.shape, entries, 0, len(data))
+    if entry.mask:
+        kept = _array(tensors[entry.mask])
+    elif len(entry.shape) >= 2:
+        kept = _read_mask(source, entry.shape)
+    else:
+        kept = np.ones(entry.shape, bool)
+    mask_bytes = source.size - begin
+    dense = np.zeros(entry.shape, np.float32)
+    dense[kept] = _codec(values, entry).read(source, int(kept.sum()))
+    part = Part(entry.name, entry.shape, int(kept.sum()), mask_bytes, source.size - begin - mask_bytes)
+    return torch.from_numpy(dense), part
+
+
+def _codec(values: ValuesName, entry: _Entry) -> Values:
+    """Biases are few and have other ranges than a layer's weights: where these take 8 bits, they take 16."""
+    return VALUES["fp16" if values == "int8" and len(entry.shape) < 2 else values]
+
+
+def _kept(tensor: Tensor) -> Mask:
+    return _bits(tensor) != 0 if tensor.ndim >= 2 else np.ones(tensor.shape, bool)
+
+
+def _bits(tensor: Tensor) -> NDArray[np.uint32]:
+    """Unlike numbers, bits tell -0.0 from +0.0."""
+    return _array(tensor).view(np.uint32)
+
+
+def _array(tensor: Tensor) -> NDArray:
+    return tensor.detach().cpu().contiguous().numpy()
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """A view of a contiguous tensor. One without elements has strides of which PyTorch makes none."""
+    return tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.zeros(0, dtype=torch.uint8)
+
+
+def _matrix(mask: Mask) -> Mask:
+    """With its shorter axis first: given what columns keep, short ones are soon known to the end."""
+    rows, columns = _matrix_shape(mask.shape)
+    matrix = mask.reshape(rows, columns)
+    return matrix.T if rows > columns else matrix
+
+
+def _read_mask(source: Reader, shape: tuple[int, ...]) -> Mask:
+    rows, columns = _matrix_shape(shape)
+    if rows > columns:
+        return np.ascontiguousarray(read_mask(source, (columns, rows)).T).reshape(shape)
+    return read_mask(source, (rows, columns)).reshape(shape)
+
+
+def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """A kernel's outputs by all else; of a vector a single row."""
+    if len(shape) < 2:
+        return 1, int(np.prod(shape, dtype=np.int64))
+    return shape[0], int(np.prod(shape[1:], dtype=np.int64))
+
+
+def _merge(entries: list[_Entry], parts: Mapping[str, Part]) -> tuple[Part, ...]:
+    """Masks that a weight is kept under as parts of that weight."""
+    masks = {entry.mask for entry in entries if entry.mask}
+    merged = []
+    for entry in entries:
+        part = parts[entry.name]
+        if entry.mask:
+            part = Part(part.name, part.shape, part.kept, parts[entry.mask].mask_bytes, part.value_bytes)
+        if entry.name not in masks:
+            merged.append(part)
+    return tuple(merged)
