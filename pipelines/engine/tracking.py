@@ -11,7 +11,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import gc
 import logging
 import os
 import time
@@ -252,9 +251,6 @@ def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Track
         UserError: the tracking server or database cannot be used.
     """
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    # MLflow's import sets off collections that would each go through all that torch and pandas have made:
-    # 0.4 of the 1.9 seconds (CPU) that opening took.
-    gc.freeze()
     # An unreachable server is said so after some ten seconds rather than minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     with _told_plainly(tracking_uri(config)):
