@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 PANEL = "Tools"
 EXPERTS = Path("experts")
+OUT = "The file to write, which must not be there yet."
 
 
 def examples(*commands: str) -> str:
@@ -214,6 +215,56 @@ def classify(
 
     if not classify_tool.classify(inputs, model, top):
         raise typer.Exit(1)
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    epilog=examples(
+        "pack models/agents/Hopper/bc/snip-0.95/seed-0/agent.safetensors -o hopper.packed",
+        "pack models/styles/swirls/model.safetensors --values fp16 -o swirls.packed",
+    ),
+)
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An agent's or a style's safetensors file.")],
+    values: Annotated[
+        Literal["raw", "exponents", "fp16", "int8"],
+        typer.Option(help="raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
+    ] = "raw",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help=OUT, show_default="FILE, ending in .packed"),
+    ] = None,
+) -> None:
+    """Write a model file in as few bytes as its masks and values need, with a checksum."""
+    from pipelines import pack_tool
+
+    pack_tool.pack_file(file, values, output or file.with_suffix(".packed"))
+
+
+@app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
+def unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A packed file.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="OUT", help=OUT, show_default="FILE, ending in .safetensors"),
+    ] = None,
+) -> None:
+    """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
+    from pipelines import pack_tool
+
+    pack_tool.unpack_file(file, output or file.with_suffix(".safetensors"))
+
+
+@app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A packed file, or a model's safetensors file.")
+    ],
+) -> None:
+    """List the layers in a model file: what each keeps, and what its mask and values take."""
+    from pipelines import pack_tool
+
+    pack_tool.inspect_file(file)
 
 
 @app.command(

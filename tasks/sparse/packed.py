@@ -15,7 +15,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,7 @@ class Part:
     """One tensor in a file, and the mask that it alone has."""
 
     name: str
+    dtype: str
     shape: tuple[int, ...]
     kept: int
     mask_bytes: int
@@ -65,6 +66,11 @@ class Part:
     def mask_bound_bytes(self) -> float:
         """Of a mask with as many kept weights, were all of them equally likely."""
         return log2_binomial(self.entries, self.kept) / 8
+
+    @property
+    def value_bound_bytes(self) -> int:
+        """Of kept values that are as good as random bits."""
+        return 4 * self.kept if self.dtype == "float32" else self.value_bytes
 
 
 @dataclass(frozen=True)
@@ -224,14 +230,14 @@ def _read(
     entries = int(np.prod(entry.shape, dtype=np.int64))
     if entry.dtype == "bool":
         mask = _read_mask(source, entry.shape)
-        part = Part(entry.name, entry.shape, int(mask.sum()), source.size - begin, 0)
+        part = Part(entry.name, entry.dtype, entry.shape, int(mask.sum()), source.size - begin, 0)
         return torch.from_numpy(mask), part
     if entry.dtype != "float32":
         dtype: torch.dtype = getattr(torch, entry.dtype)
         tensor = torch.zeros(entry.shape, dtype=dtype)
         data = source.take_bytes(entries * dtype.itemsize)
         _as_bytes(tensor).numpy()[:] = np.frombuffer(data, np.uint8)
-        return tensor, Part(entry.name, entry.shape, entries, 0, len(data))
+        return tensor, Part(entry.name, entry.dtype, entry.shape, entries, 0, len(data))
     if entry.mask:
         kept = _array(tensors[entry.mask])
     elif len(entry.shape) >= 2:
@@ -241,7 +247,9 @@ def _read(
     mask_bytes = source.size - begin
     dense = np.zeros(entry.shape, np.float32)
     dense[kept] = _codec(values, entry).read(source, int(kept.sum()))
-    part = Part(entry.name, entry.shape, int(kept.sum()), mask_bytes, source.size - begin - mask_bytes)
+    part = Part(
+        entry.name, entry.dtype, entry.shape, int(kept.sum()), mask_bytes, source.size - begin - mask_bytes
+    )
     return torch.from_numpy(dense), part
 
 
@@ -296,7 +304,7 @@ def _merge(entries: list[_Entry], parts: Mapping[str, Part]) -> tuple[Part, ...]
     for entry in entries:
         part = parts[entry.name]
         if entry.mask:
-            part = Part(part.name, part.shape, part.kept, parts[entry.mask].mask_bytes, part.value_bytes)
+            part = replace(part, mask_bytes=parts[entry.mask].mask_bytes)
         if entry.name not in masks:
             merged.append(part)
     return tuple(merged)
