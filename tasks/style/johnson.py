@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from tasks.style.losses import (
     normalized_gram,
     total_variation,
 )
+from tasks.style.masks import Mask, load_mask
 from tasks.style.model_file import ModelCard, encode_model, save_model
 from tasks.style.photos import PhotoSet
 from tasks.style.precision import Precision, autocast, channels_last, resolve
@@ -110,11 +111,12 @@ class Losses:
 def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train each job's style (:class:`TrainStyleParams`).
 
-    Inputs: `photos` (a directory, :class:`tasks.style.photos.PhotoSet`), `painting` (a picture) and
-    `backbone` (VGG16's weights). The output gets `model.safetensors`
-    (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg` (one
-    photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of the batch beside its
-    stylised picture, for every checkpoint and the end, and for every checkpoint
+    Inputs: `photos` (a directory, :class:`tasks.style.photos.PhotoSet`), `painting` (a picture),
+    `backbone` (VGG16's weights) and, for a pruned network, its `mask` (:mod:`tasks.style.masks`): initial
+    weights, photos and updates are then those of the dense one, without the pruned weights. The output gets
+    `model.safetensors` (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
+    `contact_sheet.jpg` (one photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of
+    the batch beside its stylised picture, for every checkpoint and the end, and for every checkpoint
     `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal
     bytes, with or without interruptions.
 
@@ -137,6 +139,74 @@ def style_weight(config: JohnsonConfig, style_grams: Mapping[str, Tensor]) -> fl
     34 in these units.
     """
     return config.style_weight / sum(float(G.square().sum()) for G in style_grams.values()) ** 0.5
+
+
+def initial_network(width: int, seed: int) -> TransformerNet:
+    """The network that training begins with, on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return channels_last(TransformerNet(width))
+
+
+class Terms(NamedTuple):
+    """The loss of stylised photos, and what it is the weighted sum of; scalars."""
+
+    content: Tensor
+    """Eq. 5."""
+    style: Tensor
+    """Eq. 6, summed over layers."""
+    tv: Tensor
+    total: Tensor
+
+
+class PerceptualLoss:
+    """How far stylised photos are from the photos' content and from a painting's style.
+
+    λ_c · eq. 5 + λ_s · Σ eq. 6 / ‖G(s)‖ + λ_TV · total variation. `vgg16` and `painting` are files; VGG16
+    runs in `dtype`, and all that is computed of its activations is in float32.
+    """
+
+    def __init__(
+        self, vgg16: Path, painting: Path, config: JohnsonConfig, device: str, dtype: torch.dtype
+    ) -> None:
+        self.config, self.device, self.dtype = config, device, dtype
+        self.vgg16 = channels_last(load_backbone(vgg16).to(device))
+        self.style_grams = self._grams(read_rgb(painting, short_side=config.style_px))
+        self.style_weight = style_weight(config, self.style_grams)
+
+    def __call__(self, x: Tensor, ŷ: Tensor) -> Terms:
+        """Of the photos x (N, 3, S, S), stylised as ŷ."""
+        config = self.config
+        φ_ŷ = self._features(ŷ, {JOHNSON_CONTENT_LAYER, *JOHNSON_STYLE_LAYERS})
+        with torch.no_grad():
+            φ_x = self._features(x, {JOHNSON_CONTENT_LAYER})
+        content = feature_loss(φ_ŷ[JOHNSON_CONTENT_LAYER], φ_x[JOHNSON_CONTENT_LAYER])
+        style = self._style_loss({layer: normalized_gram(φ_ŷ[layer]) for layer in JOHNSON_STYLE_LAYERS})
+        tv = total_variation(ŷ)
+        total = config.content_weight * content + self.style_weight * style + config.tv_weight * tv
+        return Terms(content, style, tv, total)
+
+    def style_ratio(self, photo: Tensor, stylized: Tensor) -> float:
+        """Σ‖G(ŷ) - G(s)‖² / Σ‖G(x) - G(s)‖² of one photo x (3, H, W), stylised as ŷ."""
+        return float(self._style_loss(self._grams(stylized)) / self._style_loss(self._grams(photo)))
+
+    def _style_loss(self, grams: Mapping[str, Tensor]) -> Tensor:
+        """Σ_l ‖G_l(ŷ) - G_l(s)‖² for Gram matrices (N, C, C) of ŷ."""
+        losses = [gram_loss(grams[layer], target) for layer, target in self.style_grams.items()]
+        return torch.stack(losses).sum()
+
+    @torch.no_grad()
+    def _grams(self, picture: Tensor) -> dict[str, Tensor]:
+        """Normalised Gram matrices (1, C, C) of a picture (3, H, W)."""
+        pictures = picture[None].to(self.device, memory_format=torch.channels_last)
+        features = self._features(pictures, JOHNSON_STYLE_LAYERS)
+        return {layer: normalized_gram(features[layer]) for layer in JOHNSON_STYLE_LAYERS}
+
+    def _features(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
+        """Activations in float32, as losses and Gram matrices need them."""
+        with autocast(self.device, self.dtype):
+            activations = self.vgg16(pictures, layers)
+        return {layer: activation.float() for layer, activation in activations.items()}
 
 
 class _Batches(Dataset[Tensor]):
@@ -164,13 +234,12 @@ class _Training:
         self.dtype = resolve(self.config.precision, job.device)
         self.photos = PhotoSet.open(job.inputs["photos"])
         self.batches = _Batches(self.photos, self.config, self.params.seed)
-        self.backbone = channels_last(load_backbone(job.inputs["backbone"]).to(job.device))
-        self.style_grams = self._grams(read_rgb(job.inputs["painting"], short_side=self.config.style_px))
-        self.style_weight = style_weight(self.config, self.style_grams)
+        self.loss = PerceptualLoss(
+            job.inputs["backbone"], job.inputs["painting"], self.config, job.device, self.dtype
+        )
         self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.params.seed)
-            self.network = channels_last(TransformerNet(self.config.width)).to(job.device)
+        self.network = initial_network(self.config.width, self.params.seed).to(job.device)
+        self.mask = self._hold_to_mask()
         self.optimizer = torch.optim.Adam(self.network.parameters(), self.config.learning_rate)
         self.step = 0
         self.losses: list[Losses] = []
@@ -195,6 +264,15 @@ class _Training:
                 yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
                 yield Checkpoint(self.index, self.step, self._state())
         self._write()
+
+    def _hold_to_mask(self) -> Mask | None:
+        """Prune the network, for good, if there is a mask."""
+        path = self.job.inputs.get("mask")
+        if path is None:
+            return None
+        mask = load_mask(path)
+        mask.hold(self.network, path)
+        return mask
 
     def _loader(self) -> DataLoader[Tensor]:
         """Batches from this step on."""
@@ -225,19 +303,9 @@ class _Training:
         """One step on photos (N, 3, S, S): the five losses, in the order of :class:`Losses`."""
         config = self.config
         ŷ = self._transform(x)
-        φ_ŷ = self._features(ŷ, {JOHNSON_CONTENT_LAYER, *JOHNSON_STYLE_LAYERS})
-        with torch.no_grad():
-            φ_x = self._features(x, {JOHNSON_CONTENT_LAYER})
-        content = feature_loss(φ_ŷ[JOHNSON_CONTENT_LAYER], φ_x[JOHNSON_CONTENT_LAYER])
-        style = self._style_loss({layer: normalized_gram(φ_ŷ[layer]) for layer in JOHNSON_STYLE_LAYERS})
-        tv = total_variation(ŷ)
+        content, style, tv, perceptual = self.loss(x, ŷ)
         noise = self._noise_loss(x, ŷ) if config.noise_weight else torch.zeros_like(tv)
-        total = (
-            config.content_weight * content
-            + self.style_weight * style
-            + config.tv_weight * tv
-            + config.noise_weight * noise
-        )
+        total = perceptual + config.noise_weight * noise
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         self.optimizer.zero_grad()
@@ -250,11 +318,6 @@ class _Training:
         done = (self.step - 1) / len(self.batches)
         return self.config.learning_rate * min(1, self.step / WARMUP) * (1 + math.cos(math.pi * done)) / 2
 
-    def _style_loss(self, grams: Mapping[str, Tensor]) -> Tensor:
-        """Σ_l ‖G_l(ŷ) - G_l(s)‖² for Gram matrices (N, C, C) of ŷ."""
-        losses = [gram_loss(grams[layer], target) for layer, target in self.style_grams.items()]
-        return torch.stack(losses).sum()
-
     def _noise_loss(self, x: Tensor, ŷ: Tensor) -> Tensor:
         """Mean squared difference between the stylised photos and those of the photos with noise."""
         generator = _stream("noise", self.params.seed, self.step)
@@ -264,19 +327,6 @@ class _Training:
     def _transform(self, photos: Tensor) -> Tensor:
         with autocast(self.device, self.dtype):
             return self.network(photos)
-
-    def _features(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
-        """Activations in float32, as losses and Gram matrices need them."""
-        with autocast(self.device, self.dtype):
-            activations = self.backbone(pictures, layers)
-        return {layer: activation.float() for layer, activation in activations.items()}
-
-    @torch.no_grad()
-    def _grams(self, picture: Tensor) -> dict[str, Tensor]:
-        """Normalised Gram matrices (1, C, C) of a picture (3, H, W)."""
-        pictures = picture[None].to(self.device, memory_format=torch.channels_last)
-        features = self._features(pictures, JOHNSON_STYLE_LAYERS)
-        return {layer: normalized_gram(features[layer]) for layer in JOHNSON_STYLE_LAYERS}
 
     @torch.no_grad()
     def _stylized(self, photo: Tensor) -> Tensor:
@@ -328,21 +378,18 @@ class _Training:
 
     def _card(self) -> ModelCard:
         painting = self.job.inputs["painting"].read_bytes()
+        arithmetic = {"arithmetic": str(self.dtype).removeprefix("torch.")}
+        pruning = {} if self.mask is None else {"pruning": self.mask.origin}
+        ratio = self.loss.style_ratio(self.contact_photo, self._stylized(self.contact_photo))
         return ModelCard(
             style=self.params.style,
             style_sha256=hashlib.sha256(painting).hexdigest(),
             photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
             steps=self.step,
-            settings=asdict(self.params) | {"arithmetic": str(self.dtype).removeprefix("torch.")},
-            scores=self._last_losses() | {"style_ratio": self._style_ratio()},
+            settings=asdict(self.params) | arithmetic | pruning,
+            scores=self._last_losses() | {"style_ratio": ratio},
             commit=self.job.commit,
         )
-
-    def _style_ratio(self) -> float:
-        """Σ‖G(ŷ) - G(s)‖² / Σ‖G(x) - G(s)‖² of the contact sheet's photo x."""
-
-        stylized = self._style_loss(self._grams(self._stylized(self.contact_photo)))
-        return float(stylized / self._style_loss(self._grams(self.contact_photo)))
 
     def _write(self) -> None:
         output = self.job.output

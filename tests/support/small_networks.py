@@ -1,15 +1,24 @@
 """Files of networks as training leaves them, with initial weights."""
 
+import itertools
+import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
+from tasks.data.images import encode_jpeg, encode_png
 from tasks.offline_rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
+from tasks.style.backbones import Backbone, save_backbone
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet
+
+CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+"""Of VGG16's picture and convolutions."""
 
 
 def make_agent(algorithm: str, sparsity: float, seed: int = 0, task: str = "Hopper") -> Agent:
@@ -42,3 +51,31 @@ def save_style(path: Path, width: int = 4) -> Path:
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)
     save_model(network, ModelCard("dots", "0" * 64, "photos", 1, {}, {}, "unknown"), path)
     return path
+
+
+def style_inputs(directory: Path) -> dict[str, Path]:
+    """What a style is trained from, by `train_style`'s names of it.
+
+    Three photos, a painting of stripes, and VGG16 with random weights that keep activations' variance.
+    """
+    generator = torch.Generator().manual_seed(0)
+    with zipfile.ZipFile(directory / "photos.zip", "w") as file:
+        for name in ("a", "b", "c"):
+            coarse = torch.rand(1, 3, 5, 6, generator=generator)
+            photo = functional.interpolate(coarse, (50, 60), mode="bilinear")[0]
+            file.writestr(f"{name}.jpg", encode_jpeg(photo))
+    (directory / "card.json").write_text(json.dumps({"origin": "made for a test"}))
+    colour = torch.tensor([0.9, 0.4, 0.1]).view(3, 1, 1)
+    stripes = (torch.arange(48) // 3 % 2).float().expand(3, 40, 48) * colour
+    (directory / "painting.png").write_bytes(encode_png(stripes))
+    convolutions = [
+        (torch.randn(o, i, 3, 3, generator=generator) * (2 / (9 * i)) ** 0.5, torch.zeros(o))
+        for i, o in itertools.pairwise(CHANNELS)
+    ]
+    backbone = Backbone("vgg16", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
+    save_backbone(backbone, directory / "weights.safetensors")
+    return {
+        "photos": directory,
+        "painting": directory / "painting.png",
+        "backbone": directory / "weights.safetensors",
+    }

@@ -1,26 +1,22 @@
 import csv
 import hashlib
 import io
-import itertools
-import json
-import zipfile
 from dataclasses import asdict, replace
 
 import pytest
 import torch
 from PIL import Image
+from small_networks import style_inputs
 
-from tasks.data.images import encode_jpeg, encode_png, read_rgb
+from tasks.data.images import read_rgb
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
-from tasks.style.backbones import Backbone, load_backbone, save_backbone
+from tasks.style.backbones import load_backbone
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
 from tasks.style.model_file import load_model
 from tasks.style.photos import PhotoSet
 from tasks.style.transformer_net import TransformerNet
 
-CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
-"""Of VGG16's picture and convolutions."""
 TINY = JohnsonConfig(
     width=4, image_px=32, style_px=32, batch_size=2, batches=5, augment=True, checkpoint_every=2
 )
@@ -29,31 +25,7 @@ FILES = ("model.safetensors", "losses.csv", "contact_sheet.jpg")
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Three photos, a painting of stripes, and VGG16 with random weights that keep activations' variance."""
-    directory = tmp_path_factory.mktemp("inputs")
-    generator = torch.Generator().manual_seed(0)
-    with zipfile.ZipFile(directory / "photos.zip", "w") as file:
-        for name in ("a", "b", "c"):
-            coarse = torch.rand(1, 3, 5, 6, generator=generator)
-            photo = torch.nn.functional.interpolate(coarse, (50, 60), mode="bilinear")[0]
-            file.writestr(f"{name}.jpg", encode_jpeg(photo))
-    card = {"origin": "made for a test"}
-    (directory / "card.json").write_text(json.dumps(card))
-    stripes = (torch.arange(48) // 3 % 2).float().expand(3, 40, 48) * torch.tensor([0.9, 0.4, 0.1]).view(
-        3, 1, 1
-    )
-    (directory / "painting.png").write_bytes(encode_png(stripes))
-    convolutions = [
-        (torch.randn(o, i, 3, 3, generator=generator) * (2 / (9 * i)) ** 0.5, torch.zeros(o))
-        for i, o in itertools.pairwise(CHANNELS)
-    ]
-    backbone = Backbone("vgg16", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
-    save_backbone(backbone, directory / "weights.safetensors")
-    return {
-        "photos": directory,
-        "painting": directory / "painting.png",
-        "backbone": directory / "weights.safetensors",
-    }
+    return style_inputs(tmp_path_factory.mktemp("inputs"))
 
 
 @pytest.fixture

@@ -1,0 +1,176 @@
+"""Compaction: a pruned style network without the channels that pruning left useless, a smaller dense one."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from tasks.style.transformer_net import Residual, TransformerNet
+
+
+@torch.no_grad()
+def compact(network: TransformerNet) -> TransformerNet:
+    """The same function by the fewest channels. Zeros of kernels are the network's pruned weights.
+
+    A channel goes
+
+    - if all kernels that make it are zero. It is a constant then, after its norm that norm's shift β.
+      Reflection pads a constant with itself, a convolution makes another constant of it, and the norm behind
+      takes that away with the mean. The last convolution has no norm: what it makes of relu(β) is added to
+      its bias.
+    - if no kernel that reads it is kept: nothing depends on it.
+
+    Either may leave other channels so, in which case they go too. The sums of the residual blocks have their
+    channels in common: one of them goes if no block and nothing behind them reads it, or only where it is
+    still constant. A block that adds nothing but constants goes as a whole. Of other layers one channel stays
+    in any case, as there are no convolutions of none.
+
+    Exact but for rounding: sums are of fewer terms.
+    """
+    parts = _Parts.of(copy.deepcopy(network))
+    parts.ignore_constants()
+    parts.mute_unread()
+    return parts.shrunk()
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A convolution and the norm behind it; the last one has none."""
+
+    conv: nn.Conv2d
+    norm: nn.InstanceNorm2d | None
+
+    @property
+    def constant(self) -> Tensor:
+        """Which of its channels are constant: bool (O)."""
+        return ~self.conv.weight.flatten(1).any(1)
+
+    @property
+    def read(self) -> Tensor:
+        """Which channels it reads: bool (I)."""
+        return self.conv.weight.transpose(0, 1).flatten(1).any(1)
+
+    def ignore(self, channels: Tensor) -> None:
+        """Read these channels no longer."""
+        self.conv.weight[:, channels] = 0
+
+    def mute(self, channels: Tensor) -> None:
+        """Make constants of these channels."""
+        self.conv.weight[channels] = 0
+
+    def shrink(self, inputs: Tensor, outputs: Tensor) -> None:
+        """Keep these channels (positions) alone."""
+        conv, norm = self.conv, self.norm
+        assert conv.bias is not None
+        conv.weight = nn.Parameter(conv.weight[outputs][:, inputs])
+        conv.bias = nn.Parameter(conv.bias[outputs])
+        conv.in_channels, conv.out_channels = len(inputs), len(outputs)
+        if norm is not None:
+            norm.weight, norm.bias = nn.Parameter(norm.weight[outputs]), nn.Parameter(norm.bias[outputs])
+            norm.num_features = len(outputs)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A network's layers."""
+
+    network: TransformerNet
+    down: Sequence[_Layer]
+    """From the picture to the residual blocks."""
+    blocks: Sequence[tuple[_Layer, _Layer]]
+    """In each, one that reads the sum so far, and one whose output is added to it."""
+    up: Sequence[_Layer]
+    """From the blocks to the stylised picture."""
+
+    @classmethod
+    def of(cls, network: TransformerNet) -> "_Parts":
+        stages = list(network.stages)
+        residual = [i for i, stage in enumerate(stages) if isinstance(stage, Residual)]
+        blocks = [_layers(list(stages[i].body)) for i in residual]  # type: ignore[arg-type]
+        down, up = _layers(stages[: residual[0]]), _layers(stages[residual[-1] + 1 :])
+        return cls(network, down, [(inner, outer) for inner, outer in blocks], up)
+
+    def ignore_constants(self) -> None:
+        """From the picture on, so that constants make constants."""
+        for layer, reader in pairwise(self.down):
+            reader.ignore(layer.constant)
+        constant = self.down[-1].constant
+        for inner, outer in self.blocks:
+            inner.ignore(constant)
+            outer.ignore(inner.constant)
+            constant = constant & outer.constant
+        self.up[0].ignore(constant)
+        for layer, reader in pairwise(self.up):
+            if reader.norm is None:
+                _add_constants(layer, reader)
+            reader.ignore(layer.constant)
+
+    def mute_unread(self) -> None:
+        """From the stylised picture back, so that what only unread channels read is unread too."""
+        for reader, layer in pairwise(reversed(self.up)):
+            layer.mute(~reader.read)
+        read = self.up[0].read
+        for inner, outer in reversed(self.blocks):
+            outer.mute(~read)
+            inner.mute(~outer.read)
+            read = read | inner.read
+        self.down[-1].mute(~read)
+        for reader, layer in pairwise(reversed(self.down)):
+            layer.mute(~reader.read)
+
+    def shrunk(self) -> TransformerNet:
+        """The network without what is constant or unread by now, which nothing reads any more."""
+        summed = self.up[0].read
+        for inner, _ in self.blocks:
+            summed = summed | inner.read
+        trunk = _positions(summed)
+        inputs = torch.arange(self.down[0].conv.in_channels)
+        for layer, reader in pairwise(self.down):
+            outputs = _positions(reader.read)
+            layer.shrink(inputs, outputs)
+            inputs = outputs
+        self.down[-1].shrink(inputs, trunk)
+        useless = [not outer.read.any() for _, outer in self.blocks]
+        for inner, outer in self.blocks:
+            hidden = _positions(outer.read)
+            inner.shrink(trunk, hidden)
+            outer.shrink(hidden, trunk)
+        inputs = trunk
+        for layer, reader in pairwise(self.up):
+            outputs = _positions(reader.read)
+            layer.shrink(inputs, outputs)
+            inputs = outputs
+        last = self.up[-1]
+        last.shrink(inputs, torch.arange(last.conv.out_channels))
+        self._remove_blocks(useless)
+        return self.network
+
+    def _remove_blocks(self, useless: Sequence[bool]) -> None:
+        gone = iter(useless)
+        stages = [s for s in self.network.stages if not (isinstance(s, Residual) and next(gone))]
+        self.network.stages = nn.Sequential(*stages)
+
+
+def _layers(modules: Sequence[nn.Module]) -> list[_Layer]:
+    convs = [(i, module) for i, module in enumerate(modules) if isinstance(module, nn.Conv2d)]
+    behind = [modules[i + 1] if i + 1 < len(modules) else None for i, _ in convs]
+    return [
+        _Layer(conv, norm if isinstance(norm, nn.InstanceNorm2d) else None)
+        for (_, conv), norm in zip(convs, behind, strict=True)
+    ]
+
+
+def _add_constants(layer: _Layer, reader: _Layer) -> None:
+    """Add what `reader` makes of constant channels to its bias."""
+    assert layer.norm is not None
+    assert reader.conv.bias is not None
+    made = reader.conv.weight.double().sum((2, 3))[:, layer.constant]
+    reader.conv.bias += made @ layer.norm.bias.double()[layer.constant].relu()
+
+
+def _positions(kept: Tensor) -> Tensor:
+    """Of the channels that are kept; the first one if there are none."""
+    return kept.nonzero().flatten() if kept.any() else torch.zeros(1, dtype=torch.long)
