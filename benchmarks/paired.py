@@ -118,12 +118,13 @@ def take_turns(
         run()
     made: list[dict[Key, Seconds]] = []
     while len(made) < tries * rounds and sum(_busy(each) >= busy for each in made) < rounds:
-        made.append({key: _time(run, clock) for key, run in variants.items()})
+        made.append({key: timed(run, clock) for key, run in variants.items()})
     kept = sorted(made, key=_busy, reverse=True)[:rounds]
     return Comparison(kept, sum(_busy(each) < busy for each in kept))
 
 
-def _time(run: Callable[[], object], clock: Clock) -> Seconds:
+def timed(run: Callable[[], object], clock: Clock = process_clock) -> Seconds:
+    """Of one call."""
     start = clock()
     run()
     return clock() - start

@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import date
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 
@@ -21,8 +19,8 @@ import requests
 from PIL import Image
 from skimage.data import chelsea
 
+from benchmarks.paired import heading
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.provenance import processor
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.serve import running
 from pipelines.serving.models import Cards, Model, cards_of, find_models
@@ -60,9 +58,8 @@ def main() -> None:
     arguments = parser.parse_args()
     models = find_models(arguments.models)
     with running(models, ServingConfig(), ExecutorConfig(kind="ray")) as (address,):
-        load = psutil.getloadavg()[0]
-        print(f"{date.today()}, {processor()}, {psutil.cpu_count()} cores, load before {load:.1f}, ", end="")
-        print(f"Ray {version('ray')}, onnxruntime {version('onnxruntime')}\n")
+        print(heading("ray", "onnxruntime"))
+        print(f"Load before: {psutil.getloadavg()[0]:.1f}.\n")
         print("| request | clients | answers/s | p50 ms | p99 ms | mean batch | refused | alone/s |")
         print("|---|---|---|---|---|---|---|---|")
         for question in _questions(models, address):

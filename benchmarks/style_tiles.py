@@ -13,14 +13,13 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
-from datetime import date
 from itertools import product
 from typing import get_args
 
 import psutil
 import torch
 
-from pipelines.engine.provenance import processor
+from benchmarks.paired import heading
 from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.stylize import CPU_TILE_PX
 from tasks.style.tiling import Tile, stylized_bands
@@ -46,7 +45,8 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(asdict(_measure(*json.loads(arguments.only)))))
         return
-    print(f"{date.today()}, {processor()}, torch {torch.__version__}, tiles of {CPU_TILE_PX} px\n")
+    print(heading("torch"))
+    print(f"Tiles of {CPU_TILE_PX} px.\n")
     print(
         "| picture | width | precision | threads | way | seconds | CPU seconds | peak MB | bytes/(px·width) |"
     )

@@ -1,22 +1,18 @@
 """Seconds a batch of style training takes: `python -m benchmarks.style_training [--device cuda]`.
 
 The default profile's sizes (or others), VGG16 with random weights, random photos; one compute thread.
-Variants take turns, so that a machine's drift hits all alike, and CPU time stands beside wall time, which is
-longer where others use the machine. A compiled variant's first batch is what compiling costs.
+A compiled variant's first batch is what compiling costs.
 """
 
 import argparse
 import itertools
-import statistics
-import time
 from collections.abc import Callable
-from datetime import date
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from pipelines.engine.provenance import processor
+from benchmarks.paired import heading, table, take_turns, timed
 from tasks.style.backbones import Backbone
 from tasks.style.losses import (
     JOHNSON_CONTENT_LAYER,
@@ -43,23 +39,28 @@ def main() -> None:
     torch._dynamo.config.recompile_limit = 64  # of one function: each variant compiles VGG16 three times
     variants = list(itertools.product(get_args(Layout), (torch.float32, torch.bfloat16), get_args(Mode)))
     updates = {variant: _update(*variant, arguments) for variant in variants}
-    first = {variant: _seconds(update)[1] for variant, update in updates.items()}
-    seconds: dict[Variant, list[tuple[float, float]]] = {variant: [] for variant in variants}
-    for _ in range(ROUNDS):
-        for variant, update in updates.items():
-            seconds[variant].append(_seconds(update))
-    device = torch.cuda.get_device_name() if arguments.device == "cuda" else processor()
-    print(
-        f"{date.today()}, {device}, one thread, torch {torch.__version__}, width {arguments.width}, "
-        f"batches of {arguments.batch_size} at {arguments.image_px} px\n"
+    first = {variant: timed(update) for variant, update in updates.items()}
+    on_gpu = arguments.device == "cuda"
+    compared = take_turns(updates, ROUNDS, busy=0 if on_gpu else 0.95)
+    print(heading("torch", device=torch.cuda.get_device_name() if on_gpu else None))
+    print(f"Width {arguments.width}, batches of {arguments.batch_size} at {arguments.image_px} px.\n")
+    rows = []
+    for layout, dtype, mode in variants:
+        variant, name = (layout, dtype, mode), str(dtype).removeprefix("torch.")
+        seconds, times = compared.seconds(variant), compared.speedup(variant, variants[0], of="cpu")
+        figures = f"{seconds.wall:.3f}", f"{seconds.cpu:.3f}", times, f"{first[variant].cpu:.1f}"
+        rows.append((layout, name, mode, *figures))
+    columns = (
+        "layout",
+        "precision",
+        "mode",
+        "s/batch",
+        "CPU s/batch",
+        "times the first",
+        "first batch, CPU s",
     )
-    print("| layout | precision | mode | s/batch | CPU s/batch | first batch, CPU s |")
-    print("|---|---|---|---|---|---|")
-    for (layout, dtype, mode), times in seconds.items():
-        wall = statistics.median(wall for wall, _ in times)
-        cpu = statistics.median(cpu for _, cpu in times)
-        name = str(dtype).removeprefix("torch.")
-        print(f"| {layout} | {name} | {mode} | {wall:.3f} | {cpu:.3f} | {first[layout, dtype, mode]:.1f} |")
+    print(table(columns, rows))
+    print(f"\n{compared.remark}")
 
 
 def _arguments() -> argparse.Namespace:
@@ -115,13 +116,6 @@ def _vgg16() -> Backbone:
         for inputs, outputs in itertools.pairwise(VGG16_CHANNELS)
     ]
     return Backbone("vgg16", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
-
-
-def _seconds(update: Callable[[], None]) -> tuple[float, float]:
-    """Wall and CPU time of one update."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    update()
-    return time.perf_counter() - wall, time.process_time() - cpu
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
-from importlib.metadata import version
 from itertools import pairwise
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -21,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
-from pipelines.engine.provenance import processor
+from benchmarks.paired import heading
 
 SIZES = (29, 750, 750, 6)
 CHANNELS, SIDE_PX = 64, 64
@@ -41,7 +39,7 @@ def main() -> None:
         "MLP, batch 256": (mlp, rng.normal(size=(256, SIZES[0]))),
         "residual block": (block, rng.normal(size=(1, SIDE_PX, SIDE_PX, CHANNELS))),
     }
-    print(f"{date.today()}, {processor()}, one thread, {name} {version(name)}\n")
+    print(heading(name))
     print("| network | XLA by | compile s | p50 ms | CPU ms | sum of outputs |\n|---|---|---|---|---|---|")
     for network, (run, given) in inputs.items():
         x = given.astype(np.float32)

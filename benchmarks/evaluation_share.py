@@ -1,0 +1,90 @@
+"""What scoring agents adds to training them: `python -m benchmarks.evaluation_share`.
+
+One agent, one thread, the settings of the profiles `default` and `paper`; dense, and under SNIP's masks of
+95 %. HalfCheetah, whose episodes always take 1,000 steps, is the dearest task to score. The share is the time
+of an evaluation to that of the updates between two.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import torch
+
+from benchmarks.agents import TASK, random_transitions
+from benchmarks.paired import heading, table, take_turns
+from pipelines.agents import algorithm_config, variant_of
+from pipelines.engine.config import Config, compose, load_config
+from tasks.job import Job
+from tasks.offline_rl.agents import AgentSpec, AlgorithmName
+from tasks.offline_rl.prune_agent import PruneParams, prune_agent
+from tasks.offline_rl.training import Stack, TrainingConfig, TrainParams
+
+PROFILES = ("default", "paper")
+VARIANTS = (("dense", 0.0), ("snip", 0.95))
+ROUNDS = 3
+UPDATES = 100
+"""In a turn."""
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # as in training
+    print(heading("torch", "gymnasium", "mujoco"))
+    columns = ("profile", "agent", "updates between", "their CPU s", "evaluation, CPU s", "share", "by wall")
+    print(table(columns, _rows()))
+
+
+def _rows() -> Iterator[tuple[object, ...]]:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        random_transitions(10_000).save(directory / "transitions.safetensors")
+        for profile in PROFILES:
+            compose([f"profile={profile}"], directory / "params.yaml")
+            config = load_config(directory / "params.yaml")
+            for params in _agents(config):
+                yield (profile, *_measure(params, config, directory))
+
+
+def _agents(config: Config) -> Iterator[TrainParams]:
+    training = config.offline_rl.training
+    schedules: dict[AlgorithmName, TrainingConfig] = {"bc": training.bc, "bcq": training.bcq}
+    for algorithm, schedule in schedules.items():
+        for pruner, sparsity in VARIANTS:
+            agent = AgentSpec(TASK.name, algorithm, pruner, sparsity, seed=0)
+            yield TrainParams(agent, algorithm_config(config, agent), schedule, config.offline_rl.evaluation)
+
+
+def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[object, ...]:
+    agent, between = params.agent, params.training.eval_every
+    inputs = {"dataset": directory / "transitions.safetensors", "masks": directory / "masks.safetensors"}
+    if agent.pruner != "dense":
+        pruning = PruneParams(agent, params.algorithm, config.offline_rl.pruning)
+        list(prune_agent([Job(pruning, inputs, directory)]))
+    stack = Stack([Job(params, inputs, directory)])
+    with closing(stack.environments):
+        compared = take_turns(
+            {
+                "updates": lambda: stack.train_until(stack.update + UPDATES),
+                "evaluation": lambda: list(stack.evaluate()),
+            },
+            ROUNDS,
+        )
+    trained, scored = compared.seconds("updates"), compared.seconds("evaluation")
+    factor = between / UPDATES
+    return (
+        f"{agent.algorithm}, {variant_of(agent.pruner, agent.sparsity)}",
+        f"{between:,}",
+        f"{factor * trained.cpu:.1f}",
+        f"{scored.cpu:.1f}",
+        f"{scored.cpu / (factor * trained.cpu):.0%}",
+        f"{scored.wall / (factor * trained.wall):.0%}",
+    )
+
+
+if __name__ == "__main__":
+    main()
