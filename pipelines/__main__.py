@@ -71,6 +71,12 @@ def sizes() -> None:
     _run_stage("sizes")
 
 
+@app.command(rich_help_panel=STAGES)
+def quantize() -> None:
+    """Round trained agents' values to fewer bits, and score them again."""
+    _run_stage("quantize")
+
+
 @app.command("fetch-images", rich_help_panel=STAGES)
 def fetch_images() -> None:
     """Pack the photos that styles are trained on, and draw or fetch the paintings."""
@@ -93,6 +99,12 @@ def make_clip() -> None:
 def transfer_style() -> None:
     """Put one photo into one painting's style by optimisation, in every study (Gatys et al.)."""
     _run_stage("transfer_style")
+
+
+@app.command("prune-style", rich_help_panel=STAGES)
+def prune_style() -> None:
+    """Make the masks of styles' networks that are pruned before they are trained."""
+    _run_stage("prune_style")
 
 
 @app.command("train-style", rich_help_panel=STAGES)
@@ -123,6 +135,12 @@ def measure_speed() -> None:
 def export_onnx() -> None:
     """Export every trained network, and the ImageNet classifier, to ONNX."""
     _run_stage("export_onnx")
+
+
+@app.command("measure-pruned-styles", rich_help_panel=STAGES)
+def measure_pruned_styles() -> None:
+    """Measure what pruning leaves of styles, and how much faster their networks get."""
+    _run_stage("measure_pruned_styles")
 
 
 @app.command(rich_help_panel=STAGES)

@@ -30,6 +30,7 @@ from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
 from tasks.pruning.pruners import PRUNERS
 from tasks.reporting.statistics import BootstrapConfig
+from tasks.sparse.values import ValuesName
 
 PARAMS = Path("params.yaml")
 CONF = Path("conf")
@@ -62,6 +63,16 @@ class TrainingConfigs:
 
 
 @dataclasses.dataclass(frozen=True)
+class QuantizationConfig:
+    """What rounding values costs: agents of the sweep's highest sparsity are packed so and scored again."""
+
+    values: Annotated[tuple[ValuesName, ...], MinLen(1)]
+    """Kinds of values to pack them with; `raw` is what to compare with."""
+    seeds: Annotated[int, Ge(1)]
+    """How many of the sweep's seeds, the first ones."""
+
+
+@dataclasses.dataclass(frozen=True)
 class OfflineRLConfig:
     """Seed 1: single-shot pruning of offline-RL agents."""
 
@@ -71,6 +82,7 @@ class OfflineRLConfig:
     training: TrainingConfigs
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
+    quantization: QuantizationConfig
     bcq: BCQConfig
     bc: BCConfig
 

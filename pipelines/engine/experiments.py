@@ -97,6 +97,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "In `sizes.csv`; `ratio_to_dense` is dense bytes divided by these.",
         AGENT,
     ),
+    "quantize": Experiment(
+        "Trained agents packed with rounded values, scored again",
+        "`d4rl_score_<values>` and `bytes_<values>`: `raw` are all bits. Returns are in `quantized.csv`.",
+        AGENT,
+        ("d4rl_score_raw", "d4rl_score_fp16", "d4rl_score_int8", "bytes_raw", "bytes_fp16", "bytes_int8"),
+    ),
     "fetch_images": Experiment("Photos and paintings that styles are learned from", "", ("source", "style")),
     "fetch_weights": Experiment(
         "Backbones whose features define content and style",
@@ -111,10 +117,16 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ("study", "backbone", "loss", "optimizer", "style"),
         ("total", "content", "style"),
     ),
+    "prune_style": Experiment(
+        "Masks of styles' networks that are pruned before they are trained",
+        "What each mask leaves of each layer is in `layers.csv`.",
+        ("style", "pruner", "sparsity"),
+        ("weights_kept",),
+    ),
     "train_style": Experiment(
-        "Version 2: a network for each style, with previews as it learns",
+        "Version 2: a network for each style, with previews as it learns; and pruned ones",
         "Steps are batches; previews and the contact sheet are among each run's artifacts.",
-        ("style",),
+        ("style", "pruner", "sparsity"),
         ("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
     ),
     "stylize": Experiment(
@@ -133,6 +145,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "measure_speed": Experiment(
         "Seconds a picture, by both versions",
         "Steps are pixels of a side. `seconds_<backbone>` is Version 1's optimisation; all in `speed.csv`.",
+        ("style",),
+    ),
+    "measure_pruned_styles": Experiment(
+        "What pruning leaves of a style, and in how many seconds",
+        "By network: `style_ratio`, what is left of the photo's distance to the painting; `parameters` of "
+        "the compacted network, and its `seconds` for a picture in onnxruntime. All in `pruning.csv`.",
         ("style",),
     ),
     "export_onnx": Experiment(

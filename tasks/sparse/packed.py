@@ -220,7 +220,8 @@ def _write(out: Writer, entry: _Entry, tensors: Mapping[str, Tensor], values: Va
         kept = _array(tensors[entry.mask]) if entry.mask else _kept(tensor)
         if not entry.mask and tensor.ndim >= 2:
             write_mask(out, _matrix(kept))
-        _codec(values, entry).write(out, _array(tensor)[kept])
+        matrix = _matrix(kept)
+        _codec(values, entry).write(out, _matrix(_array(tensor))[matrix], matrix.sum(1))
 
 
 def _read(
@@ -246,7 +247,8 @@ def _read(
         kept = np.ones(entry.shape, bool)
     mask_bytes = source.size - begin
     dense = np.zeros(entry.shape, np.float32)
-    dense[kept] = _codec(values, entry).read(source, int(kept.sum()))
+    matrix = _matrix(kept)
+    _matrix(dense)[matrix] = _codec(values, entry).read(source, matrix.sum(1))  # a view of `dense`
     part = Part(
         entry.name, entry.dtype, entry.shape, int(kept.sum()), mask_bytes, source.size - begin - mask_bytes
     )
@@ -276,10 +278,10 @@ def _as_bytes(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.zeros(0, dtype=torch.uint8)
 
 
-def _matrix(mask: Mask) -> Mask:
-    """With its shorter axis first: given what columns keep, short ones are soon known to the end."""
-    rows, columns = _matrix_shape(mask.shape)
-    matrix = mask.reshape(rows, columns)
+def _matrix(array: NDArray) -> NDArray:
+    """A view with the shorter axis first: given what columns keep, short ones are soon known to the end."""
+    rows, columns = _matrix_shape(array.shape)
+    matrix = array.reshape(rows, columns)
     return matrix.T if rows > columns else matrix
 
 

@@ -34,6 +34,9 @@ COLUMNS = {
     "results/sparse/sizes.csv": (
         "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"
     ),
+    "results/sparse/quantized.csv": (
+        "task, algorithm, pruner, sparsity, seed, values, bytes, return_mean, return_std, d4rl_score, episodes"
+    ),
     "results/style/studies.csv": (
         "study, backbone, loss, optimizer, size_px, iteration, content_loss, style_loss, total_loss, seconds"
     ),
@@ -57,6 +60,7 @@ CELLS = {
     "prune": 4,
     "train": 6,
     "sizes": 6,
+    "quantize": 4,
     "fetch_images": 5,
     "fetch_weights": 4,
     "make_clip": 1,

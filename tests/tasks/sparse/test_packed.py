@@ -113,7 +113,9 @@ def test_rounded_files_keep_masks_biases_to_11_bits_and_zeros(values):
         if name.endswith("mask"):
             assert torch.equal(tensors[name], tensor)
             continue
-        step = tensor.abs().max() / 127 if values == "int8" and tensor.ndim > 1 else tensor.abs() / 1024
+        step = tensor.abs() / 1024
+        if values == "int8" and tensor.ndim > 1:  # a step for each unit of the side that has fewer
+            step = tensor.abs().amax(int(tensor.shape[0] <= tensor.shape[1]), keepdim=True) / 127
         assert ((tensors[name] - tensor).abs() <= 0.5001 * step).all()
         assert not tensors[name][tensor == 0].any()
 

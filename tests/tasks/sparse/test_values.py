@@ -15,11 +15,13 @@ any_bits = arrays.arrays(np.uint32, st.integers(0, 50)).map(lambda bits: bits.vi
 finite = arrays.arrays(np.float32, st.integers(0, 50), elements=st.floats(-60000, 60000, width=32))
 
 
-def through(name, values):
+def through(name, values, rows=None):
+    """Written and read, as a single row unless told."""
+    rows = np.array([len(values)] if rows is None else rows)
     out = Writer()
-    VALUES[name].write(out, values)
+    VALUES[name].write(out, values, rows)
     source = Reader(out.compressed_counts(), out.all_bytes())
-    read = VALUES[name].read(source, len(values))
+    read = VALUES[name].read(source, rows)
     source.check_empty()
     assert read.dtype == np.float32
     return read
@@ -50,6 +52,14 @@ def test_int8_of_known_values():
     np.testing.assert_allclose(through("int8", values), [1.27, -1.27, 0.5, 0.0, 0.01, 0.0], rtol=1e-6)
 
 
+def test_int8_has_a_step_for_each_row():
+    """Of rows of 2, none and 1: a row of small numbers isn't rounded to nothing by one of large ones."""
+    values = np.array([1000.0, 500.0, 0.001], np.float32)
+    read = through("int8", values, [2, 0, 1])
+    np.testing.assert_allclose(read, [1000, 64 / 127 * 1000, 0.001], rtol=1e-5)
+    assert through("int8", values)[2] == 0
+
+
 def test_int8_of_the_largest_float_is_no_infinity():
     assert np.isfinite(through("int8", np.array([np.finfo(np.float32).max], np.float32))).all()
 
@@ -69,7 +79,7 @@ def test_int8_refuses_what_no_step_reaches(value):
 def test_exponents_of_a_trained_layers_kind_take_27_bits():
     values = np.random.default_rng(0).normal(0, 0.05, 10_000).astype(np.float32)
     out = Writer()
-    VALUES["exponents"].write(out, values)
+    VALUES["exponents"].write(out, values, np.array([len(values)]))
     exponents = np.frexp(values)[1]
     _, counts = np.unique(exponents, return_counts=True)
     entropy = -(counts / counts.sum() * np.log2(counts / counts.sum())).sum()
