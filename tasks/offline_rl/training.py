@@ -31,6 +31,7 @@ from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
 from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.memory import bytes_per_agent, require_memory
 from tasks.offline_rl.networks import Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import ReplayBuffer
@@ -86,6 +87,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
             caller groups jobs by :func:`checkpoint_step`.
         UserError: an input is damaged.
         FloatingPointError: a loss is no longer finite.
+        torch.OutOfMemoryError: a GPU's free memory doesn't hold the stack.
     """
     stack = Stack(jobs)
     with _flushed_denormals(), contextlib.closing(stack.environments):
@@ -140,6 +142,8 @@ class Stack:
         device, seeds = jobs[0].device, [spec.seed for spec in self.specs]
         transitions = Transitions.load(jobs[0].inputs["dataset"], self.task)
         self.data = ReplayBuffer(transitions, device, self.params.algorithm.normalize_states)
+        each = bytes_per_agent(self.algorithm, self.params.algorithm, self.params.evaluation.episodes)
+        require_memory(len(jobs), each, device)
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
             self.algorithm.targets,
@@ -151,7 +155,7 @@ class Stack:
         self.environments = make_environments(
             self.task, self.params.evaluation, len(jobs), cores=torch.get_num_threads()
         )
-        self.make_updates = repeater(self._make_update, self.randomness.generators.values(), device)
+        self.make_updates = repeater(self.make_update, self.randomness.generators.values(), device)
 
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
@@ -167,7 +171,8 @@ class Stack:
         self.losses.check_finite(self.specs, self.update)  # waits for the device
         self.stopwatch.add(count, time.perf_counter() - begin)
 
-    def _make_update(self) -> None:
+    def make_update(self) -> None:
+        """Make one, on the device alone: nothing comes back from it, and nothing is counted."""
         batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
         self.losses.add(self.algorithm.update(self.learner, batch, self.randomness))
 

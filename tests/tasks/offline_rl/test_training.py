@@ -1,21 +1,24 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tasks.job import Checkpoint, Job, Metrics, Progress
 from tasks.offline_rl.agents import DENSE, AgentSpec, load_agent
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.cuda_graph import repeat
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, evaluate, make_environments, play
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.training import TrainingConfig, TrainParams, checkpoint_step, train
+from tasks.offline_rl.training import Stack, TrainingConfig, TrainParams, checkpoint_step, train
 from tasks.pruning.masks import PruningConfig
 
 FILES = ("agent.safetensors", "agent.json", "scores.csv")
@@ -208,3 +211,129 @@ def test_agents_that_differ_in_more_than_mask_and_seed_are_refused(make_jobs):
     jobs = make_jobs(STACK[0]) + make_jobs(STACK[0], training=replace(TRAINING, updates=8))
     with pytest.raises(ValueError, match="differ in"):
         next(train(jobs))
+
+
+def test_a_checkpoint_of_another_kind_of_device_goes_on_with_other_draws(make_jobs):
+    """A GPU's generator has a state of 16 bytes, a CPU's of 5,056: what it would have drawn nobody knows."""
+    (job,) = make_jobs(STACK[1])
+    state = next(event.state for event in train([job]) if isinstance(event, Checkpoint))
+    tensors = safetensors.torch.load(state)
+    from_gpu = safetensors.torch.save(tensors | {"generator": torch.zeros(16, dtype=torch.uint8)})
+    ends = []
+    for checkpoint in (state, from_gpu, from_gpu):
+        (job,) = make_jobs(STACK[1])
+        list(train([replace(job, checkpoint=checkpoint)]))
+        ends.append((job.output / "agent.safetensors").read_bytes())
+    own, other, again = ends
+    assert own != other == again
+
+
+# What a CUDA graph asks of an update, and any machine can tell.
+
+
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+def test_what_changes_in_training_stays_where_it_is(make_jobs, algorithm):
+    stack = Stack(make_jobs(*STACK, algorithm=algorithm))
+
+    def places():
+        networks = [*stack.learner.networks.values(), *stack.learner.targets.values()]
+        optimizers = stack.learner.optimizers.values()
+        tensors = [parameter for network in networks for parameter in network.parameters().values()]
+        tensors += [moment for o in optimizers for state in o.state.values() for moment in state.values()]
+        tensors += stack.losses.sums.values()
+        return [tensor.data_ptr() for tensor in tensors], list(map(id, stack.randomness.generators.values()))
+
+    stack.train_until(1)
+    before = places()
+    stack.train_until(3)
+    list(stack.evaluate())
+    list(stack.checkpoints())
+    stack.train_until(5)
+    assert places() == before
+
+
+class Operations(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.names.add(operation.overloadpacket.__name__)
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+def test_an_update_neither_reads_a_value_back_nor_brings_one_in(make_jobs, algorithm):
+    stack = Stack(make_jobs(*STACK, algorithm=algorithm))
+    stack.make_update()
+    with Operations() as seen:
+        stack.make_update()
+    assert {"baddbmm", "_fused_adam_", "randint", "randn"} <= seen.names
+    assert not seen.names & {"_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "_to_copy"}
+
+    with Operations() as seen:  # the names are those that such operations have
+        torch.tensor([1.0]).to(torch.float64).nonzero().sum().item()
+    assert {"_local_scalar_dense", "nonzero", "lift_fresh", "_to_copy"} <= seen.names
+
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+LONGER = TrainingConfig(updates=40, eval_every=30, checkpoint_every=20)
+
+
+def gpu_jobs(make_jobs, *agents, training=LONGER, **others):
+    return [replace(job, device="cuda") for job in make_jobs(*agents, training=training, **others)]
+
+
+@on_gpu
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("agents", [STACK, STACK[1:2]], ids=["stack", "dense"])
+def test_a_graph_makes_the_updates_that_calls_make(make_jobs, algorithm, agents):
+    states = []
+    for captured in (True, False):
+        stack = Stack(gpu_jobs(make_jobs, *agents, algorithm=algorithm))
+        if not captured:
+            stack.make_updates = partial(repeat, stack.make_update)
+        stack.train_until(2)
+        stack.train_until(20)
+        list(stack.evaluate())
+        stack.train_until(40)
+        states.append([event.state for event in stack.checkpoints()])
+    assert states[0] == states[1]
+
+
+@on_gpu
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+def test_interrupted_training_on_a_gpu_ends_with_the_same_bytes(make_jobs, algorithm):
+    through = gpu_jobs(make_jobs, *STACK, algorithm=algorithm)
+    states = [event.state for event in train(through) if isinstance(event, Checkpoint)]
+    resumed = gpu_jobs(make_jobs, *STACK, algorithm=algorithm)
+    list(train([replace(job, checkpoint=state) for job, state in zip(resumed, states, strict=True)]))
+    assert files(resumed) == files(through)
+
+
+@on_gpu
+def test_an_agent_of_a_stack_on_a_gpu_ends_as_it_does_alone(make_jobs):
+    """Products of another size round differently, and Adam makes much of a tiny gradient's rounding."""
+    brief = TrainingConfig(updates=10)
+    jobs = gpu_jobs(make_jobs, *STACK, training=brief)
+    list(train(jobs))
+    for job, agent in zip(jobs, STACK, strict=True):
+        (alone,) = gpu_jobs(make_jobs, agent, training=brief)
+        list(train([alone]))
+        stacked, solo = (safetensors.torch.load_file(j.output / "agent.safetensors") for j in (job, alone))
+        for name, tensor in solo.items():
+            difference = (stacked[name].float() - tensor.float()).abs()
+            assert difference.max() < 1e-3, (agent, name)
+            assert (difference < 1e-4).float().mean() > 0.99, (agent, name)
+
+
+@on_gpu
+@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+def test_an_update_on_a_gpu_waits_for_nothing(make_jobs, algorithm):
+    stack = Stack(gpu_jobs(make_jobs, *STACK, algorithm=algorithm))
+    stack.make_update()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        stack.make_update()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
