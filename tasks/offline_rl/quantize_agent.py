@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +85,15 @@ def _score(job: Job, values: ValuesName) -> QuantizedRow:
     environments.close()
     mean = float(returns.mean())
     score = d4rl_score(task, mean)
-    return QuantizedRow(*astuple(spec), values, len(data), mean, float(returns.std()), score, len(returns))
+    return QuantizedRow(
+        **asdict(spec),
+        values=values,
+        bytes=len(data),
+        return_mean=mean,
+        return_std=float(returns.std()),
+        d4rl_score=score,
+        episodes=len(returns),
+    )
 
 
 def _open(data: bytes, directory: Path) -> Agent:

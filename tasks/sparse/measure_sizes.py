@@ -37,7 +37,7 @@ def measure_sizes(jobs: Sequence[Job]) -> Iterator[Event]:
         with (job.output / "sizes.csv").open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            for network, tensors in _networks(safetensors.torch.load_file(job.inputs["model"])).items():
+            for network, tensors in networks_of(safetensors.torch.load_file(job.inputs["model"])).items():
                 cause = (params.model, network, params.pruner, params.sparsity, params.seed)
                 for size in measure(tensors):
                     ratio = f"{size.ratio_to_dense:.4f}"
@@ -45,8 +45,8 @@ def measure_sizes(jobs: Sequence[Job]) -> Iterator[Event]:
         yield Progress((i + 1) / len(jobs))
 
 
-def _networks(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Weights and biases by network."""
+def networks_of(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Weights and biases by network, of an agent's tensors."""
     networks: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         network, _, parameter = name.partition(".")

@@ -1,0 +1,60 @@
+"""Bytes of trained agents in every storage format: `python -m benchmarks.checkpoint_sizes`.
+
+`all` are the networks of an agent in one file. Each file is opened again, and lossless ones compared. The
+bound is log2 C(N, k) bits for a layer that keeps k of N weights and 32 for a kept value or a bias: a format
+beats it that finds out more of masks or values than these numbers.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.paired import heading, table
+from tasks.sparse.formats import FORMATS, entropy_bound_bytes
+from tasks.sparse.measure_sizes import networks_of
+from tasks.sparse.packed import read_safetensors
+
+AGENTS = Path("models/agents")
+
+
+def main() -> None:
+    """Print a Markdown table for each agent, with what made them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "agents",
+        nargs="*",
+        type=Path,
+        metavar="AGENT",
+        help="directories of agents; by default BCQ's of seed 0 in models/agents, pruned by 95 %%",
+    )
+    agents: Sequence[Path] = parser.parse_args().agents or sorted(AGENTS.glob("*/bcq/*-0.95/seed-0"))
+    print(heading("torch", "constriction"))
+    for agent in agents:
+        networks = networks_of(read_safetensors(agent / "agent.safetensors").tensors)
+        together = {f"{name}.{key}": t for name, own in networks.items() for key, t in own.items()}
+        everything = {**networks, "all": together}
+        print(f"## {'/'.join(agent.parts[-4:])}\n")
+        print("Bytes (times fewer than dense; of the bound).\n")
+        print(table(("format", *everything), _rows(everything)) + "\n")
+
+
+def _rows(networks: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Sequence[str]]:
+    bounds = {name: entropy_bound_bytes(tensors) for name, tensors in networks.items()}
+    dense = {name: len(FORMATS[0].encode(tensors)) for name, tensors in networks.items()}
+    for format in FORMATS:
+        cells = []
+        for name, tensors in networks.items():
+            data = format.encode(tensors)
+            opened = format.decode(data)
+            assert not format.lossless or all(torch.equal(opened[key], t) for key, t in tensors.items())
+            size = len(data)
+            cells.append(f"{size:,} ({dense[name] / size:.2f}; {size / bounds[name]:.3f})")
+        yield format.name, *cells
+    yield "bound", *(f"{bounds[name]:,} ({dense[name] / bounds[name]:.2f}; 1)" for name in networks)
+
+
+if __name__ == "__main__":
+    main()
