@@ -1,0 +1,26 @@
+"""`python -m benchmarks` lists the benchmarks; each is a command of its own, whose `--help` says more."""
+
+import ast
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Print each benchmark's command and what it measures."""
+    for path in sorted(HERE.glob("*.py")):
+        measures = _measures(path)
+        if measures:
+            print(f"python -m benchmarks.{path.stem:20} {measures}")
+    print("\nTargets, and what came out where: benchmarks/README.md")
+
+
+def _measures(path: Path) -> str | None:
+    """What the docstring of a module says before its command; None where it names none."""
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    title, _, command = docstring.partition("\n")[0].partition(": `")
+    return title if f"-m benchmarks.{path.stem}" in command else None
+
+
+if __name__ == "__main__":
+    main()
