@@ -28,6 +28,8 @@ FORMATS = {
     "coo": "#0072b2",
     "csr_int32": "#56b4e9",
     "bitmap": "#009e73",
+    "packed_raw": "#d55e00",
+    "packed_exponents": "#e69f00",
     "entropy bound": "#cc79a7",
 }
 RUNTIMES = {

@@ -14,7 +14,12 @@ from tasks.reporting.section_deployment import (
     milliseconds_of_agents,
     which_compiler_is_fastest,
 )
-from tasks.reporting.section_pruning import arnob, bytes_of_agents, did_pruning_keep_the_return
+from tasks.reporting.section_pruning import (
+    arnob,
+    bytes_of_agents,
+    did_pruning_keep_the_return,
+    rounded_values,
+)
 from tasks.reporting.section_run import what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 
@@ -83,7 +88,7 @@ def _what_did_it_cost(found: Results) -> Section:
         title,
         f"{answer[0].upper()}{answer[1:]}.",
         [*in_bytes, *in_milliseconds],
-        [*exported_bytes(found)],
+        [rounded_values(found), *exported_bytes(found)],
     )
 
 

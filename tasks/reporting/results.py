@@ -47,6 +47,11 @@ SIZES = Source(
     "sizes",
     "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
 )
+QUANTIZED = Source(
+    "results/sparse/quantized.csv",
+    "quantize",
+    "task, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
+)
 STUDIES = Source(
     "results/style/studies.csv",
     "transfer_style",
@@ -77,7 +82,8 @@ CLASSIFICATION = Source(
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
 TABLES = (
-    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, STUDIES, SPEED, QUALITY, TIMINGS, EXPORTS, CLASSIFICATION,
+    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS, EXPORTS,
+    CLASSIFICATION,
 )  # fmt: skip
 PICTURES = (
     "results/style/gatys/*/*/*.png",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 import pandas
@@ -37,14 +38,24 @@ TABLE_1_ROWS = (
     ("SNIP (95% sparse)", "snip", "coo"),
 )
 """Of the paper, then our pruner and format."""
+PACKED_ROWS = (
+    ("GraSP (95% sparse), packed", "grasp", "packed_raw"),
+    ("SNIP (95% sparse), packed", "snip", "packed_raw"),
+    ("GraSP (95% sparse), packed, exponents coded", "grasp", "packed_exponents"),
+    ("SNIP (95% sparse), packed, exponents coded", "snip", "packed_exponents"),
+)
+"""Likewise, of formats that the paper hasn't."""
 TABLE_1_SPARSITY = 0.95
 FORMAT_NAMES = {
     DENSE: "dense tensors",
     "coo": "COO, the paper's torch.to_sparse()",
     "csr_int32": "CSR, 32-bit indices",
     "bitmap": "bitmap and values",
+    "packed_raw": "packed files",
+    "packed_exponents": "packed files with coded exponents",
     "entropy bound": "bound by entropy",
 }
+VALUES = {"raw": "float32", "exponents": "float32, coded", "fp16": "float16", "int8": "int8"}
 
 
 def did_pruning_keep_the_return(found: Results) -> Section:
@@ -417,19 +428,20 @@ def _table_1(found: Results) -> Block:
     task = next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
     own = bcq[bcq["model"] == f"{task}/bcq"]
     rows = []
-    for (method, pruner, stored), theirs in zip(TABLE_1_ROWS, paper.TABLE_1, strict=True):
-        assert method == theirs.method
+    for (method, pruner, stored), theirs in zip_longest([*TABLE_1_ROWS, *PACKED_ROWS], paper.TABLE_1):
+        assert theirs is None or method == theirs.method
         sparsity = 0.0 if pruner == DENSE else TABLE_1_SPARSITY
         chosen = own[(own["pruner"] == pruner) & (own["format"] == stored) & (own["sparsity"] == sparsity)]
         megabytes = chosen.groupby("network")["bytes"].mean() / 1e6
         for network in ("actor", "critic", "vae"):
-            ours, printed = megabytes.get(network, np.nan), getattr(theirs, network)
-            rows.append((method, network, number(ours, 4), f"{printed:g}", number(ours / printed)))
+            ours, printed = megabytes.get(network, np.nan), getattr(theirs, network, np.nan)
+            shown = f"{printed:g}" if theirs else NOT_GIVEN
+            rows.append((method, network, number(ours, 4), shown, number(ours / printed)))
     same = task in paper.TABLE_1_TASKS
     note = "" if same else "; its first and last layers are smaller than those of the paper's networks"
     return Table(
-        f"{what}: BCQ's of {task}, mean over seeds{note}. Sparse ones are COO tensors, two 64-bit indices a "
-        "weight",
+        f"{what}: BCQ's of {task}, mean over seeds{note}. The paper's sparse ones are COO tensors, two "
+        "64-bit indices a weight; packed ones are this project's files",
         ("method", "network", "ours, MB", "paper, MB", "ours / paper"),
         rows,
         of,
@@ -504,6 +516,35 @@ def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
         panel="wide",
     )
     return sentence, [figure]
+
+
+def rounded_values(found: Results) -> Block:
+    """Bytes and scores of agents that were packed with fewer bits a value."""
+    quantized = found.table(results.QUANTIZED)
+    if quantized.empty:
+        return results.not_run("Bytes and scores of agents with rounded values", results.QUANTIZED)
+    kinds = [kind for kind in VALUES if kind in set(quantized["values"])]
+    agents = quantized.groupby(["task", "algorithm", "pruner", "values"])
+    means = agents[["bytes", "d4rl_score"]].mean().unstack("values")
+    rows = [
+        (
+            str(task),
+            name(str(algorithm)),
+            name(str(pruner)),
+            *(number(row["bytes", kind] / 1e3) for kind in kinds),
+            *(number(row["d4rl_score", kind]) for kind in kinds),
+        )
+        for (task, algorithm, pruner), row in means.iterrows()
+    ]
+    numbers = [f"{what} {VALUES[kind]}" for what in ("kB", "score") for kind in kinds]
+    return Table(
+        f"Agents, {_highest(quantized)} pruned, packed with all bits of their values and with fewer: "
+        "kilobytes and D4RL score, mean over seeds. Episodes part after the least rounding, so scores move by what "
+        "another draw of noise would move them",
+        ("task", "algorithm", "pruner", *numbers),
+        rows,
+        numbers=numbers,
+    )
 
 
 def savings(rows: pandas.DataFrame) -> pandas.Series:

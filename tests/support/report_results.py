@@ -25,6 +25,7 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         results.PROFILES: _profiles(),
         results.LAYERS: _layers(),
         results.SIZES: _sizes(),
+        results.QUANTIZED: _quantized(),
         results.STUDIES: _studies(root),
         results.SPEED: _speed(),
         results.QUALITY: _quality(),
@@ -92,10 +93,19 @@ def _sizes():
             "coo": 5 * dense * left,
             "csr_int32": 2 * dense * left,
             "bitmap": dense * (left + 1 / 32),
+            "packed_raw": dense * left * 1.05,
+            "packed_exponents": dense * left * 0.9,
+            "packed_int8": dense * left * 0.3,
         }
         for name, size in stored.items():
             agent = ("HalfCheetah/bcq", network, pruner, sparsity, 0)
             yield *agent, name, round(size), round(dense * left * 1.1)
+
+
+def _quantized():
+    for task, seed in product(TASKS, SEEDS):
+        for values, size, lost in (("raw", 370_000, 0), ("fp16", 200_000, 1), ("int8", 125_000, 10)):
+            yield task, "bcq", "snip", 0.95, seed, values, size + 2000 * seed, 60 + 4 * seed - lost
 
 
 def _studies(root):
