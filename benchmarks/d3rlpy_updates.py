@@ -11,6 +11,7 @@ evaluates the second critic there, none of which is used. Its own BC is a multil
 compared with ours is the step that its BCQ trains the VAE by, which is all there is to BEAR's BC.
 """
 
+import argparse
 import logging
 import sys
 from collections.abc import Callable
@@ -33,12 +34,14 @@ from tasks.offline_rl.vae import WIDTH
 PEERS = Path("build/peers")
 UPDATES: dict[AlgorithmName, int] = {"bcq": 10, "bc": 30}
 """In a turn: half a second of d3rlpy's."""
+SPARSITIES = {"dense": 0.0, "90%": 0.9, "95%": 0.95}
 PEER, PEER_WITH_BUFFER = "d3rlpy", "d3rlpy with its buffer"
 Variants = dict[tuple[AlgorithmName, str], Callable[[], None]]
 
 
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # as in training
     transitions = random_transitions(10_000)
@@ -66,11 +69,9 @@ def main() -> None:
 
 def _ours(data: ReplayBuffer) -> Variants:
     return {
-        (algorithm, f"here, {f'{sparsity:.0%}' if sparsity else 'dense'}"): updating(
-            algorithm, sparsity, data, updates
-        )
+        (algorithm, f"here, {name}"): updating(algorithm, sparsity, data, updates)
         for algorithm, updates in UPDATES.items()
-        for sparsity in (0.0, 0.9, 0.95)
+        for name, sparsity in SPARSITIES.items()
     }
 
 

@@ -31,7 +31,7 @@ UPDATES = 100
 
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # as in training
     print(heading("torch", "gymnasium", "mujoco"))
