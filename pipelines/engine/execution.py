@@ -32,8 +32,8 @@ class ExecutorConfig:
     address: str | None = None
     """Ray cluster that this machine is a node of (`host:port`), after RAY_ADDRESS's. None: a local one."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
-    """Cores of each group of cells: threads that compute (another number may round differently), and processes
-    that step environments where a stack has many."""
+    """Cores of each group of cells: threads that compute (another number may round differently), and
+    processes that step environments where a stack has many."""
     num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
     """GPUs of each group of cells that can use one; fractions share. `auto`: 1 where the cluster has any."""
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None

@@ -1,5 +1,6 @@
 """How much of a GPU a stack of agents takes, known before any of it is allocated."""
 
+import gc
 import math
 
 import torch
@@ -36,10 +37,10 @@ def require_memory(agents: int, each: int, device: str) -> None:
     """
     if torch.device(device).type != "cuda":
         return
+    # What an earlier stack had: it refers to itself by its step, and its graph's memory is a pool of its own.
+    gc.collect()
+    torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-        device
-    )  # kept by PyTorch, unused
     if agents * each > USABLE * free:
         raise torch.OutOfMemoryError(
             f"{agents} agents take about {agents * each / 2**30:.2f} GiB, "
