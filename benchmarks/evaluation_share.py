@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.agents import TASK, random_transitions
-from benchmarks.paired import heading, table, take_turns
+from benchmarks.paired import heading, print_table, take_turns
 from pipelines.agents import algorithm_config, variant_of
 from pipelines.engine.config import Config, compose, load_config
 from tasks.job import Job
@@ -36,7 +36,7 @@ def main() -> None:
     torch.set_flush_denormal(True)  # as in training
     print(heading("torch", "gymnasium", "mujoco"))
     columns = ("profile", "agent", "updates between", "their CPU s", "evaluation, CPU s", "share", "by wall")
-    print(table(columns, _rows()))
+    print_table(columns, _rows())
 
 
 def _rows() -> Iterator[tuple[object, ...]]:

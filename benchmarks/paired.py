@@ -151,5 +151,15 @@ def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
-    head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    return "\n".join([*head, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)])
+    return "\n".join([_row(columns), "|---" * len(columns) + "|", *map(_row, rows)])
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a Markdown table, each row as soon as there is one."""
+    print(table(columns, []))
+    for row in rows:
+        print(_row(row), flush=True)
+
+
+def _row(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
