@@ -17,7 +17,7 @@ from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
 from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.learner import Execution, Learner
 from tasks.offline_rl.prune_agent import PruneParams, make_masks
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import ReplayBuffer
@@ -47,6 +47,7 @@ def updating(
     *,
     stack: int = 1,
     device: str = "cpu",
+    execution: Execution = "auto",
 ) -> Callable[[], None]:
     """What makes so many updates of a stack of agents, seeds 0, 1, …, under SNIP's masks; 0 is dense."""
     config = CONFIGS[algorithm_name]
@@ -68,10 +69,11 @@ def updating(
     seeds = [spec.seed for spec in specs]
     learner = Learner(
         initial_networks(algorithm, seeds),
-        algorithm.targets,
+        algorithm,
         masks if sparsity else None,
         config.learning_rate,
         device,
+        execution,
     )
     randomness = Randomness("training", seeds, device=device)
 

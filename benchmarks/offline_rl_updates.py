@@ -104,7 +104,7 @@ def _updates(
     }
     seeds = [spec.seed for spec in specs]
     learner = Learner(
-        initial_networks(algorithm, seeds), algorithm.targets, masks if sparsity else None, 1e-3, device
+        initial_networks(algorithm, seeds), algorithm, masks if sparsity else None, 1e-3, device
     )
     randomness = Randomness("training", seeds, device=device)
 

@@ -26,6 +26,7 @@ from tasks.offline_rl.bcq import BCQConfig
 from tasks.offline_rl.datasets import DataConfig
 from tasks.offline_rl.environments import TaskName
 from tasks.offline_rl.evaluation import EvaluationConfig
+from tasks.offline_rl.learner import Execution
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
 from tasks.pruning.pruners import PRUNERS
@@ -80,6 +81,7 @@ class OfflineRLConfig:
     data: DataConfig
     pruning: PruningConfig
     training: TrainingConfigs
+    execution: Execution
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
     quantization: QuantizationConfig

@@ -28,7 +28,14 @@ def _cell(config: Config, agent: AgentSpec) -> Cell:
     offline_rl = config.offline_rl
     algorithm = algorithm_config(config, agent)
     training = offline_rl.training.bcq if agent.algorithm == "bcq" else offline_rl.training.bc
-    params = TrainParams(agent, algorithm, training, offline_rl.evaluation, offline_rl.pruning.reinitialize)
+    params = TrainParams(
+        agent,
+        algorithm,
+        training,
+        offline_rl.evaluation,
+        offline_rl.pruning.reinitialize,
+        offline_rl.execution,
+    )
     inputs = {"dataset": dataset_of(agent)}
     if agent.pruner != DENSE:
         inputs["masks"] = MASKS / name_of(agent) / "masks.safetensors"

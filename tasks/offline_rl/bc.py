@@ -14,10 +14,10 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from tasks.offline_rl.learner import Learner
-from tasks.offline_rl.networks import Layers, Network, Weights
+from tasks.offline_rl.networks import AnyNetwork, Layers, Network, PerceptronLayers, Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
-from tasks.offline_rl.vae import latent_size, sample, vae_flow, vae_layers, vae_loss
+from tasks.offline_rl.vae import VAE_PERCEPTRONS, latent_size, sample, vae_flow, vae_layers, vae_loss
 from tasks.pruning.objective import Objective
 
 Z_LIMIT = 0.25
@@ -41,6 +41,8 @@ class BC:
     targets: ClassVar[tuple[str, ...]] = ()
     state_layers: ClassVar[Mapping[str, tuple[str, ...]]] = {"vae": ("encoder.0", "decoder.0")}
     """Layers whose inputs begin with the state."""
+    perceptrons: ClassVar[Mapping[str, tuple[PerceptronLayers, ...]]] = {"vae": VAE_PERCEPTRONS}
+    """How each network's layers are joined."""
 
     def __init__(self, config: BCConfig, state_size: int, action_size: int) -> None:
         self.config = config
@@ -56,7 +58,7 @@ class BC:
         return {"reconstruction_loss": reconstruction.detach(), "kl": kl.detach()}
 
     @torch.no_grad()
-    def act(self, networks: Mapping[str, Network], state: Tensor, noise: Tensor) -> Tensor:
+    def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
         """D(s, z): (K, batch, state) to (K, batch, action). `noise` is (K, batch, latent)."""
         return sample(networks["vae"], state, noise, Z_LIMIT)
 

@@ -14,10 +14,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
 from tasks.offline_rl.learner import Learner
-from tasks.offline_rl.networks import Layers, Network, Weights, linear_flow, mlp
+from tasks.offline_rl.networks import AnyNetwork, Layers, Network, PerceptronLayers, Weights, linear_flow, mlp
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
-from tasks.offline_rl.vae import latent_size, sample, vae_flow, vae_layers, vae_loss
+from tasks.offline_rl.vae import VAE_PERCEPTRONS, latent_size, sample, vae_flow, vae_layers, vae_loss
 from tasks.pruning.objective import Objective
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
@@ -60,6 +60,12 @@ class BCQ:
         "vae": ("encoder.0", "decoder.0"),
     }
     """Layers whose inputs begin with the state."""
+    perceptrons: ClassVar[Mapping[str, tuple[PerceptronLayers, ...]]] = {
+        "actor": ((ACTOR[:-1], ACTOR[-1:]),),
+        "critic": ((Q1[:-1], Q1[-1:]), (Q2[:-1], Q2[-1:])),
+        "vae": VAE_PERCEPTRONS,
+    }
+    """How each network's layers are joined."""
 
     def __init__(self, config: BCQConfig, state_size: int, action_size: int) -> None:
         self.config = config
@@ -108,7 +114,9 @@ class BCQ:
         return {name: loss.detach() for name, loss in (losses | {"actor_loss": actor_loss}).items()}
 
     @torch.no_grad()
-    def td_target(self, actor: Network, critic: Network, vae: Network, batch: Batch, noise: Tensor) -> Tensor:
+    def td_target(
+        self, actor: AnyNetwork, critic: AnyNetwork, vae: AnyNetwork, batch: Batch, noise: Tensor
+    ) -> Tensor:
         """y = r + γ max_i [λ min_j Q_θ'j(s', ã_i) + (1 - λ) max_j Q_θ'j(s', ã_i)], (K, batch) (eq. 12, 13).
 
         ã_i = a_i + ξ_φ'(s', a_i, Φ) of actions a_i ~ G_ω(s'). `noise` is (K, batch, n, latent).
@@ -121,13 +129,13 @@ class BCQ:
         best = value.unflatten(1, (-1, n)).amax(dim=2)
         return batch.reward + batch.not_done * self.config.discount * best
 
-    def perturb(self, actor: Network, state: Tensor, action: Tensor) -> Tensor:
+    def perturb(self, actor: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
         """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
         ξ = self.config.phi * mlp(actor, ACTOR, torch.cat([state, action], dim=-1)).tanh()
         return (action + ξ).clamp(-1, 1)
 
     @torch.no_grad()
-    def act(self, networks: Mapping[str, Network], state: Tensor, noise: Tensor) -> Tensor:
+    def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
         """π(s) = argmax over ã_i of Q_θ1(s, ã_i): (K, batch, state) to (K, batch, action).
 
         `noise` is (K, batch, samples, latent), see `noise_shape`.
@@ -177,12 +185,12 @@ class BCQ:
         }
 
 
-def q(critic: Network, layers: tuple[str, ...], state: Tensor, action: Tensor) -> Tensor:
+def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor) -> Tensor:
     """Q_θj(s, a) of the critic made of `layers`: (K, batch)."""
     return mlp(critic, layers, torch.cat([state, action], dim=-1)).squeeze(-1)
 
 
-def td_loss(critic: Network, batch: Batch, y: Tensor) -> Tensor:
+def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y

@@ -19,7 +19,7 @@ from tasks.errors import UserError
 from tasks.offline_rl.agents import Agent, Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
 from tasks.offline_rl.lockstep import Environments
-from tasks.offline_rl.networks import Network
+from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.normalization import Normalizer
 from tasks.offline_rl.randomness import Randomness
 
@@ -46,7 +46,7 @@ def make_environments(
 
 def play(
     algorithm: Algorithm,
-    networks: Mapping[str, Network],
+    networks: Mapping[str, AnyNetwork],
     environments: Environments,
     randomness: Randomness,
     normalizer: Normalizer | None = None,

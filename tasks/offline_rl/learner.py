@@ -1,17 +1,47 @@
 """Networks of K agents under training: masks, optimisers and target networks, whatever the algorithm."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Network, Weights, from_parameters
-from tasks.sparse.layers import Pattern
+from tasks.errors import UserError
+from tasks.offline_rl.networks import (
+    AnyNetwork,
+    Network,
+    PerceptronLayers,
+    SparseNetwork,
+    Weights,
+    from_parameters,
+)
 
-SPARSE_DENSITY = 0.1
-"""A layer that keeps at most this fraction of its weights computes faster sparsely (see `sparse_linear`)."""
+if TYPE_CHECKING:
+    from tasks.sparse.perceptron import SparsePerceptron
+
+SPARSE_DENSITY = 0.4
+"""A network that keeps at most this fraction of its weights trains faster sparsely than in full, measured by
+`python -m benchmarks.sparse_layers`."""
+Execution = Literal["auto", "masked", "sparse"]
+"""How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
+weights alone; `auto`, sparsely where that is faster, which is for a lone agent on a CPU."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's state of a parameter."""
 AgentState = dict[str, Tensor]
 """What the update of one agent depends on, by name: parameters, targets and Adam's moments, (1, …) each."""
+
+
+class Architecture(Protocol):
+    """What a learner has to know of an algorithm."""
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """Networks that targets follow."""
+
+    @property
+    def perceptrons(self) -> Mapping[str, Sequence[PerceptronLayers]]:
+        """How each network's layers are joined."""
 
 
 class Learner:
@@ -19,29 +49,42 @@ class Learner:
 
     `masks` (network → layer → bool (K, in, out)) names the weights that stay exactly zero: in the networks,
     in Adam's moments and in the targets. A dense agent's are all true; `None` if the whole stack is dense.
-    A lone agent on a CPU holds layers that keep no more than :data:`SPARSE_DENSITY` sparsely: it computes
-    with kept weights only, and has no moments of others.
+    Networks of a lone agent on a CPU may be sparse ones; :meth:`whole` gives all of them in full.
+
+    Raises:
+        UserError: execution is `sparse`, and this is no lone pruned agent on a CPU.
     """
 
     def __init__(
         self,
         networks: Mapping[str, Network],
-        targets: Iterable[str],
+        architecture: Architecture,
         masks: Mapping[str, Weights] | None,
         learning_rate: float,
         device: str = "cpu",
+        execution: Execution = "auto",
     ) -> None:
-        self.masks = masks and {name: _to_float(layers, device) for name, layers in masks.items()}
-        self.networks = {
-            name: _own(self._prune(name, network), device).sparse(self._patterns(name, device))
+        self.device = device
+        self.perceptrons = _sparse_perceptrons(architecture, masks, device, execution)
+        pruned = {
+            name: network if masks is None else _prune(network, masks[name])
             for name, network in networks.items()
+        }
+        self.networks = {name: self._hold(name, network) for name, network in pruned.items()}
+        # Sparse ones in full: what takes no part in training stays as it is here.
+        self.whole_at_first = {name: pruned[name].copy() for name in self.perceptrons}
+        # Multiplying by floats takes a third of the time of multiplying by bools (0.16, 0.46 ms, decoder).
+        self.masks = {
+            name: {layer: mask.to(device, torch.float32) for layer, mask in layers.items()}
+            for name, layers in (masks or {}).items()
+            if name not in self.perceptrons
         }
         for network in self.networks.values():
             for parameter in network.parameters().values():
                 parameter.requires_grad_()
         # Copies of the networks after pruning: copied before, as the authors' BCQ does at construction, the
         # targets' pruned weights would fade only as (1 - τ)^t.
-        self.targets = {name: self.networks[name].copy() for name in targets}
+        self.targets = {name: self.networks[name].copy() for name in architecture.targets}
         self.optimizers = {
             # fused: one pass over the tensors, 3 times as fast as the loop (0.4 and 1.3 ms for the decoder).
             # capturable: a CUDA graph may hold the step.
@@ -61,9 +104,7 @@ class Learner:
         gradients = dict(
             zip(parameters, torch.autograd.grad(loss.sum(), list(parameters.values())), strict=True)
         )
-        for layer, mask in self.masks[name].items() if self.masks else ():
-            if layer in network.patterns:
-                continue
+        for layer, mask in self.masks.get(name, {}).items():
             # Gradients, not weights after the step: a pruned weight that began at zero and never has a
             # gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
@@ -80,56 +121,60 @@ class Learner:
                 list(target.parameters().values()), list(self.networks[name].parameters().values()), τ
             )
 
+    def whole(self, agent: int) -> dict[str, Network]:
+        """Agent `agent`'s networks in full, a stack of one."""
+        return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
+
     def agent_state(self, agent: int) -> AgentState:
-        """A copy of all that agent `agent` needs to go on, on the CPU."""
-        state = {}
-        for name, (tensor, pattern) in self._tensors().items():
-            own = tensor[agent : agent + 1].detach()
-            # In full, so that it can go on in a stack, or on a GPU.
-            state[name] = pattern.scatter(own[0])[None] if pattern else own.cpu().clone()
+        """A copy of all that agent `agent` needs to go on, on the CPU, in full: it may go on in a stack."""
+        state: AgentState = {}
+        for kind, name, held in self._kinds():
+            own = self._in_full(name, held, moments=kind in MOMENTS).agent(agent)
+            state |= {
+                f"{kind}.{name}.{key}": tensor.cpu().clone() for key, tensor in own.parameters().items()
+            }
         return state
 
+    @torch.no_grad()
     def restore(self, agents: Sequence[AgentState], updates: int) -> None:
         """Go on from the states of all K agents, which have made `updates` updates."""
         self._begin_moments(updates)
-        with torch.no_grad():
-            for name, (tensor, pattern) in self._tensors().items():
-                saved = torch.cat([agent[name] for agent in agents])
-                tensor.copy_(pattern.gather(saved[0])[None] if pattern else saved)
+        for kind, name, held in self._kinds():
+            keys = self.whole_at_first.get(name, held).parameters()
+            saved = from_parameters(
+                {key: torch.cat([agent[f"{kind}.{name}.{key}"] for agent in agents]) for key in keys}
+            )
+            if kind == "network" and name in self.perceptrons:
+                self.whole_at_first[name] = saved
+            own = self._hold(name, saved)
+            for tensor, value in zip(held.parameters().values(), own.parameters().values(), strict=True):
+                tensor.copy_(value)
 
-    def _prune(self, name: str, network: Network) -> Network:
-        if self.masks is None:
-            return network
-        masks = self.masks[name]
-        return network.with_weights(
-            {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
-        )
-
-    def _patterns(self, name: str, device: str) -> dict[str, Pattern]:
-        """Layers of network `name` to hold sparsely."""
-        if self.masks is None or device != "cpu":
-            return {}
-        return {
-            layer: Pattern.of(mask[0].bool())
-            for layer, mask in self.masks[name].items()
-            if len(mask) == 1 and mask.mean() <= SPARSE_DENSITY
-        }
-
-    def _tensors(self) -> dict[str, tuple[Tensor, Pattern | None]]:
-        """Everything of the agents by name, and the pattern of what is held sparsely."""
-        tensors: dict[str, tuple[Tensor, Pattern | None]] = {}
+    def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
+        """All tensors of the agents: kind, network, and tensors of that kind as a network of that form."""
         for name, network in self.networks.items():
-            for parameter_name, parameter in network.parameters().items():
-                pattern = _pattern(network, parameter_name)
-                tensors[f"network.{name}.{parameter_name}"] = (parameter, pattern)
-                for moment in ("exp_avg", "exp_avg_sq"):
-                    values = self.optimizers[name].state[parameter][moment]
-                    tensors[f"{moment}.{name}.{parameter_name}"] = (values, pattern)
+            yield "network", name, network
+            for moment in MOMENTS:
+                yield moment, name, network.map(functools.partial(self._moment, name, moment))
         for name, target in self.targets.items():
-            for parameter_name, parameter in target.parameters().items():
-                pattern = _pattern(target, parameter_name)
-                tensors[f"target.{name}.{parameter_name}"] = (parameter, pattern)
-        return tensors
+            yield "target", name, target
+
+    def _moment(self, name: str, moment: str, parameter: Tensor) -> Tensor:
+        values: Tensor = self.optimizers[name].state[parameter][moment]
+        return values
+
+    def _hold(self, name: str, network: Network) -> AnyNetwork:
+        """A copy of network `name` in the form in which it is trained."""
+        if name in self.perceptrons:
+            return SparseNetwork.of(self.perceptrons[name], network)
+        return network.copy().to(self.device)
+
+    def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> Network:
+        """A network of the form of network `name`, with all its weights; moments of what is idle are zero."""
+        if isinstance(network, Network):
+            return network
+        idle = self.whole_at_first[name]
+        return network.within(idle.map(torch.zeros_like) if moments else idle)
 
     def _begin_moments(self, updates: int) -> None:
         """Adam's state after `updates` steps, moments still zero; otherwise its first step creates it."""
@@ -143,17 +188,39 @@ class Learner:
                     }
 
 
-def _pattern(network: Network, parameter_name: str) -> Pattern | None:
-    layer, _, kind = parameter_name.rpartition(".")
-    return network.patterns.get(layer) if kind == "weight" else None
-
-
-def _to_float(layers: Weights, device: str) -> Weights:
-    # Multiplying by floats takes a third of the time of multiplying by bools (0.16 and 0.46 ms, decoder).
-    return {layer: mask.to(device, torch.float32) for layer, mask in layers.items()}
-
-
-def _own(network: Network, device: str) -> Network:
-    return from_parameters(
-        {name: tensor.detach().to(device, copy=True) for name, tensor in network.parameters().items()}
+def _prune(network: Network, masks: Weights) -> Network:
+    return network.with_weights(
+        {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
     )
+
+
+def _sparse_perceptrons(
+    architecture: Architecture, masks: Mapping[str, Weights] | None, device: str, execution: Execution
+) -> dict[str, dict[str, "SparsePerceptron"]]:
+    """The perceptrons of those networks that are to be held sparsely, by their first layers."""
+    lone = device == "cpu" and masks is not None and _agents(masks) == 1
+    if execution == "sparse" and not lone:
+        raise UserError(
+            "execution is sparse, which is for one pruned agent on a CPU; set offline_rl.execution to auto"
+        )
+    if masks is None or not lone or execution == "masked":
+        return {}
+    # Here, as Numba takes a quarter of a second to import, and most that import agents train none.
+    from tasks.sparse.perceptron import SparsePerceptron
+
+    densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
+    own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
+    return {
+        name: {hidden[0]: SparsePerceptron.of(hidden, heads, own[name]) for hidden, heads in perceptrons}
+        for name, perceptrons in architecture.perceptrons.items()
+        if _density(own[name]) <= densest
+    }
+
+
+def _agents(masks: Mapping[str, Weights]) -> int:
+    return max(len(mask) for layers in masks.values() for mask in layers.values())
+
+
+def _density(masks: Weights) -> float:
+    """The fraction of weights that is kept."""
+    return sum(int(m.sum()) for m in masks.values()) / sum(m.numel() for m in masks.values())

@@ -9,19 +9,24 @@ for an update of BC, K = 1, one core) and, worse, is read in the wrong order by 
 Files hold (out, in) as everybody does.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tasks.offline_rl.randomness import stream
-from tasks.sparse.layers import Pattern, sparse_linear
+
+if TYPE_CHECKING:
+    from tasks.sparse.perceptron import SparsePerceptron
 
 Weights = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
 """Inputs and outputs of each layer of a network."""
+PerceptronLayers = tuple[Sequence[str], Sequence[str]]
+"""Hidden layers in order, and the heads that read the last of them."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,6 @@ class Network:
     """(K, in, out) by layer. These are what pruning removes."""
     biases: Weights
     """(K, 1, out) by layer. Never pruned."""
-    patterns: Mapping[str, Pattern] = field(default_factory=dict)
-    """Layers held sparsely, in a stack of one: `weights` has their kept values alone, (1, kept)."""
 
     def parameters(self) -> dict[str, Tensor]:
         """All tensors by name: `q1.0.weight`, `q1.0.bias`, …"""
@@ -43,48 +46,76 @@ class Network:
             for kind, tensor in (("weight", self.weights[layer]), ("bias", self.biases[layer]))
         }
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Network":
+        """The network of what `change` makes of each tensor."""
+        return from_parameters({name: change(tensor) for name, tensor in self.parameters().items()})
+
     def with_weights(self, weights: Weights) -> "Network":
         """The same network with other weights."""
         return replace(self, weights=weights)
 
     def copy(self) -> "Network":
         """The same numbers in tensors of their own, without gradients."""
-        parameters = {name: tensor.detach().clone() for name, tensor in self.parameters().items()}
-        return from_parameters(parameters, self.patterns)
-
-    def sparse(self, patterns: Mapping[str, Pattern]) -> "Network":
-        """The same network with the layers of `patterns` held sparsely."""
-        kept = {layer: pattern.gather(self.weights[layer][0])[None] for layer, pattern in patterns.items()}
-        return replace(self, weights={**self.weights, **kept}, patterns=patterns)
-
-    def dense(self) -> "Network":
-        """The same network with all weights in full."""
-        full = {
-            layer: pattern.scatter(self.weights[layer][0].detach())[None]
-            for layer, pattern in self.patterns.items()
-        }
-        return replace(self, weights={**self.weights, **full}, patterns={})
+        return self.map(lambda tensor: tensor.detach().clone())
 
     def to(self, device: str) -> "Network":
         """The same network on `device`."""
-        return from_parameters({name: tensor.to(device) for name, tensor in self.parameters().items()})
+        return self.map(lambda tensor: tensor.to(device))
 
     def agent(self, i: int) -> "Network":
         """Agent i alone, as a stack of one."""
-        return from_parameters(
-            {name: tensor[i : i + 1].detach() for name, tensor in self.parameters().items()}
-        )
+        return self.map(lambda tensor: tensor[i : i + 1].detach())
 
 
-def from_parameters(
-    parameters: Mapping[str, Tensor], patterns: Mapping[str, Pattern] | None = None
-) -> Network:
+@dataclass(frozen=True)
+class SparseNetwork:
+    """One pruned agent's network in training on a CPU: kept weights alone, a vector for each perceptron."""
+
+    perceptrons: Mapping[str, "SparsePerceptron"]
+    """By the name of the first layer."""
+    values: Mapping[str, Tensor]
+    """The parameters of each."""
+
+    @classmethod
+    def of(cls, perceptrons: Mapping[str, "SparsePerceptron"], network: Network) -> "SparseNetwork":
+        """What `perceptrons` hold of a stack of one."""
+        values = {
+            name: perceptron.gather(network.weights, network.biases).detach()
+            for name, perceptron in perceptrons.items()
+        }
+        return cls(perceptrons, values)
+
+    def parameters(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        return dict(self.values)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "SparseNetwork":
+        """The network of what `change` makes of each tensor."""
+        return replace(self, values={name: change(tensor) for name, tensor in self.values.items()})
+
+    def copy(self) -> "SparseNetwork":
+        """The same numbers in tensors of their own, without gradients."""
+        return self.map(lambda tensor: tensor.detach().clone())
+
+    def within(self, network: Network) -> Network:
+        """A copy of `network` with these values in their places."""
+        whole = network.copy()
+        for name, perceptron in self.perceptrons.items():
+            perceptron.scatter(self.values[name].detach(), whole.weights, whole.biases)
+        return whole
+
+
+AnyNetwork = Network | SparseNetwork
+"""What algorithms train and act with."""
+
+
+def from_parameters(parameters: Mapping[str, Tensor]) -> Network:
     """The inverse of :meth:`Network.parameters`."""
     weights, biases = (
         {name.removesuffix(kind): tensor for name, tensor in parameters.items() if name.endswith(kind)}
         for kind in (".weight", ".bias")
     )
-    return Network(weights, biases, patterns or {})
+    return Network(weights, biases)
 
 
 def stack(networks: Sequence[Network]) -> Network:
@@ -115,12 +146,20 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
     return Network(weights, biases)
 
 
+def perceptron(
+    network: AnyNetwork, hidden: Sequence[str], heads: Sequence[str], x: Tensor
+) -> tuple[Tensor, ...]:
+    """Hidden layers with a ReLU after each, then the linear layer of each head: (K, batch, out) of each."""
+    if isinstance(network, SparseNetwork):
+        return network.perceptrons[hidden[0]](network.values[hidden[0]], x)
+    for layer in hidden:
+        x = relu(linear(network, layer, x))
+    return tuple(linear(network, head, x) for head in heads)
+
+
 def linear(network: Network, layer: str, x: Tensor) -> Tensor:
     """x W + b for each agent: (K, batch, in) to (K, batch, out)."""
-    weight, bias = network.weights[layer], network.biases[layer]
-    if layer in network.patterns:
-        return sparse_linear(weight[0], bias[0, 0], network.patterns[layer], x[0])[None]
-    return torch.baddbmm(bias, x, weight)
+    return torch.baddbmm(network.biases[layer], x, network.weights[layer])
 
 
 def relu(x: Tensor) -> Tensor:
@@ -128,12 +167,9 @@ def relu(x: Tensor) -> Tensor:
     return x.relu() if x.requires_grad else x.relu_()
 
 
-def mlp(network: Network, layers: Sequence[str], x: Tensor) -> Tensor:
+def mlp(network: AnyNetwork, layers: Sequence[str], x: Tensor) -> Tensor:
     """Layers with ReLU between them, none after the last."""
-    *hidden, last = layers
-    for layer in hidden:
-        x = relu(linear(network, layer, x))
-    return linear(network, last, x)
+    return perceptron(network, layers[:-1], layers[-1:], x)[0]
 
 
 def linear_flow(weights: Weights, layers: Sequence[str], x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from tasks.offline_rl.cuda_graph import repeater
 from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
-from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.learner import Execution, Learner
 from tasks.offline_rl.memory import bytes_per_agent, require_memory
 from tasks.offline_rl.networks import Weights
 from tasks.offline_rl.randomness import Randomness
@@ -61,6 +61,7 @@ class TrainParams:
     evaluation: EvaluationConfig
     reinitialize: bool = False
     """Train other initial weights than those that were scored for pruning."""
+    execution: Execution = "auto"
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,11 @@ class Stack:
         require_memory(len(jobs), each, device)
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
-            self.algorithm.targets,
+            self.algorithm,
             None if all(spec.pruner == DENSE for spec in self.specs) else _stack_masks(self.masks),
             self.params.algorithm.learning_rate,
             device,
+            self.params.execution,
         )
         self.randomness = Randomness("training", seeds, device=device)
         self.environments = make_environments(
@@ -228,7 +230,7 @@ class Stack:
     def write(self) -> None:
         """Leave each job's files."""
         for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
-            networks = {name: network.dense().agent(i) for name, network in self.learner.networks.items()}
+            networks = self.learner.whole(i)
             if self.data.normalizer:
                 networks = {
                     name: self.data.normalizer.fold(network, self.algorithm.state_layers[name])

@@ -7,11 +7,21 @@ hidden layers of 750 each, a latent twice as large as the action. It is also all
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Layers, Network, Weights, linear, linear_flow, mlp, relu
+from tasks.offline_rl.networks import (
+    AnyNetwork,
+    Layers,
+    PerceptronLayers,
+    Weights,
+    linear_flow,
+    mlp,
+    perceptron,
+)
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
+POSTERIOR = ("mean", "log_std")
 DECODER = ("decoder.0", "decoder.1", "decoder.2")
+VAE_PERCEPTRONS: tuple[PerceptronLayers, ...] = ((ENCODER, POSTERIOR), (DECODER[:-1], DECODER[-1:]))
 
 
 def latent_size(action_size: int) -> int:
@@ -33,23 +43,23 @@ def vae_layers(state_size: int, action_size: int) -> Layers:
     }
 
 
-def encode(vae: Network, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+def encode(vae: AnyNetwork, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """μ and log σ of q(z | s, a): (K, batch, latent) each; log σ within [-4, 15] as in the authors' code."""
-    h = relu(mlp(vae, ENCODER, torch.cat([state, action], dim=-1)))
-    return linear(vae, "mean", h), linear(vae, "log_std", h).clamp(-4, 15)
+    mean, log_std = perceptron(vae, ENCODER, POSTERIOR, torch.cat([state, action], dim=-1))
+    return mean, log_std.clamp(-4, 15)
 
 
-def decode(vae: Network, state: Tensor, z: Tensor) -> Tensor:
+def decode(vae: AnyNetwork, state: Tensor, z: Tensor) -> Tensor:
     """Actions in (-1, 1): (K, batch, action)."""
     return mlp(vae, DECODER, torch.cat([state, z], dim=-1)).tanh()
 
 
-def sample(vae: Network, state: Tensor, noise: Tensor, limit: float) -> Tensor:
+def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tensor:
     """Actions like the dataset's: D(s, z) with z ~ N(0, 1) within ±limit. `noise` is (K, batch, latent)."""
     return decode(vae, state, noise.clamp(-limit, limit))
 
 
-def vae_loss(vae: Network, state: Tensor, action: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Σ (a - D(s, z))² and KL[N(μ, σ) ‖ N(0, 1)], each averaged over batch and dimensions: (K,) each."""
     mean, log_std = encode(vae, state, action)
     z = mean + log_std.exp() * noise

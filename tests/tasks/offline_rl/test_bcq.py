@@ -139,7 +139,7 @@ class ReferenceBCQ:
 
 def begin(algorithm, seed=0):
     """A learner, and a reference with the same initial weights."""
-    learner = Learner(initial_networks(algorithm, [seed]), algorithm.targets, None, learning_rate=1e-3)
+    learner = Learner(initial_networks(algorithm, [seed]), algorithm, None, learning_rate=1e-3)
     reference = ReferenceBCQ(11, 3)
     for (network, layer), module in reference.linears().items():
         if network in learner.networks:

@@ -1,10 +1,12 @@
 import pytest
 import torch
 
+from tasks.errors import UserError
 from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.bcq import BCQConfig
 from tasks.offline_rl.learner import Learner
+from tasks.offline_rl.networks import SparseNetwork
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import ReplayBuffer
 
@@ -30,8 +32,9 @@ def random_masks(algorithm, seeds, kept):
     }
 
 
-def train(algorithm, transitions, seeds, masks, updates):
-    learner = Learner(initial_networks(algorithm, seeds), algorithm.targets, masks, learning_rate=1e-3)
+def train(algorithm, transitions, seeds, masks, updates, execution="auto"):
+    networks = initial_networks(algorithm, seeds)
+    learner = Learner(networks, algorithm, masks, learning_rate=1e-3, execution=execution)
     data, randomness = ReplayBuffer(transitions), Randomness("training", seeds)
     for _ in range(updates):
         losses = algorithm.update(learner, data.sample(randomness, 100), randomness)
@@ -42,7 +45,7 @@ def train(algorithm, transitions, seeds, masks, updates):
 def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, transitions):
     algorithm = make(name)
     masks = random_masks(algorithm, [0, 1], [0.05, 0.5])
-    learner = Learner(initial_networks(algorithm, [0, 1]), algorithm.targets, masks, learning_rate=1e-3)
+    learner = Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, learning_rate=1e-3)
     data, randomness = ReplayBuffer(transitions), Randomness("training", [0, 1])
 
     for _ in range(3):
@@ -61,9 +64,7 @@ def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, trans
 
 def test_targets_start_as_copies_of_the_pruned_networks():
     algorithm = make("bcq")
-    learner = Learner(
-        initial_networks(algorithm, [0]), algorithm.targets, random_masks(algorithm, [0], [0.1]), 1e-3
-    )
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, random_masks(algorithm, [0], [0.1]), 1e-3)
     for name, target in learner.targets.items():
         for parameter_name, parameter in learner.networks[name].parameters().items():
             assert torch.equal(target.parameters()[parameter_name], parameter)
@@ -85,7 +86,7 @@ def test_an_agent_of_a_stack_ends_as_it_does_alone(name, transitions):
         for loss, value in losses.items():
             assert stack_losses[loss][i].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-6), loss
         for network in solo.networks:
-            for parameter, own in solo.networks[network].dense().parameters().items():
+            for parameter, own in solo.whole(0)[network].parameters().items():
                 difference = (stack.networks[network].parameters()[parameter][i] - own[0]).abs()
                 assert difference.max() < 1e-3, (i, network, parameter)
                 assert (difference < 1e-5).float().mean() > 0.999, (i, network, parameter)
@@ -99,23 +100,58 @@ def test_an_agent_of_a_stack_differs_from_the_others(transitions):
     assert (first - second).abs().mean() > 1e-2
 
 
-def test_a_lone_pruned_agent_is_held_sparsely_and_its_state_in_full():
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+@pytest.mark.parametrize("kept", [0.02, 0.05, 0.3, 0.9])
+def test_sparse_execution_trains_as_masked_execution_does(name, kept, transitions):
+    """Sums are of the same terms in another order: see the test above for what that may come to."""
+    algorithm = make(name)
+    masks = random_masks(algorithm, [0], [kept])
+    sparse, losses = train(algorithm, transitions, [0], masks, updates=10, execution="sparse")
+    masked, expected = train(algorithm, transitions, [0], masks, updates=10, execution="masked")
+    assert all(isinstance(network, SparseNetwork) for network in sparse.networks.values())
+    assert not any(isinstance(network, SparseNetwork) for network in masked.networks.values())
+    for loss, value in expected.items():
+        assert losses[loss].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-6), loss
+    own, others = sparse.agent_state(0), masked.agent_state(0)
+    assert own.keys() == others.keys()
+    for key, tensor in others.items():
+        difference = (own[key] - tensor).abs()
+        assert difference.max() < 1e-3, key
+        assert (difference < 1e-5).float().mean() > 0.999, key
+
+
+def test_auto_holds_those_networks_sparsely_that_keep_little():
     algorithm = make("bcq")
     masks = random_masks(algorithm, [0], [0.05])
-    learner = Learner(initial_networks(algorithm, [0]), algorithm.targets, masks, learning_rate=1e-3)
-    held = learner.networks["vae"].weights["decoder.1"]
-    assert held.shape == (1, masks["vae"]["decoder.1"].sum())
-    learner.restore([{name: tensor * 2 for name, tensor in initial_state(algorithm, masks).items()}], 0)
-    doubled = initial_networks(algorithm, [0])["vae"].weights["decoder.1"] * masks["vae"]["decoder.1"] * 2
-    assert torch.equal(learner.agent_state(0)["network.vae.decoder.1.weight"], doubled)
+    masks["actor"] = random_masks(algorithm, [0], [0.9])["actor"]
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, masks, learning_rate=1e-3)
+    sparse = {name for name, network in learner.networks.items() if isinstance(network, SparseNetwork)}
+    assert sparse == {"critic", "vae"}
+    assert learner.masks.keys() == {"actor"}
+    held = sum(tensor.numel() for tensor in learner.networks["vae"].parameters().values())
+    assert held < 0.06 * sum(mask.numel() for mask in masks["vae"].values())
 
 
-def initial_state(algorithm, masks):
-    """An agent's state before any update, as a stack of two that never computes sparsely would give it."""
-    twice = {name: {layer: mask.repeat(2, 1, 1) for layer, mask in m.items()} for name, m in masks.items()}
-    learner = Learner(initial_networks(algorithm, [0, 0]), algorithm.targets, twice, learning_rate=1e-3)
-    learner._begin_moments(0)
-    return learner.agent_state(0)
+@pytest.mark.parametrize("seeds", [[0], [0, 1]], ids=["dense", "stack"])
+def test_sparse_execution_of_what_cannot_be_is_refused(seeds):
+    algorithm = make("bc")
+    masks = None if len(seeds) == 1 else random_masks(algorithm, seeds, [0.05, 0.05])
+    with pytest.raises(UserError, match=r"offline_rl\.execution"):
+        Learner(initial_networks(algorithm, seeds), algorithm, masks, 1e-3, execution="sparse")
+
+
+def test_a_sparse_agents_state_is_in_full_and_has_what_takes_no_part(transitions):
+    """Units that lead nowhere keep their first weights, and moments of zero."""
+    algorithm = make("bc")
+    masks = random_masks(algorithm, [0], [0.05])
+    masks["vae"]["encoder.1"][0, :4] = False  # the first layer's units 0 to 3 lead nowhere
+    learner, _ = train(algorithm, transitions, [0], masks, updates=3, execution="sparse")
+    state, first = learner.agent_state(0), initial_networks(algorithm, [0])["vae"]
+    changed = state["network.vae.encoder.0.weight"] != first.weights["encoder.0"] * masks["vae"]["encoder.0"]
+    assert not changed[0, :, :4].any()
+    assert changed[0, :, 4:][masks["vae"]["encoder.0"][0, :, 4:]].float().mean() > 0.9
+    assert torch.equal(state["network.vae.encoder.0.bias"][..., :4], first.biases["encoder.0"][..., :4])
+    assert not state["exp_avg.vae.encoder.0.weight"][0, :, :4].any()
 
 
 @pytest.mark.parametrize("kept", [[0.05, 1.0], [0.05]], ids=["stack", "alone"])
@@ -125,7 +161,7 @@ def test_restored_learner_goes_on_bit_for_bit(transitions, kept):
     masks = random_masks(algorithm, seeds, kept)
     through, _ = train(algorithm, transitions, seeds, masks, updates=2)
     data, randomness = ReplayBuffer(transitions), Randomness("training", others)
-    restored = Learner(initial_networks(algorithm, others), algorithm.targets, masks, learning_rate=1e-3)
+    restored = Learner(initial_networks(algorithm, others), algorithm, masks, learning_rate=1e-3)
     restored.restore([through.agent_state(i) for i in range(len(kept))], updates=2)
 
     batch = data.sample(randomness, 100)

@@ -41,7 +41,7 @@ def test_what_an_agent_takes_is_what_pytorch_counts_on_a_cpu(config, transitions
     }
 
     def train():
-        learner = Learner(networks, algorithm.targets, masks, 1e-3)
+        learner = Learner(networks, algorithm, masks, 1e-3)
         for _ in range(2):  # the second update has the gradients of the first beside it
             algorithm.update(learner, data.sample(randomness, config.batch_size), randomness)
 
