@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.agents import AGENTS, agents, name_of, tags_of
 from pipelines.engine.config import Config
-from pipelines.styles import model_of
+from pipelines.styles import PrunedStyle, model_of
 from tasks.deployment.export import graph_name
 from tasks.deployment.onnx_model import Form
 from tasks.deployment.policies import forms_of
@@ -55,6 +55,11 @@ def benchmarked_policies(config: Config) -> Iterator[Source]:
 def style_network(style: str) -> Source:
     """A trained style's network."""
     return Source(f"styles/{style}", model_of(style), ("dense",), {"style": style})
+
+
+def pruned_style_network(network: PrunedStyle) -> Source:
+    """A pruned network of a style."""
+    return Source(f"styles/{network.name}", model_of(network.name), ("masked", "compacted"), network.tags)
 
 
 def classifier(config: Config) -> Source:

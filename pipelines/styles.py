@@ -1,12 +1,13 @@
 """Where the stages of style transfer meet, and what they call things."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from pipelines.engine.config import Config
 from tasks.style.gatys import GatysConfig
+from tasks.style.johnson import TrainStyleParams
 
 IMAGES = Path("data/images")
 PHOTOS = IMAGES / "photos"
@@ -17,8 +18,10 @@ PAINTINGS = IMAGES / "paintings"
 VIDEOS = Path("data/videos")
 BACKBONES = Path("models/backbones")
 STYLES = Path("models/styles")
+STYLE_MASKS = Path("models/style_masks")
 TRANSFERS = Path("results/style/gatys")
 STYLIZED = Path("results/style/stylized")
+PRUNED_PICTURES = Path("results/style/pruned")
 
 
 def painting_of(style: str) -> Path:
@@ -27,8 +30,62 @@ def painting_of(style: str) -> Path:
 
 
 def model_of(style: str) -> Path:
-    """The network that puts pictures into a style."""
+    """The network that puts pictures into a style; of a pruned one, by its name."""
     return STYLES / style / "model.safetensors"
+
+
+def training_of(config: Config, style: str) -> TrainStyleParams:
+    """How a style's network is trained, pruned or not."""
+    training = config.style.training
+    weight = training.style_weights.get(style, training.johnson.style_weight)
+    return TrainStyleParams(style, replace(training.johnson, style_weight=weight), training.seed)
+
+
+def training_inputs(style: str) -> dict[str, Path]:
+    """What it is trained from."""
+    return {"photos": PHOTOS, "painting": painting_of(style), "backbone": trained("vgg16")}
+
+
+def style_tags(style: str, pruner: str = "dense", sparsity: float = 0.0) -> dict[str, str]:
+    """What to filter a network's runs by in MLflow."""
+    return {"style": style, "pruner": pruner, "sparsity": f"{sparsity:g}"}
+
+
+@dataclass(frozen=True)
+class PrunedStyle:
+    """A style's network that is pruned before it is trained."""
+
+    style: str
+    pruner: str
+    sparsity: float
+
+    @property
+    def variant(self) -> str:
+        """How it was pruned, in a word: `snip-0.98`."""
+        return f"{self.pruner}-{self.sparsity:g}"
+
+    @property
+    def name(self) -> str:
+        """Its directory below :data:`STYLES` and :data:`STYLE_MASKS`, and its runs' name."""
+        return f"{self.style}/{self.variant}"
+
+    @property
+    def mask(self) -> Path:
+        """The file of its mask."""
+        return STYLE_MASKS / self.name / "mask.safetensors"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What to filter its runs by in MLflow."""
+        return style_tags(self.style, self.pruner, self.sparsity)
+
+
+def pruned_styles(config: Config) -> Iterator[PrunedStyle]:
+    """Every pruned network of a style, in the order of the configuration."""
+    pruning = config.style.pruning
+    for style in dict.fromkeys(pruning.styles):
+        for pruner, sparsities in pruning.sparsities.items():
+            yield from (PrunedStyle(style, pruner, sparsity) for sparsity in dict.fromkeys(sparsities))
 
 
 def trained(backbone: str) -> Path:

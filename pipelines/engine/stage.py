@@ -49,6 +49,7 @@ class Stage:
         print(f"{self.name} ({self.config.profile}): ", end="")
         fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
         shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)  # of no cells too, as DVC wants every out
         for cell in cells:
             self.store.link(cell, out / cell.name)
         self.made.extend(read_made(self.store.path(cell.digest)) for cell in cells)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Le, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from tasks.errors import UserError
+from tasks.pruning.masks import find_pruner
 from tasks.style.backbones import BackboneName
 from tasks.style.clip import ClipParams
 from tasks.style.fetch_photos import PhotosConfig
@@ -78,6 +79,28 @@ class StyleTrainingConfig:
 
 
 @dataclass(frozen=True)
+class StylePruningConfig:
+    """Networks of Version 2 that are pruned before training: by each pruner, at each of its sparsities."""
+
+    styles: tuple[str, ...]
+    """Among those that are trained."""
+    sparsities: dict[str, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
+    """Of each pruner."""
+    photos: Annotated[int, Ge(1)]
+    """In the batch that weights are scored on."""
+    iterations: Annotated[int, Ge(1)]
+    """Rounds of scoring and pruning."""
+    size_px: Annotated[int, Ge(32)]
+    """Side of the pictures that are timed."""
+    seconds: Annotated[float, Gt(0)]
+    """For which each network is timed on each runtime."""
+
+    def __post_init__(self) -> None:
+        for pruner in self.sparsities:
+            find_pruner(pruner)
+
+
+@dataclass(frozen=True)
 class StylizeConfig:
     """What is put into each trained style, and how."""
 
@@ -140,6 +163,7 @@ class StyleConfig:
     weights: WeightsConfig
     transfer: TransferConfig
     training: StyleTrainingConfig
+    pruning: StylePruningConfig
     clip: ClipParams
     stylize: StylizeConfig
     quality: QualityConfig
@@ -151,4 +175,10 @@ class StyleConfig:
                 known = ", ".join(self.paintings.sources)
                 raise UserError(
                     f"there is no painting {style!r}, only {known}; add it as paintings.sources.{style}"
+                )
+        for style in self.pruning.styles:
+            if style not in self.training.styles:
+                raise UserError(
+                    f"style.pruning.styles has {style!r}, which isn't trained; add it to "
+                    "style.training.styles, or take it out"
                 )

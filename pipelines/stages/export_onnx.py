@@ -4,10 +4,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.agents import agents
-from pipelines.deployment import GRAPHS, Source, classifier, policy_of, style_network
+from pipelines.deployment import (
+    GRAPHS,
+    Source,
+    classifier,
+    policy_of,
+    pruned_style_network,
+    style_network,
+)
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
+from pipelines.styles import pruned_styles
 from tasks.deployment.export import ExportParams
 from tasks.deployment.export_classifier import ClassifierParams, export_classifier
 from tasks.deployment.export_policy import export_policy
@@ -28,6 +36,8 @@ def _cells(config: Config) -> Iterator[Cell]:
         yield _cell(config, export_policy, policy_of(agent))
     for style in config.style.training.styles:
         yield _cell(config, export_style, style_network(style))
+    for network in pruned_styles(config):
+        yield _cell(config, export_style, pruned_style_network(network))
     chosen, source = config.deployment.classifier, classifier(config)
     params = ClassifierParams(
         source.cell, chosen.architecture, chosen.weights, config.deployment.export.opset

@@ -14,6 +14,8 @@ SCORES = Path("results/offline_rl/scores.csv")
 STUDIES = Path("results/style/studies.csv")
 TIMINGS = Path("results/deployment/timings.csv")
 PICTURES = Path("results/style/gatys")
+PRUNING = Path("results/style/pruning.csv")
+PRUNED = Path("results/style/pruned")
 REPORT = Path("report")
 OWN_RECORD = Path("results/provenance/report.json")
 
@@ -28,7 +30,7 @@ def run(stage: Stage) -> None:
                 "style",
                 draw_style_figures,
                 StyleFigureParams(profile),
-                {"studies": STUDIES, "pictures": PICTURES},
+                {"studies": STUDIES, "pictures": PICTURES, "pruning": PRUNING, "pruned": PRUNED},
             ),
             Cell(
                 "deployment",

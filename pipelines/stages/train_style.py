@@ -1,24 +1,26 @@
-"""Stage `train_style`: Version 2; one cell a style."""
-
-from dataclasses import replace
+"""Stage `train_style`: Version 2; one cell a style, and one for each pruned network of it."""
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, STYLES, painting_of, trained
-from tasks.style.johnson import TrainStyleParams, train_style
+from pipelines.styles import STYLES, PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
+from tasks.style.johnson import train_style
 
 
 def run(stage: Stage) -> None:
-    """Leave `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses."""
-    stage.compute(
-        [_cell(stage.config, style) for style in stage.config.style.training.styles], STYLES, gpu=True
-    )
+    """Leave `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses.
+
+    A pruned network's are in `models/styles/<style>/<pruner>-<sparsity>/`.
+    """
+    dense = [_dense(stage.config, style) for style in stage.config.style.training.styles]
+    pruned = [_pruned(stage.config, network) for network in pruned_styles(stage.config)]
+    stage.compute([*dense, *pruned], STYLES, gpu=True)
 
 
-def _cell(config: Config, style: str) -> Cell:
-    training = config.style.training
-    weight = training.style_weights.get(style, training.johnson.style_weight)
-    params = TrainStyleParams(style, replace(training.johnson, style_weight=weight), training.seed)
-    inputs = {"photos": PHOTOS, "painting": painting_of(style), "backbone": trained("vgg16")}
-    return Cell(style, train_style, params, inputs, {"style": style})
+def _dense(config: Config, style: str) -> Cell:
+    return Cell(style, train_style, training_of(config, style), training_inputs(style), style_tags(style))
+
+
+def _pruned(config: Config, network: PrunedStyle) -> Cell:
+    inputs = {**training_inputs(network.style), "mask": network.mask}
+    return Cell(network.name, train_style, training_of(config, network.style), inputs, network.tags)

@@ -1,7 +1,9 @@
 """Trained networks of every kind, opened from their files as modules ready to be exported or run."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import safetensors
 
@@ -10,9 +12,10 @@ from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.errors import UserError
-from tasks.style.model_file import load_model
+from tasks.style.compaction import compact
+from tasks.style.model_file import ModelCard, load_model
 
-__all__ = ["Network", "open_classifier", "open_network", "open_style"]
+__all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
 NORMALISED = 3.0
 """Pictures of about zero mean and unit variance are about within ± this."""
 
@@ -26,19 +29,46 @@ def open_network(source: Path, form: Form) -> Network:
     kind = _kind(source)
     if kind == "agent":
         return open_policy(source, form)
-    network = open_style(source) if kind == "style_model" else open_classifier(source)
+    if kind == "style_model":
+        return open_style(source, form)
+    network = open_classifier(source)
     if form != network.form:
-        raise UserError(
-            f"{source}: a {network.kind} that was never pruned has no {form} form; ask for `dense`"
-        )
+        raise UserError(f"{source}: a classifier has no {form} form; ask for `dense`")
     return network
 
 
-def open_style(source: Path) -> Network:
-    """A style's network. UserError if `source` isn't a style's model."""
+def style_forms(source: Path) -> tuple[Form, ...]:
+    """What a style's network can be exported as. UserError if `source` isn't a style's model."""
+    return ("masked", "compacted") if _pruning(load_model(source)[1]) else ("dense",)
+
+
+def open_style(source: Path, form: Form) -> Network:
+    """A style's network. UserError if `source` isn't a style's model, or has no such form.
+
+    A pruned one's `style` is a name of its own, e.g. `swirls-snip-0.98`.
+    """
     module, card = load_model(source)
+    pruning = _pruning(card)
+    forms = style_forms(source)
+    if form not in forms:
+        pruned = "pruned" if pruning else "that was never pruned"
+        raise UserError(f"{source}: a style {pruned} has no {form} form; ask for {' or '.join(forms)}")
+    style = f"{card.style}-{pruning['pruner']}-{pruning['sparsity']:g}" if pruning else card.style
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
-    return Network("style", "dense", module, (pictures,), ("stylised",), 0.0, {"style": card.style})
+    return Network(
+        kind="style",
+        form=form,
+        module=compact(module) if form == "compacted" else module,
+        inputs=(pictures,),
+        outputs=("stylised",),
+        sparsity=pruning["sparsity"] if pruning else 0.0,
+        details={"style": style},
+    )
+
+
+def _pruning(card: ModelCard) -> Mapping[str, Any] | None:
+    """How the network was pruned, if it was."""
+    return card.settings.get("pruning")
 
 
 def open_classifier(source: Path) -> Network:

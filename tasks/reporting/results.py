@@ -67,6 +67,13 @@ QUALITY = Source(
     "measure_quality",
     "style, method, image, style_ratio, ssim, lpips, warping_error_ratio",
 )
+PRUNED_STYLES = Source(
+    "results/style/pruning.csv",
+    "measure_pruned_styles",
+    "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
+    "content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
+    "torch_compacted_seconds, onnxruntime_compacted_seconds",
+)
 TIMINGS = Source(
     "results/deployment/timings.csv",
     "benchmark",
@@ -82,12 +89,13 @@ CLASSIFICATION = Source(
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
 TABLES = (
-    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS, EXPORTS,
-    CLASSIFICATION,
+    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
+    TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
 PICTURES = (
     "results/style/gatys/*/*/*.png",
     "results/style/gatys/*/*/summary.json",
+    "results/style/pruned/*/*.png",
     "results/style/stylized/*/photos/*.jpg",
     "models/styles/*/contact_sheet.jpg",
 )

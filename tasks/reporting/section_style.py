@@ -14,6 +14,7 @@ from tasks.reporting import paper, results
 from tasks.reporting.blocks import Block, Figure, Key, NotRun, Section, Table, Text, count, listing, number
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
+from tasks.reporting.section_pruned_styles import pruned_styles
 from tasks.reporting.style_figures import LABELS, VARIED, plot_histories
 
 GATYS = "results/style/gatys"
@@ -81,7 +82,8 @@ def what_do_the_styles_look_like(found: Results) -> Section:
     sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
     if not sheets:
         missing = NotRun("Photos in each trained style", TO_STYLIZE)
-        return Section("styles", title, "Not known: no photo was stylised.", [missing, *_quality(found)])
+        measured = [*_quality(found), *pruned_styles(found)]
+        return Section("styles", title, "Not known: no photo was stylised.", [missing, *measured])
     figure = Figure(
         "Photos before (left) and after a trained network (right)",
         [
@@ -94,7 +96,11 @@ def what_do_the_styles_look_like(found: Results) -> Section:
     )
     names = [_style(sheet) for sheet in sheets]
     return Section(
-        "styles", title, _distance(found, names), [figure, *_quality(found)], _contact_sheets(found)
+        "styles",
+        title,
+        _distance(found, names),
+        [figure, *_quality(found), *pruned_styles(found)],
+        _contact_sheets(found),
     )
 
 

@@ -24,7 +24,9 @@ import pandas
 
 from tasks.data.images import read_rgb
 from tasks.job import Event, Job, Metrics
-from tasks.reporting.look import SERIES
+from tasks.reporting.blocks import percent
+from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
+from tasks.reporting.look import name as word
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -65,7 +67,11 @@ class Variant:
 def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
     """Draw the figures of each job's studies: `<study>_<what>.png`, those of `FIGURES`.
 
-    Inputs: `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
+    Also those of pruned networks, `pruning_<style>.png` and `pruning_<style>_pictures.png`, where there are
+    any.
+
+    Inputs: `pruning` (csv) and `pruned`, a directory with `<style>/<variant>.png` and `<style>/photo.png` of
+    each style in it, as the stage measure_pruned_styles leaves them; `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
     optimisation, in it `picture.png`, `content.png`, `style.png` and `summary.json` (of which `diverged` is
     read). A study that was not run is not drawn; the metric `figures_of_<study>`, their number, is then 0.
 
@@ -81,6 +87,8 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
                 figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
                 _save(figure, job.params.profile, job.output / f"{study}_{what}.png")
                 drawn[f"figures_of_{study}"] += 1
+        for name, figure in _pruned_figures(job.inputs["pruning"], job.inputs["pruned"]):
+            _save(figure, job.params.profile, job.output / f"{name}.png")
         yield Metrics(i, 0, drawn)
 
 
@@ -157,6 +165,85 @@ def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
         axis.axis("off")
     figure.suptitle(f"{title}, {_size(variants)}")
     return figure
+
+
+PRUNED_MEASURES = {
+    "style_ratio": "style ratio",
+    "content_loss": "content loss",
+    "onnxruntime_compacted_seconds": "seconds, compacted",
+}
+"""What is drawn of pruned networks against sparsity, columns of `pruning.csv`."""
+
+
+def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]:
+    if not table.read_bytes().strip():
+        return
+    for style, rows in pandas.read_csv(table).groupby("style", sort=False):
+        yield f"pruning_{style}", draw_pruned(f"Pruned networks of style {style}", rows)
+        yield f"pruning_{style}_pictures", draw_pruned_pictures(str(style), rows, pictures / str(style))
+
+
+def variant(row: pandas.Series) -> str:
+    """Of a row of `pruning.csv`: `dense`, `snip-0.98`."""
+    return DENSE if row["pruner"] == DENSE else f"{row['pruner']}-{row['sparsity']:g}"
+
+
+def network_label(row: pandas.Series) -> str:
+    """The same for readers: `dense`, `SNIP 98 %`."""
+    return DENSE if row["pruner"] == DENSE else f"{word(row['pruner'])} {percent(row['sparsity'])}"
+
+
+def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
+    """A column of `pruning.csv` against sparsity, a line for each pruner, from the dense network on."""
+    dense = rows[rows["pruner"] == DENSE]
+    of_dense = dense["onnxruntime_seconds" if column == "onnxruntime_compacted_seconds" else column]
+    for pruner, own in rows[rows["pruner"] != DENSE].groupby("pruner", sort=False):
+        line = own.sort_values("sparsity")
+        axis.plot(
+            [*dense["sparsity"], *line["sparsity"]],
+            [*of_dense, *line[column]],
+            "o-",
+            color=PRUNERS.get(str(pruner), OTHER),
+            label=word(str(pruner)),
+        )
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("fraction of weights pruned")
+    axis.set_ylabel(PRUNED_MEASURES[column])
+
+
+def draw_pruned(title: str, rows: pandas.DataFrame) -> Figure:
+    """What `PRUNED_MEASURES` names, side by side."""
+    figure, axes = pyplot.subplots(1, len(PRUNED_MEASURES), figsize=(11, 3.6))
+    for axis, column in zip(axes, PRUNED_MEASURES, strict=True):
+        plot_pruned(axis, rows, column)
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False)
+    figure.suptitle(title)
+    return figure
+
+
+def draw_pruned_pictures(style: str, rows: pandas.DataFrame, pictures: Path) -> Figure:
+    """The photo, and as each network stylises it: a row for each pruner, a column for each sparsity."""
+    pruners = [pruner for pruner in dict.fromkeys(rows["pruner"]) if pruner != DENSE]
+    sparsities = sorted(set(rows["sparsity"]) - {0})
+    columns = 2 + len(sparsities)
+    figure, axes = pyplot.subplots(
+        len(pruners), columns, figsize=(11, 11 / columns * len(pruners) + 0.6), squeeze=False
+    )
+    for axis in axes.flat:
+        axis.axis("off")
+    _show(axes[0, 0], "photo", pictures / "photo.png")
+    for _, row in rows.iterrows():
+        dense = row["pruner"] == DENSE
+        place = (0, 1) if dense else (pruners.index(row["pruner"]), 2 + sparsities.index(row["sparsity"]))
+        _show(axes[place], network_label(row), pictures / f"{variant(row)}.png")
+    figure.suptitle(f"One photo by pruned networks of style {style}")
+    return figure
+
+
+def _show(axis: Axes, title: str, path: Path) -> None:
+    axis.imshow(read_rgb(path).permute(1, 2, 0).numpy())
+    axis.set_title(title)
 
 
 VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer"}

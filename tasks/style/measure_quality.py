@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -15,23 +14,15 @@ from tasks.data.images import read_rgb
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.backbones import Backbone, BackboneName, load_backbone
+from tasks.style.backbones import Backbone, BackboneName
 from tasks.style.flow import Frame, warping_error
 from tasks.style.gatys import LBFGS_HISTORY
 from tasks.style.johnson import JohnsonConfig, style_weight
+from tasks.style.judge import Judge, Scores, Seen
 from tasks.style.losses import total_variation
-from tasks.style.metrics import (
-    Representation,
-    content_loss,
-    load_lpips,
-    represent,
-    ssim,
-    style_loss,
-    style_ratio,
-)
+from tasks.style.metrics import Representation, content_loss, represent, style_loss
 from tasks.style.model_file import ModelCard, load_model
 from tasks.style.photos import PhotoSet
-from tasks.style.precision import channels_last
 from tasks.style.stylize import stylize
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video import read_frames
@@ -130,55 +121,9 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
             yield Progress((i + event.fraction) / len(jobs)) if isinstance(event, Progress) else event
 
 
-class _Scores(NamedTuple):
-    """What quality.csv has of every picture."""
-
-    content_loss: float
-    style_ratio: float
-    ssim: float
-    lpips: float
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """A picture (3, H, W) and what VGG16 sees in it."""
-
-    picture: Tensor
-    features: Representation
-
-
-class _Judge:
-    """The networks that pictures are measured with, and the painting."""
-
-    def __init__(self, job: Job) -> None:
-        self.device, self.painting_file = job.device, job.inputs["painting"]
-        self.vgg16 = self._backbone(job.inputs["vgg16"])
-        self.lpips = load_lpips(self._backbone(job.inputs["alexnet"]), job.inputs["lpips"])
-        self.painting = self.see_painting(job.params.size_px)
-
-    def _backbone(self, path: Path) -> Backbone:
-        return channels_last(load_backbone(path).to(self.device))
-
-    @torch.no_grad()
-    def see(self, picture: Tensor) -> _Seen:
-        picture = picture.to(self.device)
-        return _Seen(picture, represent(self.vgg16, picture))
-
-    def see_painting(self, short_side: int) -> Representation:
-        return self.see(read_rgb(self.painting_file, short_side=short_side)).features
-
-    def scores(self, x: _Seen, photo: _Seen) -> _Scores:
-        return _Scores(
-            float(content_loss(x.features, photo.features)),
-            style_ratio(x.features, photo.features, self.painting),
-            ssim(x.picture, photo.picture),
-            self.lpips(x.picture, photo.picture),
-        )
-
-
 def _measure(i: int, job: Job) -> Iterator[Event]:
     params: QualityParams = job.params
-    judge, photos = _Judge(job), PhotoSet.open(job.inputs["photos"])
+    judge, photos = Judge(job.inputs, params.size_px, job.device), PhotoSet.open(job.inputs["photos"])
     network, card, training = _load_network(job)
     painting = judge.see_painting(training.style_px)
     rows: list[QualityRow] = []
@@ -223,7 +168,7 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
     return network.to(job.device), card, training
 
 
-def _gatys_row(job: Job, judge: _Judge, photo: _Seen, backbone: BackboneName) -> QualityRow:
+def _gatys_row(job: Job, judge: Judge, photo: Seen, backbone: BackboneName) -> QualityRow:
     params: QualityParams = job.params
     method = f"gatys-{backbone}"
     picture = read_rgb(job.inputs[method])
@@ -262,7 +207,7 @@ class _Objective:
 
 
 def _iterations(
-    params: QualityParams, image: str, photo: _Seen, stylized: _Seen, objective: _Objective
+    params: QualityParams, image: str, photo: Seen, stylized: Seen, objective: _Objective
 ) -> Iterator[IterationRow]:
     """From the photo to the first picture whose loss is no more than Version 2's, or as far as it may go."""
     with torch.no_grad():
@@ -305,7 +250,7 @@ def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
     return None, last.iteration if last.reached else None, last.iteration
 
 
-def _video_row(job: Job, judge: _Judge, clip: str) -> QualityRow:
+def _video_row(job: Job, judge: Judge, clip: str) -> QualityRow:
     params: QualityParams = job.params
     video, stylized = job.inputs["video"], job.inputs["stylized_video"]
     flicker = warping_error(read_frames(video), read_frames(stylized))
@@ -314,7 +259,7 @@ def _video_row(job: Job, judge: _Judge, clip: str) -> QualityRow:
     for pair in islice(pairs, 0, None, params.frame_step):
         frame, stylized_frame = (judge.see(_to_tensor(pixels)) for pixels in pair)
         scores.append(judge.scores(stylized_frame, frame))
-    means = _Scores(*np.mean(scores, axis=0).tolist())
+    means = Scores(*np.mean(scores, axis=0).tolist())
     return QualityRow(params.style, "johnson", clip, *means, flicker.relative)
 
 

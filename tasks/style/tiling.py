@@ -267,4 +267,5 @@ class _RowFile:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    return tensor.view(torch.uint8).numpy().data.cast("B")
+    # Flat: of a map with one channel the last stride may be any, and then there is no view of its bytes.
+    return tensor.flatten().view(torch.uint8).numpy().data

@@ -29,6 +29,7 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         results.STUDIES: _studies(root),
         results.SPEED: _speed(),
         results.QUALITY: _quality(),
+        results.PRUNED_STYLES: _pruned_styles(),
         results.TIMINGS: _timings(),
         results.EXPORTS: _exports(),
         results.CLASSIFICATION: _classification(),
@@ -38,6 +39,8 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         pandas.DataFrame(rows, columns=source.columns.split(", ")).to_csv(path, index=False)
     for name in ("chelsea", "before_after"):
         _write(root / f"results/style/stylized/swirls/photos/{name}.jpg", encode_jpeg(_noise(30, 40)))
+    for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
+        _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
     for stage, cells in {"train": 16, "benchmark": 4}.items():
         _write(root / f"results/provenance/{stage}.json", json.dumps(_record(stage, cells)).encode())
@@ -139,6 +142,13 @@ def _quality():
     yield "swirls", "johnson", "chelsea", 0.31, 0.4, 0.5, None
     yield "swirls", "gatys-vgg19", "chelsea", 0.12, 0.35, 0.6, None
     yield "swirls", "johnson", "clip.mp4", 0.9, 0.4, 0.5, 1.5  # a video: in no mean of photos
+
+
+def _pruned_styles():
+    yield "swirls", "dense", 0.0, 1000, 100, 100, 1100, 0.3, 7.5, 0.37, 0.53, 512, 1, 0.2, 0.16, None, None
+    yield "swirls", "snip", 0.9, 100, 100, 90, 900, 0.32, 7.6, 0.36, 0.54, 512, 1, 0.2, 0.16, 0.19, 0.15
+    yield "swirls", "snip", 0.98, 20, 100, 41, 275, 0.41, 8.1, 0.35, 0.55, 512, 1, 0.2, 0.16, 0.12, 0.08
+    yield "swirls", "random", 0.98, 20, 100, 98, 1050, 0.55, 9.6, 0.29, 0.62, 512, 1, 0.2, 0.16, 0.2, 0.16
 
 
 def _timings():

@@ -1,0 +1,223 @@
+"""Task: what pruning leaves of a style: how its pictures measure, and in how many seconds they are made."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, cast
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt
+from torch import nn
+
+from tasks.data.images import encode_png
+from tasks.data.tables import write_csv
+from tasks.deployment.isolation import Samples
+from tasks.deployment.networks import open_style, style_forms
+from tasks.deployment.onnx_model import load_onnx
+from tasks.deployment.runtimes.torch_eager import runner
+from tasks.deployment.timing import Timing, take_turns
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.judge import Judge, Scores, Seen
+from tasks.style.masks import prunable
+from tasks.style.model_file import load_model
+from tasks.style.photos import PhotoSet
+from tasks.style.stylize import stylize
+
+DENSE = "dense"
+
+
+@dataclass(frozen=True)
+class PrunedNetwork:
+    """One network of a style: the dense one, or one that was pruned before it was trained."""
+
+    pruner: str
+    """`dense` for the one that wasn't."""
+    sparsity: float
+
+    @property
+    def variant(self) -> str:
+        """`dense`, `snip-0.98`: the stem of its inputs' names."""
+        return DENSE if self.pruner == DENSE else f"{self.pruner}-{self.sparsity:g}"
+
+
+@dataclass(frozen=True)
+class PrunedStylesParams:
+    """What is measured of one style's networks, besides the input files."""
+
+    style: str
+    networks: tuple[PrunedNetwork, ...]
+    photos: tuple[str, ...]
+    """Names in the set of photos."""
+    quality_px: Annotated[int, Ge(32)]
+    """Short side of photos and painting where pictures are measured."""
+    speed_px: Annotated[int, Ge(32)]
+    """Side of the square that is timed."""
+    seconds: Annotated[float, Gt(0)]
+    """For which each network, form and runtime is timed."""
+
+
+@dataclass(frozen=True)
+class PrunedStyleRow:
+    """One network: a row of pruning.csv. A dense network has no compacted form."""
+
+    style: str
+    pruner: str
+    sparsity: float
+    weights_total: int
+    """Kernels, the weights that may be pruned."""
+    weights_kept: int
+    channels_total: int
+    """That convolutions make."""
+    channels_kept: int
+    """After compaction."""
+    parameters: int
+    """After compaction; with biases, scales and shifts."""
+    bytes: int
+    """Of the smallest ONNX file that any runtime reads: the compacted one."""
+    style_ratio: float
+    """This and the next three are means over photos, as in quality.csv."""
+    content_loss: float
+    ssim: float
+    lpips: float
+    photos: int
+    size_px: int
+    """Of the pictures that were timed."""
+    threads: int
+    torch_seconds: float
+    """A picture's median in steady state; float32, this and the other three."""
+    onnxruntime_seconds: float
+    torch_compacted_seconds: float | None
+    onnxruntime_compacted_seconds: float | None
+
+
+def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Measure each job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
+
+    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `painting`, `vgg16` and `alexnet`
+    (`weights.safetensors`), `lpips` (`heads.safetensors`); by each network's variant its `model.safetensors`,
+    and by variant and form its graph, e.g. `snip-0.98/compacted`. The output gets `pruning.csv`
+    (:class:`PrunedStyleRow`), `photo.png` and, as each network stylises that, `<variant>.png`.
+
+    All forms of all networks take turns on both runtimes, on as many threads as PyTorch has.
+
+    Raises:
+        UserError: an input is damaged, or it is another style's or another network's.
+    """
+    for i, job in enumerate(jobs):
+        params: PrunedStylesParams = job.params
+        judge = Judge(job.inputs, params.quality_px, job.device)
+        photos = PhotoSet.open(job.inputs["photos"])
+        seen = [judge.see(photos.read(name, short_side=params.quality_px)) for name in params.photos]
+        (job.output / "photo.png").write_bytes(encode_png(seen[0].picture.cpu()))
+        scores = {}
+        for n, network in enumerate(params.networks, start=1):
+            scores[network] = _quality(job, network, judge, seen)
+            yield Progress((i + n / len(params.networks) / 2) / len(jobs))
+        seconds = _seconds(job)
+        rows = [_row(job, network, scores[network], seconds) for network in params.networks]
+        write_csv(job.output / "pruning.csv", PrunedStyleRow, rows)
+        yield Metrics(i, 0, dict(_metrics(rows)))
+        yield Progress((i + 1) / len(jobs))
+
+
+def _quality(job: Job, network: PrunedNetwork, judge: Judge, photos: Sequence[Seen]) -> Scores:
+    """Means over photos; keeps the first one, stylised."""
+    model, card = load_model(job.inputs[network.variant])
+    pruning: Mapping[str, Any] = card.settings.get("pruning", {"pruner": DENSE, "sparsity": 0.0})
+    if (card.style, pruning["pruner"], pruning["sparsity"]) != (
+        job.params.style,
+        network.pruner,
+        network.sparsity,
+    ):
+        raise UserError(
+            f"{job.inputs[network.variant]}: of style {card.style}, {pruning['pruner']} at "
+            f"{pruning['sparsity']:g}, not {job.params.style}, {network.variant}; train the styles again"
+        )
+    model = model.to(job.device)
+    stylized = [stylize(model, photo.picture[None], precision="float32")[0] for photo in photos]
+    (job.output / f"{network.variant}.png").write_bytes(encode_png(stylized[0].cpu()))
+    scores = [judge.scores(judge.see(x), photo) for x, photo in zip(stylized, photos, strict=True)]
+    return Scores(*np.mean(scores, axis=0).tolist())
+
+
+@dataclass(frozen=True)
+class _Contender:
+    """A network in one form on one runtime, in this process."""
+
+    run: Callable[[], object]
+
+    def measure(self, calls: int) -> Samples:
+        wall, cpu = [], []
+        for _ in range(calls):
+            cpu_start, start = time.process_time(), time.perf_counter()
+            self.run()
+            wall.append(time.perf_counter() - start)
+            cpu.append(time.process_time() - cpu_start)
+        return Samples(wall, cpu, None)
+
+
+def _seconds(job: Job) -> Mapping[str, float]:
+    """By variant, form and runtime, e.g. `snip-0.98/compacted/torch`: a picture's median."""
+    params: PrunedStylesParams = job.params
+    side = params.speed_px
+    pictures = np.random.default_rng(0).random((1, 3, side, side), dtype=np.float32)
+    contenders = {}
+    for network in params.networks:
+        source = job.inputs[network.variant]
+        for form in style_forms(source):
+            name = f"{network.variant}/{form}"
+            style = open_style(source, form)
+            eager = runner(style, style.module, torch.device("cpu"))
+            graph = load_onnx(job.inputs[name], torch.get_num_threads())
+            contenders[f"{name}/torch"] = _Contender(partial(eager, {"pictures": pictures}))
+            contenders[f"{name}/onnxruntime"] = _Contender(partial(graph, pictures=pictures))
+    timings = {name: cast(Timing, t) for name, t in take_turns(contenders, params.seconds).items()}
+    return {name: timing.p50_ms / 1000 for name, timing in timings.items()}
+
+
+def _row(job: Job, network: PrunedNetwork, scores: Scores, seconds: Mapping[str, float]) -> PrunedStyleRow:
+    params: PrunedStylesParams = job.params
+    source = job.inputs[network.variant]
+    model, _ = load_model(source)
+    largest, smallest = style_forms(source)[0], style_forms(source)[-1]
+    compacted = open_style(source, smallest).module
+    weights = prunable(model).values()
+    return PrunedStyleRow(
+        style=params.style,
+        pruner=network.pruner,
+        sparsity=network.sparsity,
+        weights_total=sum(θ.numel() for θ in weights),
+        weights_kept=sum(int(θ.count_nonzero()) for θ in weights),
+        channels_total=_channels(model),
+        channels_kept=_channels(compacted),
+        parameters=sum(θ.numel() for θ in compacted.parameters()),
+        bytes=job.inputs[f"{network.variant}/{smallest}"].stat().st_size,
+        style_ratio=scores.style_ratio,
+        content_loss=scores.content_loss,
+        ssim=scores.ssim,
+        lpips=scores.lpips,
+        photos=len(params.photos),
+        size_px=params.speed_px,
+        threads=torch.get_num_threads(),
+        torch_seconds=seconds[f"{network.variant}/{largest}/torch"],
+        onnxruntime_seconds=seconds[f"{network.variant}/{largest}/onnxruntime"],
+        torch_compacted_seconds=seconds.get(f"{network.variant}/compacted/torch"),
+        onnxruntime_compacted_seconds=seconds.get(f"{network.variant}/compacted/onnxruntime"),
+    )
+
+
+def _channels(network: nn.Module) -> int:
+    return sum(module.out_channels for module in network.modules() if isinstance(module, nn.Conv2d))
+
+
+def _metrics(rows: Sequence[PrunedStyleRow]) -> Iterator[tuple[str, float]]:
+    """What differs between networks, by variant."""
+    for row in rows:
+        variant = PrunedNetwork(row.pruner, row.sparsity).variant
+        seconds = row.onnxruntime_compacted_seconds or row.onnxruntime_seconds
+        yield f"style_ratio_{variant}", row.style_ratio
+        yield f"parameters_{variant}", row.parameters
+        yield f"seconds_{variant}", seconds

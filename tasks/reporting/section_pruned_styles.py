@@ -1,0 +1,110 @@
+"""What pruning before training leaves of styles: part of the section that shows them."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pandas
+
+from tasks.reporting import results
+from tasks.reporting.blocks import Block, Figure, Table, Text, count, listing, number, percent
+from tasks.reporting.look import DENSE, PRUNERS, chart, name, ordered, picture, pruner_keys
+from tasks.reporting.results import Results
+from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
+
+THUMBNAIL_PX = 220
+
+
+def pruned_styles(found: Results) -> Iterator[Block]:
+    """What was found, in a paragraph for each style; charts, the pictures and a table."""
+    rows = found.table(results.PRUNED_STYLES)
+    if rows.empty:
+        yield results.not_run("Styles' networks that were pruned before training", results.PRUNED_STYLES)
+        return
+    for style, own in rows.groupby("style", sort=False):
+        yield Text(_finding(str(style), own))
+        yield _charts(str(style), own)
+        yield from _pictures(found, str(style), own)
+    yield _table(rows)
+
+
+def _finding(style: str, rows: pandas.DataFrame) -> str:
+    dense, pruned = rows[rows["pruner"] == DENSE].iloc[0], rows[rows["pruner"] != DENSE]
+    steps = []
+    for sparsity, own in pruned.groupby("sparsity"):
+        each = [
+            f"{name(row['pruner'])} {_leaves(row)}" for _, row in own.sort_values("style_ratio").iterrows()
+        ]
+        steps.append(f"with {percent(sparsity)} of the weights pruned before training, {listing(each)}")
+    fastest = pruned.loc[pruned["onnxruntime_compacted_seconds"].idxmin()]
+    return (
+        f"Pruned networks of style {style}: of the photo's distance to the painting the dense one leaves "
+        f"{_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left useless, "
+        f"{network_label(fastest)} is the fastest: it has "
+        f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
+        f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
+        f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s in place of "
+        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, by onnxruntime on "
+        f"{count(dense['threads'], 'thread')}."
+    )
+
+
+def _leaves(row: pandas.Series) -> str:
+    return f"{percent(row['style_ratio'])} (content loss {number(row['content_loss'], 2)})"
+
+
+def _charts(style: str, rows: pandas.DataFrame) -> Figure:
+    panels = [
+        chart(partial(plot_pruned, rows=rows, column=column), f"{label} against sparsity, by pruner.", label)
+        for column, label in PRUNED_MEASURES.items()
+    ]
+    pruners = [pruner for pruner in ordered(list(rows["pruner"]), PRUNERS) if pruner != DENSE]
+    return Figure(
+        f"Networks of style {style} against sparsity; at 0, the dense one", panels, pruner_keys(pruners)
+    )
+
+
+def _pictures(found: Results, style: str, rows: pandas.DataFrame) -> Iterator[Figure]:
+    shown = {"photo": "photo"} | {network_label(row): variant(row) for _, row in rows.iterrows()}
+    files = {label: f"results/style/pruned/{style}/{stem}.png" for label, stem in shown.items()}
+    panels = [
+        picture(found.files[file], f"One photo: {label}.", label, THUMBNAIL_PX)
+        for label, file in files.items()
+        if file in found.files
+    ]
+    if panels:
+        yield Figure(f"One photo in style {style}, by pruned networks", panels, panel="picture")
+
+
+def _table(rows: pandas.DataFrame) -> Table:
+    head = (
+        "style",
+        "network",
+        "weights kept",
+        "channels kept",
+        "style ratio",
+        "content loss",
+        "SSIM",
+        "LPIPS",
+    )
+    head += ("PyTorch: zeros, compacted (s)", "onnxruntime: zeros, compacted (s)")
+    lines = [
+        (
+            str(row["style"]),
+            network_label(row),
+            f"{row['weights_kept']:,}",
+            f"{row['channels_kept']} of {row['channels_total']}",
+            *(number(row[column]) for column in ("style_ratio", "content_loss", "ssim", "lpips")),
+            *(
+                f"{number(row[f'{runtime}_seconds'], 2)}, {number(row[f'{runtime}_compacted_seconds'], 2)}"
+                for runtime in ("torch", "onnxruntime")
+            ),
+        )
+        for _, row in rows.iterrows()
+    ]
+    sizes = listing([f"{size} px" for size in sorted(set(rows["size_px"]))])
+    return Table(
+        f"Networks of styles, pruned before training: means over photos; medians of seconds for {sizes}",
+        head,
+        lines,
+        numbers=head[2:],
+    )
