@@ -51,8 +51,8 @@ def open_style(source: Path, form: Form) -> Network:
     pruning = _pruning(card)
     forms = style_forms(source)
     if form not in forms:
-        pruned = "pruned" if pruning else "that was never pruned"
-        raise UserError(f"{source}: a style {pruned} has no {form} form; ask for {' or '.join(forms)}")
+        kind = "pruned style" if pruning else "style that was never pruned"
+        raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
     style = f"{card.style}-{pruning['pruner']}-{pruning['sparsity']:g}" if pruning else card.style
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
     return Network(

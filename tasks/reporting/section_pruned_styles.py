@@ -43,8 +43,8 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
         f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
         f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s in place of "
-        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, by onnxruntime on "
-        f"{count(dense['threads'], 'thread')}."
+        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, by onnxruntime "
+        f"on {count(dense['threads'], 'thread')}."
     )
 
 
@@ -76,17 +76,9 @@ def _pictures(found: Results, style: str, rows: pandas.DataFrame) -> Iterator[Fi
 
 
 def _table(rows: pandas.DataFrame) -> Table:
-    head = (
-        "style",
-        "network",
-        "weights kept",
-        "channels kept",
-        "style ratio",
-        "content loss",
-        "SSIM",
-        "LPIPS",
-    )
-    head += ("PyTorch: zeros, compacted (s)", "onnxruntime: zeros, compacted (s)")
+    kept, measures = ("weights kept", "channels kept"), ("style ratio", "content loss", "SSIM", "LPIPS")
+    seconds = ("PyTorch: zeros, compacted (s)", "onnxruntime: zeros, compacted (s)")
+    head = ("style", "network", *kept, *measures, *seconds)
     lines = [
         (
             str(row["style"]),

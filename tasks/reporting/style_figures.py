@@ -70,10 +70,11 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
     Also those of pruned networks, `pruning_<style>.png` and `pruning_<style>_pictures.png`, where there are
     any.
 
-    Inputs: `pruning` (csv) and `pruned`, a directory with `<style>/<variant>.png` and `<style>/photo.png` of
-    each style in it, as the stage measure_pruned_styles leaves them; `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
+    Inputs: `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
     optimisation, in it `picture.png`, `content.png`, `style.png` and `summary.json` (of which `diverged` is
     read). A study that was not run is not drawn; the metric `figures_of_<study>`, their number, is then 0.
+    `pruning` (csv) and `pruned`, a directory with `<style>/photo.png` and `<style>/<variant>.png`, are as the
+    stage measure_pruned_styles leaves them.
 
     Raises:
         UserError: a picture is missing or damaged.
@@ -228,7 +229,7 @@ def draw_pruned_pictures(style: str, rows: pandas.DataFrame, pictures: Path) -> 
     sparsities = sorted(set(rows["sparsity"]) - {0})
     columns = 2 + len(sparsities)
     figure, axes = pyplot.subplots(
-        len(pruners), columns, figsize=(11, 11 / columns * len(pruners) + 0.6), squeeze=False
+        len(pruners), columns, figsize=(11, 0.8 * 11 / columns * len(pruners) + 0.6), squeeze=False
     )
     for axis in axes.flat:
         axis.axis("off")

@@ -135,7 +135,7 @@ def test_tables_and_pictures_are_shown(page, finished_smoke):
         (run,) = finished_smoke.runs(stage=stage, kind="stage")
         artifact(page, run, table)
         expect(page.get_by_role("columnheader", name=column).first).to_be_attached()
-    (run,) = finished_smoke.runs(stage="train_style", kind="cell")
+    (run,) = finished_smoke.runs(stage="train_style", kind="cell", pruner="dense")
     artifact(page, run, "contact_sheet.jpg")
     picture = page.locator("img[src*='contact_sheet'], img[src^='blob:']").first
     expect(picture).to_be_visible()

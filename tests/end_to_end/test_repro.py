@@ -42,6 +42,10 @@ COLUMNS = {
     ),
     "results/style/speed.csv": "version, backbone, size_px, device, seconds_per_image",
     "results/style/quality.csv": "style, method, image, content_loss, style_ratio, ssim, lpips",
+    "results/style/pruning.csv": (
+        "style, pruner, sparsity, weights_total, weights_kept, channels_total, channels_kept, parameters, "
+        "bytes, style_ratio, content_loss, ssim, lpips"
+    ),
     "results/deployment/timings.csv": (
         "model, runtime, device, threads, batch, size_px, "
         "p50_ms, p90_ms, p99_ms, max_abs_error, status, reason"
@@ -65,11 +69,13 @@ CELLS = {
     "fetch_weights": 4,
     "make_clip": 1,
     "transfer_style": 9,
-    "train_style": 1,
+    "prune_style": 1,
+    "train_style": 2,
     "stylize": 3,
     "measure_quality": 1,
     "measure_speed": 1,
-    "export_onnx": 8,
+    "measure_pruned_styles": 1,
+    "export_onnx": 9,
     "benchmark": 5,
     "evaluate": 1,
     "report": 4,
@@ -132,7 +138,22 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     ]
     assert speed.loc[speed["version"] == 1, "extrapolated"].all()
     figures = {path.name for path in (finished_smoke.path / "report/style").glob("*.png")}
-    assert {name.partition("_")[0] for name in figures} == {"backbones", "losses", "optimizers"}
+    studied = {"backbones", "losses", "optimizers"}
+    assert {name.partition("_")[0] for name in figures} == {*studied, "pruning"}
+
+
+def test_it_leaves_a_pruned_style_that_is_sparse_and_measured(finished_smoke):
+    network, card = load_model(finished_smoke.path / "models/styles/swirls/snip-0.95/model.safetensors")
+    assert (card.settings["pruning"]["pruner"], card.settings["pruning"]["sparsity"]) == ("snip", 0.95)
+    weights = [θ for θ in network.parameters() if θ.dim() == 4]
+    total, kept = (sum(int(n) for n in ns) for ns in zip(*((θ.numel(), θ.count_nonzero()) for θ in weights)))
+    assert abs(kept - 0.05 * total) <= 1
+    rows = pandas.read_csv(finished_smoke.path / "results/style/pruning.csv").set_index("pruner")
+    assert list(rows.index) == ["dense", "snip"]
+    assert rows.loc["snip", "weights_kept"] == kept
+    assert rows.loc["snip", "parameters"] <= rows.loc["dense", "parameters"]
+    pictures = {path.name for path in (finished_smoke.path / "results/style/pruned/swirls").glob("*.png")}
+    assert pictures == {"photo.png", "dense.png", "snip-0.95.png"}
 
 
 def test_every_network_is_exported_and_some_are_timed(finished_smoke):
@@ -178,7 +199,7 @@ def test_a_trained_style_says_what_it_is_and_shows_itself_in_mlflow(finished_smo
     assert card.style == "swirls"
     assert card.style_sha256 == hashlib.sha256(painting.read_bytes()).hexdigest()
     assert card.commit == finished_smoke.run("git", "rev-parse", "HEAD").strip()
-    (run,) = finished_smoke.runs(stage="train_style", kind="cell")
+    (run,) = finished_smoke.runs(stage="train_style", kind="cell", pruner="dense")
     client = finished_smoke.mlflow
     previews = client.list_artifacts(run.info.run_id, "previews")
     assert [Path(file.path).name for file in previews] == ["000002.jpg", "000004.jpg"]
