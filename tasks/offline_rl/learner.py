@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SPARSE_DENSITY = 0.4
 """A network that keeps at most this fraction of its weights trains faster sparsely than in full, measured by
-`python -m benchmarks.sparse_layers`."""
+`python -m benchmarks.offline_rl_updates`."""
 Execution = Literal["auto", "masked", "sparse"]
 """How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
 weights alone; `auto`, sparsely where that is faster, which is for a lone agent on a CPU."""
