@@ -110,7 +110,8 @@ def test_a_stage_is_an_experiment_and_each_cell_a_run_of_it(config, store, monke
     assert run.data.metrics == {"system/seconds": MADE.seconds}
     assert parent.data.tags["mlflow.source.git.commit"] == commit.stdout.strip()
     assert run.data.params == {
-        "start": "1", "steps": "4", "seconds": "0.0", "fail_at": "None", "user_error_at": "None", "room": "1000"
+        "start": "1", "steps": "4", "seconds": "0.0", "fail_at": "None", "user_error_at": "None",
+        "room": "1000",
     }  # fmt: skip
     assert {each.info.status for each in runs()} == {"FINISHED"}
     assert "result" in artifacts(run)
