@@ -539,8 +539,8 @@ def rounded_values(found: Results) -> Block:
     numbers = [f"{what} {VALUES[kind]}" for what in ("kB", "score") for kind in kinds]
     return Table(
         f"Agents, {_highest(quantized)} pruned, packed with all bits of their values and with fewer: "
-        "kilobytes and D4RL score, mean over seeds. Episodes part after the least rounding, so scores move by what "
-        "another draw of noise would move them",
+        "kilobytes and D4RL score, mean over seeds. Episodes part after the least rounding, so scores move "
+        "by what another draw of noise would move them",
         ("task", "algorithm", "pruner", *numbers),
         rows,
         numbers=numbers,
