@@ -110,7 +110,7 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
         yield from task(jobs)
         return
     except Exception as error:
-        if not _means_out_of_memory(error):
+        if isinstance(error, UserError) or not _means_out_of_memory(error):
             raise
         reason = first_line(error)
     gc.collect()
