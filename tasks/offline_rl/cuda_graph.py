@@ -71,7 +71,7 @@ class CapturedStep:
         """Records the step; nothing of it is computed."""
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
-            graph.register_generator_state(generator)
+            graph.register_generator_state(generator)  # PyTorch 2.14 will do so by itself
         with torch.cuda.graph(graph, stream=self.stream):
             self.step()
         return graph
