@@ -20,6 +20,7 @@ from tasks.style.metrics import represent, style_ratio
 from tasks.style.model_file import load_model
 from tasks.style.photos import PhotoSet
 
+pytestmark = pytest.mark.slow
 TINY = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1, batches=2)
 PARAMS = PrunedStylesParams(
     "stripes",
@@ -42,8 +43,8 @@ def inputs(tmp_path_factory):
         (torch.randn(o, i, k, k, generator=generator) / (i * k * k) ** 0.5, torch.zeros(o))
         for i, o, k in ALEXNET
     ]
-    half = torch.full((3,), 0.5)
-    save_backbone(Backbone("alexnet", convolutions, half, half), directory / "alexnet.safetensors")
+    alexnet = Backbone("alexnet", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
+    save_backbone(alexnet, directory / "alexnet.safetensors")
     heads = {f"alexnet.relu{n}": torch.ones(o) for n, (_, o, _) in enumerate(ALEXNET, start=1)}
     save_file(heads, directory / "heads.safetensors")
     weights = prunable(initial_network(4, 0))

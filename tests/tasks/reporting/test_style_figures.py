@@ -83,10 +83,12 @@ def make_pictures(root, height, width):
     return root
 
 
-def draw(studies, pictures, directory):
+def draw(studies, pictures, directory, pruning="", pruned=None):
     directory.mkdir()
     studies.to_csv(directory.parent / "studies.csv", index=False)
+    (directory.parent / "pruning.csv").write_text(pruning)
     inputs = {"studies": directory.parent / "studies.csv", "pictures": pictures}
+    inputs |= {"pruning": directory.parent / "pruning.csv", "pruned": pruned or directory.parent}
     (metrics,) = draw_style_figures([Job(StyleFigureParams("smoke"), inputs, directory)])
     return metrics.values
 
@@ -146,6 +148,52 @@ def test_a_label_says_whatever_differs(studies, pictures):
     (directory / "vgg19-l1-lbfgs").rename(directory / "vgg16-l1-lbfgs")
     labels = [variant.label for variant in style_figures._variants(rows, "loss", directory)]
     assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
+
+
+PRUNING = """style,pruner,sparsity,style_ratio,content_loss,onnxruntime_seconds,onnxruntime_compacted_seconds
+dots,dense,0.0,0.3,7.5,0.2,
+dots,snip,0.98,0.4,8.0,0.2,0.1
+dots,snip,0.9,0.35,7.6,0.2,0.19
+dots,random,0.98,0.6,9.0,0.2,0.2
+"""
+
+
+@pytest.fixture
+def pruned(tmp_path):
+    directory = tmp_path / "pruned" / "dots"
+    directory.mkdir(parents=True)
+    for shade, name in enumerate(("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98")):
+        (directory / f"{name}.png").write_bytes(encode_png(torch.full((3, 8, 8), shade / 4)))
+    return directory.parent
+
+
+def test_pruned_networks_are_drawn_against_sparsity_from_the_dense_one_on(
+    studies, pictures, pruned, tmp_path
+):
+    draw(studies, pictures, tmp_path / "1", PRUNING, pruned)
+    drawn = {path.name for path in (tmp_path / "1").iterdir()}
+    assert drawn == FILES | {"pruning_dots.png", "pruning_dots_pictures.png"}
+    rows = pandas.read_csv(tmp_path / "pruning.csv")
+    ratio, content, seconds = style_figures.draw_pruned("dots", rows).axes
+    curves = [
+        {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
+        for axis in (ratio, content, seconds)
+    ]
+    assert curves[0] == {"SNIP": [(0, 0.3), (0.9, 0.35), (0.98, 0.4)], "random": [(0, 0.3), (0.98, 0.6)]}
+    assert curves[1]["random"] == [(0, 7.5), (0.98, 9.0)]
+    assert curves[2]["SNIP"] == [(0, 0.2), (0.9, 0.19), (0.98, 0.1)]
+    pyplot.close("all")
+
+
+def test_pictures_of_pruned_networks_are_where_their_pruner_and_sparsity_are(pruned, tmp_path):
+    (tmp_path / "pruning.csv").write_text(PRUNING)
+    rows = pandas.read_csv(tmp_path / "pruning.csv")
+    axes = style_figures.draw_pruned_pictures("dots", rows, pruned / "dots").axes
+    titles = [axis.get_title().replace("\N{NO-BREAK SPACE}", " ") for axis in axes]
+    assert titles == ["photo", "dense", "SNIP 90 %", "SNIP 98 %", "", "", "", "random 98 %"]
+    shades = [float(axis.get_images()[0].get_array()[0, 0, 0]) for axis in axes if axis.get_images()]
+    assert shades == pytest.approx([0, 0.25, 0.5, 0.75, 1], abs=0.01)
+    pyplot.close("all")
 
 
 def test_a_missing_picture_is_named(studies, pictures, tmp_path):
