@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pydantic
@@ -48,6 +49,22 @@ def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
     assert torch.equal(
         loaded.algorithm.act(loaded.networks, state, noise), agent.algorithm.act(agent.networks, state, noise)
     )
+
+
+def test_pruned_weights_are_saved_without_a_sign(agent, tmp_path):
+    """In a network that was multiplied by its mask, half of them are -0.0."""
+    networks = {
+        name: network.with_weights(
+            {layer: θ * agent.masks[name][layer].T for layer, θ in network.weights.items()}
+        )
+        for name, network in agent.networks.items()
+    }
+    replace(agent, networks=networks).save(tmp_path / "agent.safetensors")
+    for key, tensor in safetensors.torch.load_file(tmp_path / "agent.safetensors").items():
+        if key.endswith("weight"):
+            name, layer = key.removesuffix(".weight").split(".", 1)
+            assert torch.equal(tensor, networks[name].weights[layer][0].T)
+            assert not tensor[tensor == 0].signbit().any()
 
 
 def test_files_hold_weights_as_nn_linear_does(agent, tmp_path):
