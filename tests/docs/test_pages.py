@@ -83,7 +83,7 @@ def test_the_reference_has_every_key_of_params_yaml():
     def leaves(values, name=""):
         for key, value in values.items():
             full = f"{name}.{key}" if name else key
-            if isinstance(value, dict) and value:
+            if isinstance(value, dict) and value and full not in told:  # whose keys users name
                 yield from leaves(value, full)
             elif value != {}:
                 yield full
