@@ -104,6 +104,12 @@ def remove(*keys):
         (put("slurm", "executor", "kind"), r"executor\.kind: .*local.*'slurm'"),
         (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
         (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only .*waves"),
+        (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
+        (
+            put({"snap": [0.5]}, "style", "pruning", "sparsities"),
+            r"style\.pruning: unknown pruner 'snap'; known are snip",
+        ),
+        (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
         (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
         (put("a", "style", "clip", "fps"), r"style\.clip: .*fps is 'a'"),
