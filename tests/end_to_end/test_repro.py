@@ -35,7 +35,8 @@ COLUMNS = {
         "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"
     ),
     "results/sparse/quantized.csv": (
-        "task, algorithm, pruner, sparsity, seed, values, bytes, return_mean, return_std, d4rl_score, episodes"
+        "task, algorithm, pruner, sparsity, seed, values, bytes, "
+        "return_mean, return_std, d4rl_score, episodes"
     ),
     "results/style/studies.csv": (
         "study, backbone, loss, optimizer, size_px, iteration, content_loss, style_loss, total_loss, seconds"
