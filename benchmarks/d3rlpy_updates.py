@@ -51,7 +51,7 @@ def main() -> None:
     rows = []
     for variant, run in variants.items():
         algorithm, _ = variant
-        seconds = compared.seconds(variant)
+        seconds, gflop = compared.seconds(variant), _flop(run) / UPDATES[algorithm] / 1e9
         rows.append(
             (
                 *variant,
@@ -59,7 +59,7 @@ def main() -> None:
                 f"{1000 * seconds.cpu / UPDATES[algorithm]:.2f}",
                 compared.speedup(variant, (algorithm, PEER)),
                 compared.speedup(variant, (algorithm, PEER), of="cpu"),
-                f"{_flop(run) / UPDATES[algorithm] / 1e9:.2f}",
+                f"{gflop:.2f}" if gflop else "",
             )
         )
     columns = ("algorithm", "", "updates/s", "CPU ms", "times d3rlpy", "the same by CPU time", "GFLOP")
