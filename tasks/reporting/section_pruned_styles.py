@@ -34,10 +34,10 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
         each = [
             f"{name(row['pruner'])} {_leaves(row)}" for _, row in own.sort_values("style_ratio").iterrows()
         ]
-        steps.append(f"with {percent(sparsity)} of the weights pruned before training, {listing(each)}")
+        steps.append(f"with {percent(sparsity)} of the weights pruned, {listing(each)}")
     fastest = pruned.loc[pruned["onnxruntime_compacted_seconds"].idxmin()]
     return (
-        f"Pruned networks of style {style}: of the photo's distance to the painting the dense one leaves "
+        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the dense one leaves "
         f"{_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left useless, "
         f"{network_label(fastest)} is the fastest: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "

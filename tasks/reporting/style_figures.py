@@ -207,7 +207,7 @@ def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
             color=PRUNERS.get(str(pruner), OTHER),
             label=word(str(pruner)),
         )
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.1 * max(rows[column].max(), of_dense.max()))
     axis.set_xlabel("fraction of weights pruned")
     axis.set_ylabel(PRUNED_MEASURES[column])
 
