@@ -37,9 +37,9 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
         steps.append(f"with {percent(sparsity)} of the weights pruned, {listing(each)}")
     fastest = pruned.loc[pruned["onnxruntime_compacted_seconds"].idxmin()]
     return (
-        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the dense one leaves "
-        f"{_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left useless, "
-        f"{network_label(fastest)} is the fastest: it has "
+        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the "
+        f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left "
+        f"useless, {network_label(fastest)} is the fastest: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
         f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
         f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s in place of "
