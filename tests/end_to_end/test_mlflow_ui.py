@@ -154,6 +154,7 @@ def test_networks_are_registered_with_their_version(page, finished_smoke):
             for variant in ("dense", "snip-0.95", "grasp-0.95")
         ),
         "styles-swirls",
+        "styles-swirls-snip-0.95",
         "classifiers-efficientnet_lite0",
     }
     expect(page.get_by_text("current").first).to_be_visible()

@@ -168,6 +168,7 @@ def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     assert {model.replace("/seed-", "/").replace("-0.95", "/0.95") for model in exports["model"]} == {
         *networks,
         "styles/swirls",
+        "styles/swirls/snip/0.95",
         "classifiers/efficientnet_lite0",
     }
     assert set(exports.loc[exports["sparsity"] > 0, "form"]) == {"masked", "compacted"}
