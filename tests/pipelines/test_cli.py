@@ -264,7 +264,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (["pipelines", "measure"], ["measure-quality", "measure-speed"]),
+        (["pipelines", "measure"], ["measure-quality", "measure-speed", "measure-pruned-styles"]),
         (["pipelines", "act", "--task", "Ho"], ["Hopper"]),
         (["pipelines", "classify", "--to"], ["--top"]),
         (["pipelines", "act", "--model", "no-such-f"], [""]),
