@@ -107,27 +107,32 @@ class SparsePerceptron:
 
     def __call__(self, parameters: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         """Each head's output, (1, batch, out), of x (1, batch, in)."""
-        y: Tensor = _Perceptron.apply(self, parameters, x)  # type: ignore[no-untyped-call]
+        if torch.is_grad_enabled() and (parameters.requires_grad or x.requires_grad):
+            y: Tensor = _Perceptron.apply(self, parameters, x)  # type: ignore[no-untyped-call]
+        else:
+            y, units = self.compute(parameters, x, blocks=1)
+            _rooms.give_back(units)
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
+
+    def compute(self, parameters: Tensor, x: Tensor, blocks: int) -> tuple[Tensor, NDArray[np.float32]]:
+        """Outputs (1, batch, sum of heads), and what the units of the last `blocks` blocks of the batch gave.
+
+        The latter (blocks + 1, units, LANES) is a room, with one more block for :func:`kernels.backward`.
+        """
+        units = _rooms.take((blocks + 1, self.inputs + len(self.pointers) - 1, LANES))
+        y = x.new_empty(1, x.shape[1], sum(self.heads))
+        kernels.forward(
+            self.pointers, self.sources, _array(parameters), _array(x[0]), units[:blocks], _array(y[0])
+        )
+        return y, units
 
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, x: Tensor) -> Tensor:
-        differentiable = any(ctx.needs_input_grad)
-        blocks = -(-x.shape[1] // LANES) if differentiable else 1
-        shape = (blocks + 1, graph.inputs + len(graph.pointers) - 1, LANES)
-        room = _rooms.take(math.prod(shape))
-        units = room[: math.prod(shape)].reshape(shape)
-        y = x.new_empty(1, x.shape[1], sum(graph.heads))
-        kernels.forward(
-            graph.pointers, graph.sources, _array(parameters), _array(x[0]), units[:blocks], _array(y[0])
-        )
-        if differentiable:
-            ctx.save_for_backward(parameters)
-            ctx.graph, ctx.units, ctx.room = graph, units, room
-        else:
-            _rooms.give_back(room)
+        y, ctx.units = graph.compute(parameters, x, blocks=-(-x.shape[1] // LANES))
+        ctx.save_for_backward(parameters)
+        ctx.graph = graph
         return y
 
     @staticmethod
@@ -155,8 +160,8 @@ class _Perceptron(torch.autograd.Function):
             _array(d_parameters),
             _array(dx),
         )
-        _rooms.give_back(ctx.room)
-        ctx.units = ctx.room = None  # not to be read again: the next perceptron writes there
+        _rooms.give_back(ctx.units)
+        ctx.units = None  # not to be read again: the next perceptron writes there
         return None, d_parameters, dx[None] if ctx.needs_input_grad[2] else None
 
 
@@ -174,20 +179,20 @@ class _Rooms:
     def __init__(self) -> None:
         self.free: list[NDArray[np.float32]] = []
 
-    def take(self, floats: int) -> NDArray[np.float32]:
-        """Room for so many floats at least, their values undefined."""
-        for i, room in enumerate(self.free):
-            if len(room) >= floats:
-                return self.free.pop(i)
-        pages = -(-floats // self.huge_page)
+    def take(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """An array of undefined values."""
+        floats = math.prod(shape)
+        enough = [i for i, room in enumerate(self.free) if room.size >= floats + self.huge_page]
         # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
-        room = np.empty((max(pages, 2) + 1) * self.huge_page, np.float32)
-        skipped = -room.ctypes.data // 4 % self.huge_page
-        return room[skipped : skipped + pages * self.huge_page]
+        pages = max(2, -(-floats // self.huge_page) + 1)
+        room = self.free.pop(enough[0]) if enough else np.empty(pages * self.huge_page, np.float32)
+        first = -room.ctypes.data // 4 % self.huge_page
+        return room[first : first + floats].reshape(shape)
 
-    def give_back(self, room: NDArray[np.float32]) -> None:
+    def give_back(self, array: NDArray[np.float32]) -> None:
         """Let others have it."""
-        self.free.append(room)
+        assert isinstance(array.base, np.ndarray)
+        self.free.append(array.base)
 
 
 _rooms = _Rooms()

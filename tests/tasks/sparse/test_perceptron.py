@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.sparse.perceptron import SparsePerceptron
+from tasks.sparse.perceptron import SparsePerceptron, _rooms
 from tasks.sparse.vectors import LANES
 
 HIDDEN, HEADS = ("a", "b"), ("c", "d")
@@ -150,3 +150,20 @@ def test_a_second_backward_pass_is_refused():
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="backward"):
         loss.backward()
+
+
+def test_memory_is_used_again_whatever_the_sizes():
+    """By steps of training, and by what is computed between them without gradients."""
+    masks, weights, biases = network(0.5)
+    graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
+    parameters = graph.gather(weights, biases).requires_grad_()
+
+    def step(batch):
+        graph(parameters.detach(), torch.ones(1, batch, 5))
+        sum(y.sum() for y in graph(parameters, torch.ones(1, batch, 5))).backward()
+
+    step(200 * LANES)  # more than a page's floats
+    held = {id(room) for room in _rooms.free}
+    for batch in (1, 100 * LANES, 7, 200 * LANES):
+        step(batch)
+    assert {id(room) for room in _rooms.free} == held
