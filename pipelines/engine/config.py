@@ -54,6 +54,10 @@ class SweepConfig:
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 
+    def __post_init__(self) -> None:
+        if not any(self.sparsities):
+            raise UserError("offline_rl.sweep.sparsities is [0], so nothing would be pruned; add one above 0")
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfigs:
@@ -82,6 +86,8 @@ class OfflineRLConfig:
     pruning: PruningConfig
     training: TrainingConfigs
     execution: Execution
+    """How pruned agents train: `masked` in full with zeros; `sparse` with their kept weights alone, one agent
+    at a time on a CPU; `auto` is `sparse` where that is faster."""
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
     quantization: QuantizationConfig

@@ -52,7 +52,7 @@ class Learner:
     Networks of a lone agent on a CPU may be sparse ones; :meth:`whole` gives all of them in full.
 
     Raises:
-        UserError: execution is `sparse`, and this is no lone pruned agent on a CPU.
+        UserError: execution is `sparse`, and pruned agents are several, or on a GPU.
     """
 
     def __init__(
@@ -198,12 +198,14 @@ def _sparse_perceptrons(
     architecture: Architecture, masks: Mapping[str, Weights] | None, device: str, execution: Execution
 ) -> dict[str, dict[str, "SparsePerceptron"]]:
     """The perceptrons of those networks that are to be held sparsely, by their first layers."""
-    lone = device == "cpu" and masks is not None and _agents(masks) == 1
+    if masks is None or execution == "masked":
+        return {}
+    lone = device == "cpu" and _agents(masks) == 1
     if execution == "sparse" and not lone:
         raise UserError(
-            "execution is sparse, which is for one pruned agent on a CPU; set offline_rl.execution to auto"
+            "execution is sparse, which is for one agent at a time on a CPU; set offline_rl.execution to auto"
         )
-    if masks is None or not lone or execution == "masked":
+    if not lone:
         return {}
     # Here, as Numba takes a quarter of a second to import, and most that import agents train none.
     from tasks.sparse.perceptron import SparsePerceptron

@@ -98,6 +98,7 @@ def remove(*keys):
             r"offline_rl\.training\.bc\.updates: .*greater.*0",
         ),
         (put([1.5], "offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds\.0: .*1\.5"),
+        (put([0], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities .*above 0"),
         (put([0.5, 1], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities\.1: .*less.*1"),
         (put([], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks: .*at least 1"),
         (put(["Ant"], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks\.0: .*HalfCheetah.*'Ant'"),

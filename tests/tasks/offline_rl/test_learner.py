@@ -132,12 +132,18 @@ def test_auto_holds_those_networks_sparsely_that_keep_little():
     assert held < 0.06 * sum(mask.numel() for mask in masks["vae"].values())
 
 
-@pytest.mark.parametrize("seeds", [[0], [0, 1]], ids=["dense", "stack"])
-def test_sparse_execution_of_what_cannot_be_is_refused(seeds):
+def test_sparse_execution_of_a_stack_is_refused():
     algorithm = make("bc")
-    masks = None if len(seeds) == 1 else random_masks(algorithm, seeds, [0.05, 0.05])
+    masks = random_masks(algorithm, [0, 1], [0.05, 0.05])
     with pytest.raises(UserError, match=r"offline_rl\.execution"):
-        Learner(initial_networks(algorithm, seeds), algorithm, masks, 1e-3, execution="sparse")
+        Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, 1e-3, execution="sparse")
+
+
+def test_sparse_execution_leaves_dense_agents_as_they_are():
+    """A sweep has them beside pruned ones."""
+    algorithm = make("bc")
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, None, 1e-3, execution="sparse")
+    assert not any(isinstance(network, SparseNetwork) for network in learner.networks.values())
 
 
 def test_a_sparse_agents_state_is_in_full_and_has_what_takes_no_part(transitions):
