@@ -1,10 +1,12 @@
 """`python -m pipelines pack`, `unpack` and `inspect`: model files in as few bytes as they need."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import safetensors.torch
+import torch
 
 from tasks.errors import UserError
 from tasks.sparse.packed import (
@@ -20,32 +22,51 @@ from tasks.sparse.packed import (
 from tasks.sparse.values import ValuesName
 
 
-def pack_file(source: Path, values: ValuesName, output: Path) -> None:
-    """Pack a model's safetensors file. UserError if it can't be read, or `output` not be written."""
-    _check(output)
+def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> None:
+    """Pack a model's safetensors file, into the working directory if no other output is named.
+
+    Raises:
+        UserError: `source` can't be packed, or the output is there or can't be written.
+    """
+    if _is_packed(source):
+        raise UserError(f"{source}: already packed; name an agent's or a style's safetensors file")
+    output = _checked(output, source.with_suffix(".packed").name)
     try:
-        data = pack(read_safetensors(source), values)
+        model = read_safetensors(source)
+        data = pack(model, values)
     except UserError as error:
         raise UserError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from error
-    output.write_bytes(data)
+    _write(output, data)
     size = source.stat().st_size
-    print(f"{output}: {len(data):,} bytes, {size / len(data):.1f} times fewer than {source}'s {size:,}")
+    dense = sum(tensor.nbytes for tensor in model.tensors.values() if tensor.dtype != torch.bool)
+    print(
+        f"{output}: {len(data):,} bytes, {size / len(data):.1f} times fewer than the {size:,} of {source}, "
+        f"{dense / len(data):.1f} times fewer than the {dense:,} of its tensors without masks"
+    )
 
 
-def unpack_file(source: Path, output: Path) -> None:
-    """Write the safetensors file that was packed. UserError if it is damaged, or `output` is there."""
-    _check(output)
+def unpack_file(source: Path, output: Path | None = None) -> None:
+    """Write the safetensors file that was packed, into the working directory if no other output is named.
+
+    Raises:
+        UserError: `source` is damaged or not packed, or the output is there or can't be written.
+    """
+    if not _is_packed(source):
+        raise UserError(f"{source}: not a packed file, so there is nothing to unpack")
+    output = _checked(output, source.with_suffix(".safetensors").name)
     contents = read_packed(source)
     data = safetensors.torch.save(dict(contents.model.tensors), dict(contents.model.metadata) or None)
-    output.write_bytes(data)
-    print(f"{output}: {len(data):,} bytes, values as {contents.values} had them")
+    _write(output, data)
+    exact = contents.values in ("raw", "exponents")
+    kept = (
+        "every value as before packing" if exact else f"values as packing rounded them to {contents.values}"
+    )
+    print(f"{output}: {len(data):,} bytes, {kept}")
 
 
 def inspect_file(path: Path) -> None:
-    """Print what a packed or a safetensors file holds. UserError if it is missing or damaged."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; name a packed file or a model's safetensors file")
-    stored = _packed(path) if is_packed(path) else _plain(path)
+    """Print what a packed or a safetensors file holds. UserError if it is missing, damaged or neither."""
+    stored = _packed(path) if _is_packed(path) else _plain(path)
     rows = [_row(part) for part in stored.parts]
     head = ("tensor", "shape", "kept", "pruned", "mask", "(bound)", "values", "(bound)")
     for line in _aligned([head, *rows]):
@@ -56,9 +77,15 @@ def inspect_file(path: Path) -> None:
     print(f"\n{path}: {stored.kind}, {size:,} bytes, of which {stored.besides}")
     if dense:
         print(f"float32 tensors, dense: {dense:,} bytes, {dense / size:.2f} times as many")
-    print(
-        f"bound of masks and values that nothing is known of: {bound:,.0f} bytes; this is {size / bound:.3f}"
-    )
+    if bound:
+        times = size / bound
+        print(f"bound of masks and values that nothing is known of: {bound:,.0f} bytes; this is {times:.3f}")
+
+
+def refuse_packed(path: Path) -> None:
+    """Say how to unpack a file that is given where a safetensors file is wanted. Others pass."""
+    if path.is_file() and is_packed(path):
+        raise UserError(f"{path}: is packed; unpack it first with `python -m pipelines unpack {path}`")
 
 
 @dataclass(frozen=True)
@@ -76,7 +103,11 @@ def _packed(path: Path) -> _Stored:
 
 
 def _plain(path: Path) -> _Stored:
-    model = read_safetensors(path)
+    try:
+        model = read_safetensors(path)
+    except UserError as error:
+        reason = f"neither a packed nor a whole safetensors file ({error.__cause__})"
+        raise UserError(f"{path}: {reason}; name an agent's or a style's file") from error
     parts = [_unpacked(part, model) for part in unpack(pack(model)).parts]
     header = path.stat().st_size - sum(tensor.nbytes for tensor in model.tensors.values())
     return _Stored("safetensors", parts, f"{header:,} header")
@@ -112,8 +143,40 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
         yield "  ".join([f"{name:<{widths[0]}}", *cells])
 
 
-def _check(output: Path) -> None:
-    if output.exists():
-        raise UserError(f"{output}: is there already; remove it, or name another file with --output")
-    if not output.absolute().parent.is_dir():
-        raise UserError(f"{output}: its folder does not exist; make that first")
+def _is_packed(path: Path) -> bool:
+    with _errors_name(path):
+        if path.is_dir():
+            files = sorted(path.glob("*.safetensors")) + sorted(path.glob("*.packed"))
+            raise UserError(f"{path}: is a folder; name a file in it{f', as {files[0]}' if files else ''}")
+        return is_packed(path)
+
+
+def _checked(output: Path | None, default: str) -> Path:
+    """Where to write. Not beside the input: that is DVC's, and the next `dvc repro` would delete it."""
+    output = output or Path(default)
+    with _errors_name(output):
+        # Whatever is there may be the input, or what the input was made of: no word of removing it.
+        if output.exists():
+            raise UserError(f"{output}: is there already; name another file with --output")
+        if not output.absolute().parent.is_dir():
+            raise UserError(f"{output}: its folder does not exist; make that first")
+    return output
+
+
+def _write(output: Path, data: bytes) -> None:
+    """All of a file or nothing."""
+    partial = output.with_name(f".{output.name}.partial")
+    with _errors_name(output):
+        try:
+            partial.write_bytes(data)
+            partial.replace(output)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; name another file") from error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 PANEL = "Tools"
 EXPERTS = Path("experts")
-OUT = "The file to write, which must not be there yet."
+OUT = "The file to write, which must not be there yet; by default in the working directory."
 
 
 def examples(*commands: str) -> str:
@@ -60,12 +60,14 @@ def evaluate_agent(
     ] = None,
 ) -> None:
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
+    from pipelines.pack_tool import refuse_packed
     from tasks.offline_rl.agents import load_agent
     from tasks.offline_rl.evaluation import evaluate, record_video
 
     if video:
         _check_video(video)
     path = agent / "agent.safetensors" if agent.is_dir() else agent
+    refuse_packed(path)
     trained = load_agent(path)
     version = env_version or _scored_in(path.with_name("agent.json"))
     print(f"{trained.spec}, in {trained.spec.task}-{version}")
@@ -152,8 +154,9 @@ def stylize(
     and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
     that params.yaml names, and go on from there when interrupted.
     """
-    from pipelines import stylize_tool
+    from pipelines import pack_tool, stylize_tool
 
+    pack_tool.refuse_packed(Path(style))
     options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
     try:
         stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
@@ -232,13 +235,15 @@ def pack(
     ] = "raw",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help=OUT, show_default="FILE, ending in .packed"),
+        typer.Option(
+            "--output", "-o", metavar="OUT", help=OUT, show_default="FILE's name, ending in .packed"
+        ),
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
     from pipelines import pack_tool
 
-    pack_tool.pack_file(file, values, output or file.with_suffix(".packed"))
+    pack_tool.pack_file(file, values, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
@@ -246,13 +251,15 @@ def unpack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A packed file.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="OUT", help=OUT, show_default="FILE, ending in .safetensors"),
+        typer.Option(
+            "--output", "-o", metavar="OUT", help=OUT, show_default="FILE's name, ending in .safetensors"
+        ),
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
     from pipelines import pack_tool
 
-    pack_tool.unpack_file(file, output or file.with_suffix(".safetensors"))
+    pack_tool.unpack_file(file, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))

@@ -1,5 +1,7 @@
 """`python -m pipelines pack`, `unpack` and `inspect`, as a user calls them."""
 
+import resource
+
 import pytest
 import safetensors.torch
 import torch
@@ -11,13 +13,23 @@ from tasks.errors import UserError
 RUNNER = CliRunner()
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """The working directory, which has no model."""
+    path = tmp_path / "here"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
+
+
 @pytest.fixture
 def agent(tmp_path):
     """A file like an agent's, of one layer: a mask, its weights and a bias."""
     mask = torch.zeros(20, 10, dtype=torch.bool)
     mask[3, 4], mask[5, 6] = True, True
     weight = torch.where(mask, 1.5, 0.0)
-    path = tmp_path / "agent.safetensors"
+    path = tmp_path / "models" / "agent.safetensors"
+    path.parent.mkdir()
     tensors = {"pi.0.mask": mask, "pi.0.weight": weight, "pi.0.bias": torch.ones(20)}
     safetensors.torch.save_file(tensors, path, {"agent": "{}"})
     return path
@@ -31,17 +43,27 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize("values", ["raw", "exponents"])
-def test_what_is_packed_is_unpacked_to_the_same_file(agent, tmp_path, values):
-    content = agent.read_bytes()
+def test_what_is_packed_is_unpacked_to_the_same_file(agent, here, values):
+    """And by default nothing is written beside the model, where DVC would delete it."""
     run("pack", agent, "--values", values)
-    agent.unlink()
-    run("unpack", tmp_path / "agent.packed")
-    assert agent.read_bytes() == content
+    assert "every value as before packing" in run("unpack", "agent.packed")
+    assert (here / "agent.safetensors").read_bytes() == agent.read_bytes()
+    assert [path.name for path in sorted(here.iterdir())] == ["agent.packed", "agent.safetensors"]
+    assert list(agent.parent.iterdir()) == [agent]
+
+
+def test_pack_says_what_it_compares_with(agent, here):
+    """220 floats take 880 bytes without the mask's 200."""
+    said = run("pack", agent)
+    size, packed = agent.stat().st_size, (here / "agent.packed").stat().st_size
+    assert f"{size / packed:.1f} times fewer than the {size:,} of {agent}" in said
+    assert f"{880 / packed:.1f} times fewer than the 880 of its tensors without masks" in said
 
 
 def test_rounded_values_unpack_to_a_model_file(agent, tmp_path):
     run("pack", agent, "--values", "int8", "-o", tmp_path / "small")
-    run("unpack", tmp_path / "small", "-o", tmp_path / "again.safetensors")
+    said = run("unpack", tmp_path / "small", "-o", tmp_path / "again.safetensors")
+    assert "rounded them to int8" in said
     tensors = safetensors.torch.load_file(tmp_path / "again.safetensors")
     torch.testing.assert_close(tensors, safetensors.torch.load_file(agent))
 
@@ -60,30 +82,83 @@ def test_inspect_tells_what_each_layer_keeps_in_either_file(agent, tmp_path):
     assert any("values raw" in line for line in lines[tmp_path / "small"])
 
 
-def test_mistakes_are_one_line(agent, tmp_path):
+def test_mistakes_are_one_line(agent, here):
     run("pack", agent)
-    packed = tmp_path / "agent.packed"
-    with pytest.raises(UserError, match=r"agent\.packed: is there already"):
-        run("pack", agent)
-    with pytest.raises(UserError, match=r"agent\.safetensors: is there already"):
-        run("unpack", packed)
-    with pytest.raises(UserError, match="its folder does not exist"):
-        run("pack", agent, "-o", tmp_path / "nowhere" / "small")
-    with pytest.raises(UserError, match=r"agent\.packed: not a whole safetensors file"):
-        run("pack", packed, "-o", tmp_path / "twice")
+    packed = here / "agent.packed"
+    with pytest.raises(UserError, match=r"agent\.packed: already packed"):
+        run("pack", packed)
     with pytest.raises(UserError, match=r"agent\.safetensors: not a packed file"):
-        run("unpack", agent, "-o", tmp_path / "plain")
+        run("unpack", agent)
+    with pytest.raises(UserError, match="its folder does not exist"):
+        run("pack", agent, "-o", here / "nowhere" / "small")
     for command in ("pack", "unpack", "inspect"):
-        with pytest.raises(UserError, match=r"none: [Nn]o such file"):
-            run(command, tmp_path / "none")
+        with pytest.raises(UserError, match=r"none: No such file"):
+            run(command, here / "none")
+        with pytest.raises(
+            UserError, match=r"models: is a folder; name a file in it, as .*agent\.safetensors"
+        ):
+            run(command, agent.parent)
+    text = here / "text.packed"
+    text.write_text("some text\n")
+    with pytest.raises(UserError, match=r"text\.packed: neither a packed nor a whole safetensors file"):
+        run("inspect", text)
+    with pytest.raises(UserError, match=r"text\.packed: not a whole safetensors file"):
+        run("pack", text, "-o", "small")
     packed.write_bytes(packed.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"agent\.packed: its checksum"):
         run("inspect", packed)
 
 
-def test_a_value_that_does_not_fit_is_named_with_its_file(tmp_path):
-    path = tmp_path / "model.safetensors"
-    safetensors.torch.save_file({"a.weight": torch.full((2, 2), 1e9)}, path)
+def test_what_is_there_stays_and_no_one_is_told_to_remove_it(agent, here, monkeypatch):
+    run("pack", agent)
+    monkeypatch.chdir(agent.parent)
+    content = agent.read_bytes()
+    packed = here / "agent.packed"
+    for arguments in (("unpack", packed), ("pack", agent, "-o", agent), ("unpack", packed, "-o", packed)):
+        with pytest.raises(UserError, match="is there already") as refused:
+            run(*arguments)
+        assert "remove" not in str(refused.value)
+    assert agent.read_bytes() == content
+
+
+def test_a_failed_write_is_one_line_and_leaves_nothing(agent, here):
+    """As of a full disk: the kernel takes the first 64 bytes of a file and no more."""
+    run("pack", agent)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"^small: File too large"):
+            run("pack", agent, "-o", "small")
+        with pytest.raises(UserError, match=r"^agent\.safetensors: File too large"):
+            run("unpack", "agent.packed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in here.iterdir()] == ["agent.packed"]
+
+
+@pytest.mark.parametrize("name", ["/proc/small", "x" * 300])
+def test_names_that_can_not_be_written_are_one_line(agent, name):
+    with pytest.raises(UserError, match=f"^{name}: (No such file|File name too long)"):
+        run("pack", agent, "-o", name)
+
+
+def test_an_empty_model_is_inspected(here):
+    safetensors.torch.save_file({}, "empty.safetensors")
+    assert "empty.safetensors: safetensors" in run("inspect", "empty.safetensors")
+
+
+def test_tools_that_want_a_model_tell_how_to_unpack_one(agent, here):
+    run("pack", agent)
+    for arguments in (
+        ("evaluate-agent", "agent.packed"),
+        ("stylize", "-s", "agent.packed", "-i", "x", "-o", "y"),
+    ):
+        with pytest.raises(UserError, match=r"python -m pipelines unpack agent\.packed$"):
+            run(*arguments)
+
+
+def test_a_value_that_does_not_fit_is_named_with_its_file(here):
+    safetensors.torch.save_file({"a.weight": torch.full((2, 2), 1e9)}, "model.safetensors")
     with pytest.raises(UserError, match=r"model\.safetensors: a\.weight: 1e\+09 is beyond float16"):
-        run("pack", path, "--values", "fp16")
-    assert not path.with_suffix(".packed").exists()
+        run("pack", "model.safetensors", "--values", "fp16")
+    assert not (here / "model.packed").exists()
