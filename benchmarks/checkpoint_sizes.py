@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.command import run_main
 from benchmarks.paired import heading, table
+from tasks.errors import UserError
 from tasks.sparse.formats import FORMATS, entropy_bound_bytes
 from tasks.sparse.measure_sizes import networks_of
 from tasks.sparse.packed import read_safetensors
@@ -31,14 +33,26 @@ def main() -> None:
         help="directories of agents; by default BCQ's of seed 0 in models/agents, pruned by 95 %%",
     )
     agents: Sequence[Path] = parser.parse_args().agents or sorted(AGENTS.glob("*/bcq/*-0.95/seed-0"))
+    if not agents:
+        raise UserError(
+            f"{AGENTS}: no BCQ agent of seed 0, pruned by 95 %; train some by `dvc repro train`, "
+            "or name agents' directories"
+        )
+    opened = {agent: _networks(agent / "agent.safetensors") for agent in agents}
     print(heading("torch", "constriction"))
-    for agent in agents:
-        networks = networks_of(read_safetensors(agent / "agent.safetensors").tensors)
+    for agent, networks in opened.items():
         together = {f"{name}.{key}": t for name, own in networks.items() for key, t in own.items()}
         everything = {**networks, "all": together}
         print(f"## {'/'.join(agent.parts[-4:])}\n")
         print("Bytes (times fewer than dense; of the bound).\n")
         print(table(("format", *everything), _rows(everything)) + "\n")
+
+
+def _networks(path: Path) -> Mapping[str, Mapping[str, Tensor]]:
+    networks = networks_of(read_safetensors(path).tensors)
+    if not networks:
+        raise UserError(f"{path}: no network's weights in it; name an agent's directory")
+    return networks
 
 
 def _rows(networks: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Sequence[str]]:
@@ -57,4 +71,4 @@ def _rows(networks: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Sequence[str
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

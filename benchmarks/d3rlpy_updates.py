@@ -23,6 +23,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.agents import CONFIGS, TASK, random_transitions, updating
+from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from tasks.errors import UserError
 from tasks.offline_rl.agents import AlgorithmName
@@ -137,7 +138,4 @@ def _flop(run: Callable[[], None]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_main(main)

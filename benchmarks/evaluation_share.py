@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.agents import TASK, random_transitions
+from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.agents import algorithm_config, variant_of
 from pipelines.engine.config import Config, compose, load_config
@@ -87,4 +88,4 @@ def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[obje
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -15,9 +15,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.agents import TASK, random_transitions
+from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.agents import agents, algorithm_config
 from pipelines.engine.config import Config, compose, load_config
+from tasks.errors import UserError
 from tasks.job import Job
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.cuda_graph import repeat
@@ -32,6 +34,7 @@ UPDATES = {"cuda": 200, "cpu": 2}
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     arguments = _arguments()
+    check_device(arguments.device)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # as in training
     device, updates = arguments.device, UPDATES[arguments.device]
@@ -60,7 +63,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
-    parser.add_argument("--agents", type=int, default=65, help="of the grid's 65, evenly (default: all)")
+    parser.add_argument(
+        "--agents", type=positive(int), default=65, help="of the grid's 65, evenly (default: all)"
+    )
     return parser.parse_args()
 
 
@@ -76,9 +81,11 @@ def _jobs(directory: Path, count: int, device: str) -> list[Job]:
     """So many agents of the grid, a dense one first, with their masks."""
     compose(["profile=paper"], directory / "params.yaml")
     config = load_config(directory / "params.yaml")
-    random_transitions(TRANSITIONS).save(directory / "transitions.safetensors")
     grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (TASK.name, "bcq")]
+    if count > len(grid):
+        raise UserError(f"--agents {count}: the grid has {len(grid)}; give no more")
     grid.sort(key=lambda agent: agent.sparsity)
+    random_transitions(TRANSITIONS).save(directory / "transitions.safetensors")
     return [_job(grid[i * len(grid) // count], config, directory, device) for i in range(count)]
 
 
@@ -118,4 +125,4 @@ def _train(stack: Stack, updates: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

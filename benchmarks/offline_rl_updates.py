@@ -10,6 +10,7 @@ import argparse
 import torch
 
 from benchmarks.agents import CONFIGS, random_transitions, updating
+from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.learner import Execution
@@ -24,7 +25,7 @@ EXECUTIONS: tuple[Execution, ...] = ("masked", "sparse")
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=7, help="to compare (default 7)")
+    parser.add_argument("--rounds", type=positive(int), default=7, help="to compare (default 7)")
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # as in training
@@ -48,4 +49,4 @@ def _row(algorithm: AlgorithmName, sparsity: float, data: ReplayBuffer, rounds: 
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

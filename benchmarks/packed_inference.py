@@ -15,10 +15,12 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from tasks.deployment.export import to_onnx
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphCard, GraphInput
+from tasks.errors import UserError
 from tasks.sparse.compaction import Layer, compact
 from tasks.sparse.packed import is_packed, pack, read_packed, read_safetensors, unpack
 from tasks.sparse.perceptron import SparsePerceptron
@@ -36,9 +38,7 @@ def main() -> None:
     parser.add_argument("agent", type=Path, metavar="AGENT")
     path: Path = parser.parse_args().agent
     torch.set_num_threads(1)
-    packed = read_packed(path) if is_packed(path) else unpack(pack(read_safetensors(path)))
-    tensors = packed.model.tensors
-    layers = [Layer(tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]) for layer in LAYERS]
+    layers = _actor(path)
     compacted = compact(layers)
     print(heading("torch", "onnxruntime"))
     print(f"Units {_units(layers)}; compacted {_units(compacted)}.\n")
@@ -54,6 +54,18 @@ def main() -> None:
             rows.append((name, wall, cpu, speedup, by_cpu))
         print(f"Batch {batch}. {comparison.remark}\n")
         print(table(("way", "µs", "CPU µs", "times as fast", "by CPU time"), rows) + "\n")
+
+
+def _actor(path: Path) -> list[Layer]:
+    """Of a BCQ agent; UserError if the file is none's."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; name a BCQ agent's packed file or its agent.safetensors")
+    packed = read_packed(path) if is_packed(path) else unpack(pack(read_safetensors(path)))
+    tensors = packed.model.tensors
+    try:
+        return [Layer(tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]) for layer in LAYERS]
+    except KeyError as error:
+        raise UserError(f"{path}: no BCQ agent, as it has no tensor {error}; name a BCQ agent's") from error
 
 
 def _variants(
@@ -126,4 +138,4 @@ def _units(layers: list[Layer]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

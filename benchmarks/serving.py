@@ -19,6 +19,7 @@ import requests
 from PIL import Image
 from skimage.data import chelsea
 
+from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.serving_config import ServingConfig
@@ -27,9 +28,11 @@ from pipelines.serving.models import Cards, Model, cards_of, find_models
 from pipelines.serving.pictures import decode
 from tasks.deployment.classifier import ClassifierCard, preprocess
 from tasks.deployment.onnx_model import load_onnx
+from tasks.errors import UserError
 
 CLIENTS = (1, 8, 32)
 PICTURE_PX = 256
+ALGORITHMS = ("bc", "bcq")
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,10 @@ def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", type=Path, default=Path("models/onnx"))
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each row")
+    parser.add_argument("--seconds", type=positive(float), default=5.0, help="for each row")
     arguments = parser.parse_args()
     models = find_models(arguments.models)
+    _check_all_asked(models, arguments.models)
     with running(models, ServingConfig(), ExecutorConfig(kind="ray")) as (address,):
         print(heading("ray", "onnxruntime"))
         print(f"Load before: {psutil.getloadavg()[0]:.1f}.\n")
@@ -71,10 +75,18 @@ def main() -> None:
                 )
 
 
+def _check_all_asked(models: list[Model], directory: Path) -> None:
+    cards = [model.card for model in models]
+    found = {card.details["algorithm"] if card.kind == "policy" else card.kind for card in cards}
+    if missing := {*ALGORITHMS, "style"} - found:  # classifiers may be missing: random ones aren't served
+        names = ", ".join(sorted(missing))
+        raise UserError(f"{directory}: no graph of {names}; export some with `dvc repro export_onnx`")
+
+
 def _questions(models: list[Model], address: str) -> Iterator[Question]:
     cards: Cards = cards_of(models)
     paths = {model.name: model.path for model in models}
-    for algorithm in ("bc", "bcq"):
+    for algorithm in ALGORITHMS:
         name = next(name for name, card in cards["policy"].items() if card.details["algorithm"] == algorithm)
         card = cards["policy"][name]
         shapes = {
@@ -154,4 +166,4 @@ def _summary(answers: list[Answer], seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

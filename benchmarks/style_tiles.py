@@ -19,6 +19,7 @@ from typing import get_args
 import psutil
 import torch
 
+from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
 from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.stylize import CPU_TILE_PX
@@ -64,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     precisions = [name for name in get_args(Precision) if name != "auto"]
     parser.add_argument("--precision", nargs="+", choices=precisions, default=precisions)
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--threads", nargs="+", type=positive(int), default=[1, 2])
     parser.add_argument("--only", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -98,4 +99,4 @@ def _measure(size: tuple[int, int], width: int, precision: Precision, threads: i
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns, timed
 from tasks.style.backbones import Backbone
 from tasks.style.losses import (
@@ -35,6 +36,7 @@ ROUNDS = 5
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     arguments = _arguments()
+    check_device(arguments.device)
     torch.set_num_threads(1)
     torch._dynamo.config.recompile_limit = 64  # of one function: each variant compiles VGG16 three times
     variants = list(itertools.product(get_args(Layout), (torch.float32, torch.bfloat16), get_args(Mode)))
@@ -66,9 +68,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--image-px", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=2)
+    parser.add_argument("--width", type=positive(int), default=16)
+    parser.add_argument("--image-px", type=positive(int), default=128)
+    parser.add_argument("--batch-size", type=positive(int), default=2)
     return parser.parse_args()
 
 
@@ -119,4 +121,4 @@ def _vgg16() -> Backbone:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -19,7 +19,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
+from benchmarks.command import run_main
 from benchmarks.paired import heading
+from tasks.errors import UserError
 
 SIZES = (29, 750, 750, 6)
 CHANNELS, SIDE_PX = 64, 64
@@ -32,7 +34,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=("tensorflow", "jax"))
     name = parser.parse_args().name
-    mlp, block = (_tensorflow if name == "tensorflow" else _jax)()
+    try:
+        mlp, block = (_tensorflow if name == "tensorflow" else _jax)()
+    except ImportError as error:
+        raise UserError(f"{error}; run it by the interpreter that --help names") from error
     rng = np.random.default_rng(0)
     inputs: dict[str, tuple[Callable[[Array], Array], Array]] = {
         "MLP, batch 1": (mlp, rng.normal(size=(1, SIZES[0]))),
@@ -123,4 +128,4 @@ def _jax() -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

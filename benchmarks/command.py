@@ -1,0 +1,39 @@
+"""What the benchmarks' command lines have in common: a user's mistake is one line, no traceback."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from tasks.errors import UserError
+
+Number = TypeVar("Number", int, float)
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Run a benchmark; of a :class:`UserError` print its message, and exit with status 1."""
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def positive(kind: type[Number]) -> Callable[[str], Number]:
+    """A type of `argparse`'s: `int` or `float`, above 0."""
+
+    def convert(text: str) -> Number:
+        number = kind(text)
+        if not number > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+        return number
+
+    convert.__name__ = kind.__name__  # which argparse names where `text` is no number
+    return convert
+
+
+def check_device(device: str) -> None:
+    """UserError if PyTorch has no such device, `cpu` or `cuda`."""
+    import torch  # not at the top: the interpreters that compare XLA have none
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: PyTorch finds no GPU here; give --device cpu")
