@@ -40,8 +40,8 @@ def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> N
     size = source.stat().st_size
     dense = sum(tensor.nbytes for tensor in model.tensors.values() if tensor.dtype != torch.bool)
     print(
-        f"{output}: {len(data):,} bytes, {size / len(data):.1f} times fewer than the {size:,} of {source}, "
-        f"{dense / len(data):.1f} times fewer than the {dense:,} of its tensors without masks"
+        f"{output}: {len(data):,} bytes, {size / len(data):.1f} times fewer than {source} ({size:,}) "
+        f"and {dense / len(data):.1f} than its tensors without masks ({dense:,})"
     )
 
 
