@@ -49,6 +49,8 @@ def main() -> None:
 
 
 def _networks(path: Path) -> Mapping[str, Mapping[str, Tensor]]:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; name agents' directories")
     networks = networks_of(read_safetensors(path).tensors)
     if not networks:
         raise UserError(f"{path}: no network's weights in it; name an agent's directory")

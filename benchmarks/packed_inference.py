@@ -59,7 +59,7 @@ def main() -> None:
 def _actor(path: Path) -> list[Layer]:
     """Of a BCQ agent; UserError if the file is none's."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file; name a BCQ agent's packed file or its agent.safetensors")
+        raise UserError(f"{path}: not a file; name a BCQ agent's packed file or its agent.safetensors")
     packed = read_packed(path) if is_packed(path) else unpack(pack(read_safetensors(path)))
     tensors = packed.model.tensors
     try:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns, timed
+from tasks.errors import UserError
 from tasks.style.backbones import Backbone
 from tasks.style.losses import (
     JOHNSON_CONTENT_LAYER,
@@ -30,6 +31,7 @@ Mode = Literal["eager", "compile"]
 Variant = tuple[Layout, torch.dtype, Mode]
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 VGG16_CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+SMALLEST_PX = 8
 ROUNDS = 5
 
 
@@ -37,6 +39,8 @@ def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     arguments = _arguments()
     check_device(arguments.device)
+    if arguments.image_px < SMALLEST_PX:
+        raise UserError(f"--image-px {arguments.image_px}: VGG16 halves it thrice; give ≥ {SMALLEST_PX}")
     torch.set_num_threads(1)
     torch._dynamo.config.recompile_limit = 64  # of one function: each variant compiles VGG16 three times
     variants = list(itertools.product(get_args(Layout), (torch.float32, torch.bfloat16), get_args(Mode)))

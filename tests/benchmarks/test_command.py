@@ -81,6 +81,10 @@ def test_sizes_of_style_training_are_positive(refusal, option):
     assert f"argument {option}: 0 is not above 0" in refusal("style_training", option, "0")
 
 
+def test_pictures_of_style_training_are_large_enough_for_vgg16(refusal):
+    assert refusal("style_training", "--image-px", "7").startswith("error: --image-px 7: ")
+
+
 @pytest.mark.parametrize("seconds", ["0", "-0.5", "nan"])
 def test_seconds_of_serving_are_positive(refusal, seconds):
     assert f"argument --seconds: {seconds} is not above 0" in refusal("serving", "--seconds", seconds)
@@ -100,7 +104,7 @@ def test_no_agents_are_refused_before_a_table_begins(refusal, tmp_path, monkeypa
 def test_agents_to_measure_are_there(refusal, agent, tmp_path):
     missing = tmp_path / "none"
     said = refusal("checkpoint_sizes", agent, missing)
-    assert said.startswith(f"error: {missing}/agent.safetensors: no such file")
+    assert said == f"error: {missing}/agent.safetensors: no such file; name agents' directories"
 
 
 def test_agents_to_measure_have_networks(refusal, tmp_path):
@@ -117,7 +121,7 @@ def test_packed_inference_names_what_a_file_lacks(refusal, agent):
 
 @pytest.mark.parametrize("name", ["", "none"])
 def test_packed_inference_takes_a_file(refusal, agent, name):
-    assert refusal("packed_inference", agent / name).startswith(f"error: {agent / name}: no such file")
+    assert refusal("packed_inference", agent / name).startswith(f"error: {agent / name}: not a file")
 
 
 @pytest.mark.parametrize("content", [b"", MAGIC, MAGIC + b"damaged" * 9])
