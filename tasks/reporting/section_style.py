@@ -11,7 +11,19 @@ import pandas
 from matplotlib.axes import Axes
 
 from tasks.reporting import paper, results
-from tasks.reporting.blocks import Block, Figure, Key, NotRun, Section, Table, Text, count, listing, number
+from tasks.reporting.blocks import (
+    Block,
+    Figure,
+    Key,
+    NotRun,
+    Section,
+    Table,
+    Text,
+    count,
+    listing,
+    number,
+    percent,
+)
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
 from tasks.reporting.section_pruned_styles import pruned_styles
@@ -115,23 +127,17 @@ def _distance(found: Results, styles: Sequence[str]) -> str:
     named = [style for style in styles if (style, NETWORK) in ratio.index]
     if not named:
         return f"See below: {listing(styles)}. How near they come to their paintings was not measured."
-    networks = listing([f"{percent_of(ratio[style, NETWORK])} ({style})" for style in named])
+    networks = listing([f"{percent(ratio[style, NETWORK])} ({style})" for style in named])
     single = ratio[[method.startswith("gatys-") for method in ratio.index.get_level_values("method")]]
     beside = f"; optimising single pictures leaves {_span(single)}" if len(single) else ""
     return (
         f"Of a photo's distance to the painting's style, the trained networks leave {networks}{beside}; 0 % "
-        "would "
-        "be the painting's own style, 100 % the photo's."
+        "would be the painting's own style, 100 % the photo's."
     )
 
 
-def percent_of(ratio: float) -> str:
-    """A ratio as percents, as the table gives it."""
-    return f"{number(100 * ratio, 2)} %"
-
-
 def _span(values: pandas.Series) -> str:
-    low, high = percent_of(values.min()), percent_of(values.max())
+    low, high = percent(values.min()), percent(values.max())
     return low if low == high else f"{low[:-2]} to {high}"
 
 
