@@ -19,7 +19,7 @@ from tasks.sparse.packed import (
     read_safetensors,
     unpack,
 )
-from tasks.sparse.values import ValuesName
+from tasks.sparse.values import LOSSLESS, ValuesName
 
 
 def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> None:
@@ -57,7 +57,7 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
     contents = read_packed(source)
     data = safetensors.torch.save(dict(contents.model.tensors), dict(contents.model.metadata) or None)
     _write(output, data)
-    exact = contents.values in ("raw", "exponents")
+    exact = contents.values in LOSSLESS
     kept = (
         "every value as before packing" if exact else f"values as packing rounded them to {contents.values}"
     )

@@ -182,7 +182,8 @@ def _row(job: Job, network: PrunedNetwork, scores: Scores, seconds: Mapping[str,
     params: PrunedStylesParams = job.params
     source = job.inputs[network.variant]
     model, _ = load_model(source)
-    largest, smallest = style_forms(source)[0], style_forms(source)[-1]
+    forms = style_forms(source)
+    largest, smallest = forms[0], forms[-1]
     compacted = open_style(source, smallest).module
     weights = prunable(model).values()
     return PrunedStyleRow(
