@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tasks.sparse import kernels
-from tasks.sparse.vectors import LANES
+from tasks.sparse.kernels import FEW, LANES, Floats, Indices
 
-Indices = NDArray[np.int32]
+_WORTH_LANES = 48
+"""So many rows take as long in blocks of :data:`FEW` as in one of :data:`LANES`."""
 
 
 @dataclass(frozen=True)
@@ -110,27 +111,42 @@ class SparsePerceptron:
         if torch.is_grad_enabled() and (parameters.requires_grad or x.requires_grad):
             y: Tensor = _Perceptron.apply(self, parameters, x)  # type: ignore[no-untyped-call]
         else:
-            y, units = self.compute(parameters, x, blocks=1)
-            _rooms.give_back(units)
+            y = torch.from_numpy(self.infer(_array(parameters), _array(x[0])))[None]
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
 
-    def compute(self, parameters: Tensor, x: Tensor, blocks: int) -> tuple[Tensor, NDArray[np.float32]]:
-        """Outputs (1, batch, sum of heads), and what the units of the last `blocks` blocks of the batch gave.
+    def infer(self, parameters: Floats, x: Floats) -> Floats:
+        """Outputs (batch, sum of heads) of x (batch, in), with nothing kept for gradients."""
+        y = np.empty((len(x), sum(self.heads)), np.float32)
+        few = len(x) % LANES
+        if few > _WORTH_LANES:
+            few = 0
+        many = len(x) - few
+        if many:
+            self._forward(kernels.forward, LANES, parameters, x[:many], y[:many])
+        if few:
+            self._forward(kernels.forward_few, FEW, parameters, x[many:], y[many:])
+        return y
 
-        The latter (blocks + 1, units, LANES) is a room, with one more block for :func:`kernels.backward`.
-        """
-        units = _rooms.take((blocks + 1, self.inputs + len(self.pointers) - 1, LANES))
-        y = x.new_empty(1, x.shape[1], sum(self.heads))
-        kernels.forward(
-            self.pointers, self.sources, _array(parameters), _array(x[0]), units[:blocks], _array(y[0])
-        )
-        return y, units
+    def _forward(self, kernel: Any, lanes: int, parameters: Floats, x: Floats, y: Floats) -> None:
+        units = _rooms.take((1, self.units, lanes))
+        kernel(self.pointers, self.sources, parameters, x, units, y)
+        _rooms.give_back(units)
+
+    @property
+    def units(self) -> int:
+        """Inputs too."""
+        return self.inputs + len(self.pointers) - 1
 
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, x: Tensor) -> Tensor:
-        y, ctx.units = graph.compute(parameters, x, blocks=-(-x.shape[1] // LANES))
+        y = x.new_empty(1, x.shape[1], sum(graph.heads))
+        blocks = -(-x.shape[1] // LANES)
+        ctx.units = _rooms.take((blocks + 1, graph.units, LANES))  # one more for backward's gradients
+        kernels.forward(
+            graph.pointers, graph.sources, _array(parameters), _array(x[0]), ctx.units[:-1], _array(y[0])
+        )
         ctx.save_for_backward(parameters)
         ctx.graph = graph
         return y
@@ -177,9 +193,9 @@ class _Rooms:
     """Floats."""
 
     def __init__(self) -> None:
-        self.free: list[NDArray[np.float32]] = []
+        self.free: list[Floats] = []
 
-    def take(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def take(self, shape: tuple[int, ...]) -> Floats:
         """An array of undefined values."""
         floats = math.prod(shape)
         enough = [i for i, room in enumerate(self.free) if room.size >= floats + self.huge_page]
@@ -189,7 +205,7 @@ class _Rooms:
         first = -room.ctypes.data // 4 % self.huge_page
         return room[first : first + floats].reshape(shape)
 
-    def give_back(self, array: NDArray[np.float32]) -> None:
+    def give_back(self, array: Floats) -> None:
         """Let others have it."""
         assert isinstance(array.base, np.ndarray)
         self.free.append(array.base)
@@ -216,6 +232,6 @@ def _pointers(owners: NDArray[np.int64], count: int) -> Indices:
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
 
 
-def _array(tensor: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = tensor.detach().numpy()
+def _array(tensor: Tensor) -> Floats:
+    array: Floats = tensor.detach().numpy()
     return array

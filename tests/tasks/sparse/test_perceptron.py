@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.sparse.kernels import FEW, LANES
 from tasks.sparse.perceptron import SparsePerceptron, _rooms
-from tasks.sparse.vectors import LANES
 
 HIDDEN, HEADS = ("a", "b"), ("c", "d")
 SIZES = {"a": (5, 9), "b": (9, 7), "c": (7, 3), "d": (7, 2)}
@@ -60,7 +60,7 @@ def compare(masks, weights, biases, batch):
     assert all(torch.equal(a, b) for a, b in zip(found, without_gradients, strict=True))
 
 
-@pytest.mark.parametrize("batch", [1, 100, LANES, LANES + 1, 3 * LANES - 5])
+@pytest.mark.parametrize("batch", [1, FEW, 2 * FEW + 1, 100, LANES, LANES + 1, 3 * LANES - 5])
 @pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
 def test_outputs_and_gradients_are_autograds_of_the_masked_perceptron(batch, density):
     compare(*network(density), batch)
