@@ -38,11 +38,11 @@ def policy_of(agent: AgentSpec) -> Source:
     return Source(name_of(agent), path, forms_of(agent), tags_of(agent))
 
 
-def benchmarked_policies(config: Config) -> Iterator[Source]:
+def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     """The agents that are timed."""
     chosen = config.deployment.benchmark.agents
     return (
-        policy_of(agent)
+        agent
         for agent in agents(config)
         if agent.task in chosen.tasks
         and agent.algorithm in chosen.algorithms

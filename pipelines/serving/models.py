@@ -25,7 +25,7 @@ class Model:
     def name(self) -> str:
         """What requests call it."""
         match self.card.kind:
-            case "policy":
+            case "policy" | "actor":
                 return self.card.cell
             case "style":
                 return str(self.card.details["style"])
@@ -36,14 +36,14 @@ class Model:
 def find_models(directory: Path) -> list[Model]:
     """The graphs to serve below a directory, one of each network, by name; every one can be opened.
 
-    Classifiers of random weights are left out: they are there to be timed.
+    Classifiers of random weights and actors alone are left out: they are there to be timed.
 
     Raises:
         UserError: there is none, or a file is damaged or another project's.
     """
     models = [Model(read_card(path), path) for path in sorted(directory.rglob("*.onnx"))]
     chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
-    served = sorted((model for model in chosen.values() if not _untrained(model.card)), key=lambda m: m.name)
+    served = sorted((model for model in chosen.values() if not _only_timed(model.card)), key=lambda m: m.name)
     if not served:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export_onnx`")
     for model in served:
@@ -57,8 +57,9 @@ def _preference(model: Model) -> tuple[int, str]:
     return FORMS.index(model.card.form), model.path.stem
 
 
-def _untrained(card: GraphCard) -> bool:
-    return card.kind == "classifier" and card.details["weights"]["source"] == "random"
+def _only_timed(card: GraphCard) -> bool:
+    untrained = card.kind == "classifier" and card.details["weights"]["source"] == "random"
+    return untrained or card.kind == "actor"
 
 
 def cards_of(models: list[Model]) -> Cards:

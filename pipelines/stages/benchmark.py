@@ -5,14 +5,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.deployment import Source, benchmarked_policies, classifier, style_network
+from pipelines.deployment import Source, benchmarked_agents, classifier, policy_of, style_network
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES
 from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
+from tasks.deployment.benchmark_actor import ActorParams, benchmark_actor
 from tasks.deployment.classify import ClassifyParams, classify
-from tasks.deployment.runtimes import RuntimeAt, runtimes_here
+from tasks.deployment.onnx_model import Form
+from tasks.deployment.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
 
 log = logging.getLogger(__name__)
 
@@ -34,37 +36,52 @@ def _timed(config: Config) -> Iterator[Cell]:
     """Networks of one shape take as long as each other: of the styles it is the first."""
     measured = config.deployment.benchmark
     batches = tuple(Size(batch) for batch in measured.batches)
-    policies = list(benchmarked_policies(config))
-    if not policies:
+    agents = list(benchmarked_agents(config))
+    if not agents:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
-    for source in policies:
-        yield from _forms(config, source, batches)
+    for agent in agents:
+        yield from _forms(config, policy_of(agent), batches)
+        if agent.algorithm == "bcq":
+            yield from _actor(config, policy_of(agent), batches)
     squares = tuple(Size(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)
     yield from _forms(config, classifier(config), (Size(1),))
 
 
 def _forms(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+    for form in source.forms:
+        inputs = {"onnx": source.graph(form), "source": source.path}
+        params = _params(config, form, sizes)
+        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, {**source.tags, "form": form})
+
+
+def _actor(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+    cell, opset = f"{source.cell}/actor", config.deployment.export.opset
+    for form in source.forms:
+        params = ActorParams(cell, form, opset, _params(config, form, sizes))
+        tags = {**source.tags, "form": form}
+        yield Cell(f"{cell}/{form}", benchmark_actor, params, {"source": source.path}, tags)
+
+
+def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkParams:
     measured = config.deployment.benchmark
-    params = BenchmarkParams(
-        runtimes=_runtimes(config),
+    return BenchmarkParams(
+        runtimes=_runtimes(config, form),
         threads=measured.threads,
         sizes=sizes,
         seconds=measured.seconds,
         time_limit_s=measured.time_limit_s,
         rollout_steps=measured.rollout_steps,
     )
-    for form in source.forms:
-        inputs = {"onnx": source.graph(form), "source": source.path}
-        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, {**source.tags, "form": form})
 
 
 def _classification(config: Config) -> Cell:
     measured, source = config.deployment.benchmark, classifier(config)
-    params = ClassifyParams(measured.photos, _runtimes(config), measured.time_limit_s)
+    params = ClassifyParams(measured.photos, _runtimes(config, "dense"), measured.time_limit_s)
     inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
     return Cell("classification", classify, params, inputs, source.tags)
 
 
-def _runtimes(config: Config) -> tuple[RuntimeAt, ...]:
-    return runtimes_here(config.deployment.benchmark.runtimes)
+def _runtimes(config: Config, form: Form) -> tuple[RuntimeAt, ...]:
+    names = config.deployment.benchmark.runtimes
+    return runtimes_here([name for name in names if form != "dense" or name not in FOR_PRUNED])

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -112,19 +113,23 @@ def benchmark(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: an input is missing, damaged, or of another kind.
     """
     for i, job in enumerate(jobs):
-        params: BenchmarkParams = job.params
-        cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
-        rows: list[TimingRow] = []
-        with _Bench(job) as bench:
-            for n, (threads, size) in enumerate(cases, start=1):
-                case = bench.measure(threads, size)
-                rows += case
-                if timed := {
-                    f"{row.runtime}_p50_ms_threads_{threads}": row.p50_ms for row in case if row.p50_ms
-                }:
-                    yield Metrics(i, size.size_px or size.batch, timed)
-                yield Progress((i + n / len(cases)) / len(jobs))
-        write_csv(job.output / "timings.csv", TimingRow, rows)
+        form = read_card(job.inputs["onnx"]).form
+        files = ModelFiles(job.inputs["onnx"], job.inputs["source"], form)
+        yield from measure(i, len(jobs), job.params, files, job.output)
+
+
+def measure(i: int, jobs: int, params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterator[Event]:
+    """Job `i` of `jobs`: one network. Leave `timings.csv` in `output`."""
+    cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
+    rows: list[TimingRow] = []
+    with _Bench(params, files) as bench:
+        for n, (threads, size) in enumerate(cases, start=1):
+            case = bench.measure(threads, size)
+            rows += case
+            if timed := {f"{row.runtime}_p50_ms_threads_{threads}": row.p50_ms for row in case if row.p50_ms}:
+                yield Metrics(i, size.size_px or size.batch, timed)
+            yield Progress((i + n / len(cases)) / jobs)
+    write_csv(output / "timings.csv", TimingRow, rows)
 
 
 @dataclass(frozen=True)
@@ -152,13 +157,13 @@ class _Examples:
 
 
 class _Bench:
-    """A job's network and the processes of its runtimes. A context manager; they end with it."""
+    """A network and the processes of its runtimes. A context manager; they end with it."""
 
-    def __init__(self, job: Job) -> None:
-        self.params: BenchmarkParams = job.params
-        self.card = read_card(job.inputs["onnx"])
-        self.files = ModelFiles(job.inputs["onnx"], job.inputs["source"], self.card.form)
-        self.network = open_network(job.inputs["source"], self.card.form)
+    def __init__(self, params: BenchmarkParams, files: ModelFiles) -> None:
+        self.params = params
+        self.files = files
+        self.card = read_card(files.onnx)
+        self.network = open_network(files.source, self.card.form)
         self._examples: dict[Size | None, _Examples] = {}
         self._workers: dict[str, Worker] = {}
         self._threads: dict[str, int] = {}

@@ -7,11 +7,13 @@ from typing import Any
 
 import safetensors
 
+from tasks.deployment.actors import open_actor
 from tasks.deployment.classifier import load_classifier
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.errors import UserError
+from tasks.sparse.packed import is_packed
 from tasks.style.compaction import compact
 from tasks.style.model_file import ModelCard, load_model
 
@@ -21,12 +23,14 @@ NORMALISED = 3.0
 
 
 def open_network(source: Path, form: Form) -> Network:
-    """Open an agent's policy, a style or a classifier, whichever `source` holds.
+    """Open an agent's policy, a packed actor, a style or a classifier, whichever `source` holds.
 
     Raises:
         UserError: the file is missing, damaged or another kind of file, or has no such form.
     """
     kind = _kind(source)
+    if kind == "packed":
+        return open_actor(source, form)
     if kind == "agent":
         return open_policy(source, form)
     if kind == "style_model":
@@ -80,9 +84,11 @@ def open_classifier(source: Path) -> Network:
 
 
 def _kind(source: Path) -> str:
-    """The key of the file's metadata: `agent`, `style_model` or `classifier`."""
+    """The key of the file's metadata: `agent`, `style_model` or `classifier`; or `packed`."""
     if not source.is_file():
         raise UserError(f"{source}: no such file; make it with `dvc repro`")
+    if is_packed(source):
+        return "packed"
     try:
         with safetensors.safe_open(source, framework="pt") as file:
             found = {"agent", "style_model", "classifier"} & set(file.metadata() or {})

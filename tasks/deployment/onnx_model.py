@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tasks.errors import UserError
 
-Kind = Literal["policy", "style", "classifier"]
+Kind = Literal["policy", "actor", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, one without its dead units."""
 
@@ -46,8 +46,8 @@ class GraphCard:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
-    """By kind. policy: `task`, `algorithm`, and of BCQ `samples` and `latent_size`. style: `style`.
-    classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
+    """By kind. policy: `task`, `algorithm`, and of BCQ `samples` and `latent_size`. actor: `task` and
+    `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
 
     def attach(self, graph: onnx.ModelProto) -> None:
         """Write the card into a graph's metadata, in place of what is there."""

@@ -112,8 +112,8 @@ def make_policy(agent: Agent, compacted: bool = False) -> BCPolicy | BCQPolicy:
     """A trained agent's policy, for inference; `compacted`, without the hidden units it can do without."""
 
     def mlp(network: str, layers: Sequence[str]) -> nn.Module:
-        masked = [_masked(agent, network, layer) for layer in layers]
-        return _sequential(compact(masked) if compacted else masked)
+        masked = masked_layers(agent, network, layers)
+        return sequential(compact(masked) if compacted else masked)
 
     decoder = mlp("vae", vae.DECODER)
     if not isinstance(agent.config, BCQConfig):
@@ -121,12 +121,16 @@ def make_policy(agent: Agent, compacted: bool = False) -> BCPolicy | BCQPolicy:
     return BCQPolicy(decoder, mlp("actor", bcq.ACTOR), mlp("critic", bcq.Q1), agent.config.phi).eval()
 
 
-def _masked(agent: Agent, network: str, layer: str) -> Layer:
-    weight = agent.networks[network].weights[layer][0].T * agent.masks[network][layer]
-    return Layer(weight, agent.networks[network].biases[layer].flatten())
+def masked_layers(agent: Agent, network: str, layers: Sequence[str]) -> list[Layer]:
+    """Of one of an agent's networks, pruned weights as zeros."""
+    weights, biases = agent.networks[network].weights, agent.networks[network].biases
+    return [
+        Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten()) for layer in layers
+    ]
 
 
-def _sequential(layers: Sequence[Layer]) -> nn.Sequential:
+def sequential(layers: Sequence[Layer]) -> nn.Sequential:
+    """A perceptron, with ReLU between its layers."""
     modules: list[nn.Module] = []
     for layer in layers:
         outputs, inputs = layer.weight.shape

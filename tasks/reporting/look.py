@@ -36,6 +36,7 @@ RUNTIMES = {
     "torch": INK,
     "torch-compile": "#7b8794",
     "onnxruntime": "#0072b2",
+    "numba-sparse": "#332288",
     "openvino-f32": "#d55e00",
     "openvino-bf16": "#e69f00",
     "tvm": "#009e73",

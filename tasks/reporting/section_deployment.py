@@ -20,19 +20,24 @@ CONDITION = ["model", "form", "threads", "batch", "size_px"]
 """That runtimes are compared under."""
 FULL, REDUCED = "float32", "bfloat16"
 PREPARATION = {"right": "rightly prepared", "reported": "as the report does"}
+ACTOR = "/actor"
+"""Ends the name of an actor that was timed without its policy."""
+KEPT_WEIGHTS = "numba-sparse"
+"""The runtime to which zeros cost nothing, whether they are compacted or not."""
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
 """Of policies; the table of milliseconds has them all."""
-SEED = re.compile(r"/seed-\d+$")
+SEED = re.compile(rf"/seed-\d+(?={ACTOR}$|$)")
 
 
 def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
     """A sentence on what taking out dead units saves in milliseconds, and the figure of it."""
-    pairs = compacted_pairs(_timed(found))
+    timed = _timed(found)
+    actors = _actors(timed)
+    pairs = compacted_pairs(timed)
     if pairs.empty:
-        return "", [
-            results.not_run("Milliseconds of pruned policies, with zeros and compacted", results.TIMINGS)
-        ]
+        missing = "Milliseconds of pruned policies, with zeros and compacted"
+        return "", [results.not_run(missing, results.TIMINGS), *actors]
     ratio = geometric_mean(pairs["masked"] / pairs["compacted"])
     sentence = (
         f"without the units that pruning left dead it answers {number(ratio, 2)} times as fast as with zeros "
@@ -57,14 +62,36 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
         ],
         panel="wide",
     )
-    return sentence, [figure]
+    return sentence, [figure, *actors]
+
+
+def _actors(timed: pandas.DataFrame) -> list[Block]:
+    """A table of BCQ's actors alone, each beside PyTorch with all of its zeros."""
+    faster = {"onnxruntime": "onnxruntime, compacted", KEPT_WEIGHTS: "kept weights alone"}
+    columns = ("actor", "threads", "states", "ms, PyTorch with zeros", *faster.values())
+    keys = [("masked", BASELINE), *(("compacted", name) for name in faster)]
+    actors = timed[timed["model"].str.endswith(ACTOR)]
+    wide = actors.pivot_table("p50_ms", ["model", "threads", "batch"], ["form", "runtime"])
+    wide = wide.reindex(columns=keys).dropna(subset=keys[:1])
+    if wide.empty:
+        return []
+    rows = []
+    for (model, threads, batch), (zeros, *times) in zip(wide.index, wide.to_numpy(), strict=True):
+        ratios = [number(zeros / time, 2) for time in times]
+        rows.append((model.removesuffix(ACTOR), str(threads), str(batch), number(zeros, 3), *ratios))
+    caption = (
+        "The perceptron of 400 and 300 hidden units alone, out of its packed file: how many times as fast as "
+        f"PyTorch's with zeros. Kept weights alone are `{KEPT_WEIGHTS}` of the compacted one"
+    )
+    return [Table(caption, columns, rows, numbers=columns[1:])]
 
 
 def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
     """Medians of policies that were timed both `masked` and `compacted`, columns of those names."""
     keys = ["model", "runtime", "threads", "batch"]
+    policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)
     wide = (
-        timed[timed["size_px"].isna()]
+        timed[policies & (timed["runtime"] != KEPT_WEIGHTS)]
         .pivot_table("p50_ms", keys, "form")
         .reindex(columns=["masked", "compacted"])
     )
@@ -132,7 +159,8 @@ def _timed(found: Results) -> pandas.DataFrame:
 
 
 def _fastest(timed: pandas.DataFrame) -> str:
-    full = timed[timed["precision"] == FULL]
+    # What takes pruned networks alone is none of the compilers that are compared here.
+    full = timed[(timed["precision"] == FULL) & (timed["runtime"] != KEPT_WEIGHTS)]
     winners = winners_of(full)
     wins = [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
     clauses = [f"In {FULL}, of {count(len(winners), 'condition')} the fastest is {listing(wins)}"]

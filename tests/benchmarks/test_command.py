@@ -7,12 +7,12 @@ import sys
 import pytest
 import safetensors.torch
 import torch
+from small_networks import save_agent
 
 from benchmarks.command import positive, run_main
 from pipelines.serving.models import Model
 from tasks.deployment.onnx_model import GraphCard
 from tasks.errors import UserError
-from tasks.sparse.packed import MAGIC
 
 
 @pytest.fixture
@@ -113,10 +113,14 @@ def test_agents_to_measure_have_networks(refusal, tmp_path):
     assert refusal("checkpoint_sizes", tmp_path).startswith(f"error: {file}: no network's weights")
 
 
-def test_packed_inference_names_what_a_file_lacks(refusal, agent):
-    file = agent / "agent.safetensors"
-    said = refusal("packed_inference", file)
-    assert said.startswith(f"error: {file}: no BCQ agent, as it has no tensor 'actor.pi.0.weight'")
+def test_packed_inference_takes_agents_of_bcq(refusal, tmp_path):
+    file = save_agent(tmp_path / "agent.safetensors", "bc", 0.9)
+    assert "has no actor; name an agent of bcq" in refusal("packed_inference", file)
+
+
+def test_packed_inference_takes_pruned_agents(refusal, tmp_path):
+    file = save_agent(tmp_path / "agent.safetensors", "bcq", 0)
+    assert refusal("packed_inference", file).startswith(f"error: {file}: was never pruned")
 
 
 @pytest.mark.parametrize("name", ["", "none"])
@@ -124,7 +128,7 @@ def test_packed_inference_takes_a_file(refusal, agent, name):
     assert refusal("packed_inference", agent / name).startswith(f"error: {agent / name}: not a file")
 
 
-@pytest.mark.parametrize("content", [b"", MAGIC, MAGIC + b"damaged" * 9])
+@pytest.mark.parametrize("content", [b"", b"damaged" * 9])
 def test_packed_inference_refuses_damaged_files(refusal, tmp_path, content):
     file = tmp_path / "damaged"
     file.write_bytes(content)

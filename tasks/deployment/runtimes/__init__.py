@@ -12,6 +12,7 @@ RUNTIMES = (
     "torch",
     "torch-compile",
     "onnxruntime",
+    "numba-sparse",
     "openvino-f32",
     "openvino-bf16",
     "tvm",
@@ -23,12 +24,14 @@ RUNTIMES = (
     "onnxruntime-tensorrt",
     "torch-cuda",
 )
-"""All there are adapters for; nGraph's successor is OpenVINO, `xla` is TensorFlow's own compiler."""
+"""All there are adapters for. nGraph's successor is OpenVINO; `xla` is TensorFlow's own compiler;
+`numba-sparse` is this project's kernels for what pruning keeps."""
 
 PACKAGES = {
     "torch": ("torch",),
     "torch-compile": ("torch",),
     "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "numba-sparse": ("numba",),
     "openvino-f32": ("openvino",),
     "openvino-bf16": ("openvino",),
     "tvm": ("apache-tvm",),
@@ -43,6 +46,8 @@ PACKAGES = {
 """Of the package index: any of these holds the runtime."""
 ISOLATED = frozenset({"tensorflow", "xla"})
 """These live in an environment of their own, see `tasks.deployment.environment`."""
+FOR_PRUNED = frozenset({"numba-sparse"})
+"""These compute nothing but networks that were pruned."""
 NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
 THREADS_ARE_FINAL = ISOLATED
 """TensorFlow's number of threads can be set once in a process."""
@@ -67,6 +72,10 @@ def open_runtime(name: str) -> Runtime:
             from tasks.deployment.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
 
             return OnnxRuntime(PROVIDERS[name])
+        case "numba-sparse":
+            from tasks.deployment.runtimes.numba_sparse import NumbaSparse
+
+            return NumbaSparse()
         case "openvino-f32" | "openvino-bf16":
             from tasks.deployment.runtimes.openvino import OpenVINO
 

@@ -1,0 +1,63 @@
+"""A BCQ agent's actor alone, in a packed file of its own: the perceptron of 400 and 300 hidden units."""
+
+import json
+from pathlib import Path
+
+from torch import Tensor
+
+from tasks.deployment.network import Network
+from tasks.deployment.onnx_model import Form, GraphInput
+from tasks.deployment.policies import forms_of, masked_layers, sequential
+from tasks.errors import UserError
+from tasks.offline_rl import bcq
+from tasks.offline_rl.agents import load_agent
+from tasks.offline_rl.bcq import BCQConfig
+from tasks.sparse.compaction import Layer, compact
+from tasks.sparse.packed import Model, pack, read_packed
+
+INPUTS = 1.0
+"""Actions are within ± 1; so are most numbers of a state."""
+
+
+def pack_actor(source: Path) -> bytes:
+    """The packed file of what is in the `agent.safetensors` of a BCQ agent, pruned weights as zeros.
+
+    Raises:
+        UserError: the file is missing, damaged, or holds no agent of BCQ.
+    """
+    agent = load_agent(source)
+    if not isinstance(agent.config, BCQConfig):
+        raise UserError(f"{source}: {agent.spec} has no actor; name an agent of bcq")
+    tensors: dict[str, Tensor] = {}
+    for i, layer in enumerate(masked_layers(agent, "actor", bcq.ACTOR)):
+        tensors |= {f"{i}.weight": layer.weight + 0.0, f"{i}.bias": layer.bias}  # -0.0 would be kept
+    spec = agent.spec
+    card = {"task": spec.task, "sparsity": spec.sparsity, "forms": forms_of(spec)}
+    return pack(Model(tensors, {"actor": json.dumps(card)}))
+
+
+def open_actor(source: Path, form: Form) -> Network:
+    """The actor before Φ tanh, as a perceptron of states and actions.
+
+    Raises:
+        UserError: the file is damaged or none of :func:`pack_actor`, or the actor has no such form.
+    """
+    model = read_packed(source).model
+    if "actor" not in model.metadata:
+        raise UserError(
+            f"{source}: packed, but no actor; unpack it with `python -m pipelines unpack {source}`"
+        )
+    card = json.loads(model.metadata["actor"])
+    if form not in card["forms"]:
+        raise UserError(f"{source}: the actor has no {form} form; ask for {' or '.join(card['forms'])}")
+    tensors = model.tensors
+    layers = [Layer(tensors[f"{i}.weight"], tensors[f"{i}.bias"]) for i in range(len(bcq.ACTOR))]
+    return Network(
+        kind="actor",
+        form=form,
+        module=sequential(compact(layers) if form == "compacted" else layers).eval(),
+        inputs=(GraphInput("state_and_action", ("batch", layers[0].weight.shape[1]), -INPUTS, INPUTS),),
+        outputs=("perturbation",),
+        sparsity=card["sparsity"],
+        details={"task": card["task"], "algorithm": "bcq"},
+    )

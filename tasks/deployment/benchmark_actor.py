@@ -1,0 +1,65 @@
+"""Task: the actor of a BCQ agent, out of its packed file, by all runtimes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import onnx
+from annotated_types import Ge
+
+from tasks.data.download import sha256_of
+from tasks.deployment.actors import open_actor, pack_actor
+from tasks.deployment.benchmark import BenchmarkParams, measure
+from tasks.deployment.export import to_onnx
+from tasks.deployment.onnx_model import Form, GraphCard
+from tasks.deployment.runtimes.protocol import ModelFiles
+from tasks.job import Event, Job
+
+
+@dataclass(frozen=True)
+class ActorParams:
+    """Which actor is measured, and how."""
+
+    cell: str
+    """Its name in timings.csv, e.g. `HalfCheetah/bcq/snip-0.95/seed-0/actor`."""
+    form: Form
+    opset: Annotated[int, Ge(18)]
+    benchmark: BenchmarkParams
+
+
+def benchmark_actor(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Compare and time each job's actor (:class:`ActorParams`), as `benchmark` does whole networks.
+
+    Input is `source`, the `agent.safetensors` of a BCQ agent. Runtimes are given its actor in a packed file,
+    and as a graph made of that. An actor alone is nothing to deploy, so both go in the end. The output gets
+    `timings.csv` (:class:`~tasks.deployment.benchmark.TimingRow`).
+
+    Raises:
+        UserError: the input is missing, damaged, or no agent of BCQ.
+    """
+    for i, job in enumerate(jobs):
+        with TemporaryDirectory() as directory:
+            files = _files(job, Path(directory))
+            yield from measure(i, len(jobs), job.params.benchmark, files, job.output)
+
+
+def _files(job: Job, directory: Path) -> ModelFiles:
+    params: ActorParams = job.params
+    files = ModelFiles(directory / "actor.onnx", directory / "actor.packed", params.form)
+    files.source.write_bytes(pack_actor(job.inputs["source"]))
+    actor = open_actor(files.source, params.form)
+    card = GraphCard(
+        kind=actor.kind,
+        cell=params.cell,
+        form=actor.form,
+        sparsity=actor.sparsity,
+        commit=job.commit,
+        source_sha256=sha256_of(job.inputs["source"]),
+        inputs=actor.inputs,
+        outputs=actor.outputs,
+        details=actor.details,
+    )
+    onnx.save(to_onnx(actor, card, params.opset), files.onnx)
+    return files

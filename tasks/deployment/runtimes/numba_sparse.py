@@ -1,0 +1,71 @@
+"""A pruned network's perceptrons with their kept weights alone, by the kernels that train sparse agents."""
+
+from collections.abc import Mapping
+
+import numba
+import torch
+from torch import Tensor, nn
+
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
+from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
+from tasks.sparse.perceptron import SparsePerceptron
+
+
+class NumbaSparse:
+    """Computes perceptrons by compiled kernels, on one thread, and all else of a network by PyTorch."""
+
+    def unavailable(self) -> str | None:
+        """Nowhere."""
+        return None
+
+    def version(self) -> str:
+        """Of Numba."""
+        return numba.__version__
+
+    def device(self) -> str:
+        """`cpu`."""
+        return "cpu"
+
+    def prepare(
+        self,
+        model: ModelFiles,
+        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
+        threads: int,
+    ) -> Prepared:
+        """The network with its perceptrons replaced.
+
+        Raises:
+            ValueError: it has none.
+        """
+        set_threads(threads)
+        network = read_network(model)
+        sparse = with_kept_weights(network.module)
+        if not any(isinstance(module, KeptWeights) for module in sparse.modules()):
+            raise ValueError(f"a {network.kind} has no perceptron")
+        return Prepared(runner(network, sparse, torch.device("cpu")), "float32")
+
+
+class KeptWeights(nn.Module):
+    """A perceptron of linear layers with ReLU between them, by its weights other than zero. For inference."""
+
+    def __init__(self, layers: list[nn.Linear]) -> None:
+        super().__init__()
+        weights = {str(i): layer.weight.detach().T[None] for i, layer in enumerate(layers)}
+        biases = {str(i): layer.bias.detach()[None, None] for i, layer in enumerate(layers)}
+        *hidden, head = weights
+        self._graph = SparsePerceptron.of(hidden, [head], {name: w[0] != 0 for name, w in weights.items()})
+        self._kept = self._graph.gather(weights, biases).numpy()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, out) of x (batch, in)."""
+        return torch.from_numpy(self._graph.infer(self._kept, x.numpy()))
+
+
+def with_kept_weights(module: nn.Module) -> nn.Module:
+    """`module` with each perceptron in it, or itself if it is one, replaced in place."""
+    layers = list(module.children())
+    if isinstance(module, nn.Sequential) and all(isinstance(each, nn.Linear | nn.ReLU) for each in layers):
+        return KeptWeights([each for each in layers if isinstance(each, nn.Linear)])
+    for name, child in module.named_children():
+        setattr(module, name, with_kept_weights(child))
+    return module
