@@ -94,6 +94,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     ("style", "inputs", "words"),
     [
         ("oil", ["photo.png"], ["oil", "models/styles", "there are ink"]),
+        ("ink-snip-0.9", ["photo.png"], ["ink-snip-0.9", "there are ink, ink/snip-0.9"]),
         ("oil.safetensors", ["photo.png"], ["oil.safetensors", "no such file"]),
         ("ink", ["none.mp4"], ["none.mp4", "no such file"]),
         ("ink", ["film.mp4", "more/film.mp4"], ["film.mp4", "more/film.mp4", "rename"]),
@@ -102,6 +103,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
 def test_mistakes_are_told_before_any_work(style, inputs, words):
     Path("more").mkdir()
     shutil.copy("film.mp4", "more/film.mp4")
+    shutil.copytree("models/styles/ink", "models/styles/ink/snip-0.9")
     with pytest.raises(UserError) as failure:
         stylize(style, inputs, Path("out"), OPTIONS)
     assert all(word in str(failure.value) for word in words)
@@ -138,6 +140,12 @@ def test_a_video_is_not_for_standard_output():
 
 def test_a_models_directory_is_a_style_too():
     stylize("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
+    assert Path("out/photo.png").exists()
+
+
+def test_a_pruned_style_has_a_name_too():
+    shutil.copytree("models/styles/ink", "models/styles/ink/snip-0.9")
+    stylize("ink/snip-0.9", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
 
 
