@@ -154,6 +154,8 @@ def _is_packed(path: Path) -> bool:
 def _checked(output: Path | None, default: str) -> Path:
     """Where to write. Not beside the input: that is DVC's, and the next `dvc repro` would delete it."""
     output = output or Path(default)
+    if output == Path("-"):
+        raise UserError("-: a model can't go to standard output; name a file with --output")
     with _errors_name(output):
         # Whatever is there may be the input, or what the input was made of: no word of removing it.
         if output.exists():

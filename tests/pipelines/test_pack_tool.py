@@ -1,6 +1,7 @@
 """`python -m pipelines pack`, `unpack` and `inspect`, as a user calls them."""
 
 import resource
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -91,6 +92,10 @@ def test_mistakes_are_one_line(agent, here):
         run("unpack", agent)
     with pytest.raises(UserError, match="its folder does not exist"):
         run("pack", agent, "-o", here / "nowhere" / "small")
+    for command, source in (("pack", agent), ("unpack", packed)):
+        with pytest.raises(UserError, match=r"-: a model can't go to standard output; name a file"):
+            run(command, source, "-o", "-")
+    assert not Path("-").exists()
     for command in ("pack", "unpack", "inspect"):
         with pytest.raises(UserError, match=r"none: No such file"):
             run(command, here / "none")
