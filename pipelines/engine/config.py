@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import pydantic
 from annotated_types import Ge, Lt, MinLen
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
 from pipelines.engine.deployment_config import DeploymentConfig
@@ -189,12 +190,32 @@ def _parse(values: Any, origin: Path) -> Config:
         # From JSON's point of view: lists become tuples, but "5" does not become 5.
         return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
-        wrong = {problem["loc"] for problem in error.errors()}
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
-            + ("" if isinstance(problem["input"], dict) else f" (it is {problem['input']!r})")
-            for problem in error.errors()
-            # A list that is too short only because a value in it was refused.
-            if not any(problem["loc"] == loc[: len(problem["loc"])] != loc for loc in wrong)
-        )
+        problems = "; ".join(_problems(error.errors(), values))
         raise UserError(f"{origin}: {problems}; correct it and {COMPOSE_AGAIN}") from error
+
+
+def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
+    """What is wrong with each key; pydantic tells every type that a value might have had apart."""
+    wrong: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
+    for error in errors:
+        given = "" if isinstance(error["input"], dict) else f" (it is {error['input']!r})"
+        words = error["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
+        wrong.setdefault((_key(error, values), given), []).append(words)
+    for (key, given), (words, *others) in wrong.items():
+        # A list that is too short only because a value in it was refused.
+        if not any(key == other[: len(key)] != other for other, _ in wrong):
+            either = " or ".join([words, *(other.removeprefix("Input should be ") for other in others)])
+            yield f"{'.'.join(map(str, key))}: {either}{given}"
+
+
+def _key(error: ErrorDetails, values: Any) -> tuple[int | str, ...]:
+    """The value's place, without what pydantic adds: the type that was tried, or `[key]` of a wrong name."""
+    location = error["loc"]
+    if error["type"] == "missing":
+        return location
+    for depth, part in enumerate(location):
+        try:
+            values = values[part]
+        except (KeyError, TypeError):
+            return location[:depth]
+    return location

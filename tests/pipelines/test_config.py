@@ -100,10 +100,20 @@ def remove(*keys):
         (put([1.5], "offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds\.0: .*1\.5"),
         (put([0], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities .*above 0"),
         (put([0.5, 1], "offline_rl", "sweep", "sparsities"), r"offline_rl\.sweep\.sparsities\.1: .*less.*1"),
-        (put([], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks: .*at least 1"),
+        (put([], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks: List .*at least 1"),
         (put(["Ant"], "offline_rl", "sweep", "tasks"), r"offline_rl\.sweep\.tasks\.0: .*HalfCheetah.*'Ant'"),
         (put("slurm", "executor", "kind"), r"executor\.kind: .*local.*'slurm'"),
+        (put(0, "executor", "stack_size"), r"executor\.stack_size: .*equal to 1 or 'auto' \(it is 0\); corr"),
+        (
+            put("2", "executor", "num_gpus"),
+            r"executor\.num_gpus: .*valid number or 'auto' \(it is '2'\); corr",
+        ),
+        (put({}, "executor", "stack_size"), r"executor\.stack_size: .*valid integer or 'auto'; corr"),
         (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
+        (
+            put({"Ant": 1}, "offline_rl", "data", "minari"),
+            r"minari\.Ant: .*Hopper.*\(it is 'Ant'\); .*\.Ant: .*string",
+        ),
         (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only .*waves"),
         (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
         (
