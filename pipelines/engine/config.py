@@ -16,7 +16,8 @@ from yaml import YAMLError
 
 from pipelines.engine.deployment_config import DeploymentConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.schema import groups
+from pipelines.engine.pruner_name import PrunerName
+from pipelines.engine.schema import NAME, groups
 from pipelines.engine.serving_config import ServingConfig
 from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
@@ -30,7 +31,6 @@ from tasks.offline_rl.evaluation import EvaluationConfig
 from tasks.offline_rl.learner import Execution
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.masks import PruningConfig
-from tasks.pruning.pruners import PRUNERS
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.sparse.values import ValuesName
 
@@ -39,19 +39,13 @@ CONF = Path("conf")
 COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
-def _known_pruner(name: str) -> str:
-    if name not in PRUNERS:
-        raise ValueError(f"no such pruner; known are {', '.join(PRUNERS)}")
-    return name
-
-
 @dataclasses.dataclass(frozen=True)
 class SweepConfig:
     """The grid of agents: every combination, but sparsity 0 once, as the pruner `dense`."""
 
     tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
-    pruners: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_known_pruner)], ...], MinLen(1)]
+    pruners: Annotated[tuple[PrunerName, ...], MinLen(1)]
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 
@@ -177,8 +171,14 @@ def check(path: Path = PARAMS) -> Config:
 
 
 def _no_such_key(name: str) -> str:
-    known = [key.name for group in groups(Config) for key in group.keys]
-    known += {key.rpartition(".")[0] for key in known} - {""}
+    keys = {key.name: key for group in groups(Config) for key in group.keys}
+    above = name.rpartition(".")[0]
+    if above in keys and keys[above].named:
+        return f"{CONF}: no key {name}; add others as +{above}.{NAME}=… ({keys[above].type})"
+    for key in keys:
+        if key.startswith(f"{above}.{NAME}."):
+            return f"{CONF}: no key {name}; add others as +{key}=…"
+    known = [*keys, *({key.rpartition(".")[0] for key in keys} - {""})]
     likely = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md has the keys"
     return f"{CONF}: no key {name}; {fix}"

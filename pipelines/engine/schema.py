@@ -31,6 +31,8 @@ class Key:
     """In words, with its limits."""
     meaning: str
     """What the dataclass says of it; empty where the name says it all."""
+    named: bool
+    """Whether it has values by names that users choose."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def groups(config: type, name: str = "") -> Iterator[Group]:
         elif get_origin(hint) in MAPPINGS and dataclasses.is_dataclass(get_args(hint)[1]):
             inner.append((get_args(hint)[1], f"{full}.{NAME}"))
         else:
-            own.append(Key(full, describe(hint), meanings.get(field.name, "")))
+            named = get_origin(hint) in MAPPINGS
+            own.append(Key(full, describe(hint), meanings.get(field.name, ""), named))
     yield Group(name, _one_line(inspect.getdoc(config) or ""), tuple(own))
     for kind, full in inner:
         yield from groups(typing.cast(type, kind), full)

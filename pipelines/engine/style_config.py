@@ -5,8 +5,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from pipelines.engine.pruner_name import PrunerName
 from tasks.errors import UserError
-from tasks.pruning.masks import find_pruner
 from tasks.style.backbones import BackboneName
 from tasks.style.clip import ClipParams
 from tasks.style.fetch_photos import PhotosConfig
@@ -84,7 +84,7 @@ class StylePruningConfig:
 
     styles: tuple[str, ...]
     """Among those that are trained."""
-    sparsities: dict[str, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
+    sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
     """Of each pruner."""
     photos: Annotated[int, Ge(1)]
     """In the batch that weights are scored on."""
@@ -94,10 +94,6 @@ class StylePruningConfig:
     """Side of the pictures that are timed."""
     seconds: Annotated[float, Gt(0)]
     """For which each network is timed on each runtime."""
-
-    def __post_init__(self) -> None:
-        for pruner in self.sparsities:
-            find_pruner(pruner)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def remove(*keys):
         (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
         (
             put({"snap": [0.5]}, "style", "pruning", "sparsities"),
-            r"style\.pruning: unknown pruner 'snap'; known are snip",
+            r"style\.pruning\.sparsities\.snap: no such pruner; known are snip, .*random \(it is 'snap'\)",
         ),
         (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
@@ -145,6 +145,20 @@ def test_a_wrong_key_or_value_is_one_line_that_names_it(composed, edit, named):
 def test_an_unknown_pruner_is_named_before_anything_is_computed(composed):
     with pytest.raises(UserError, match=r"pruners\.1: .*known are snip.*'snap'"):
         composed("offline_rl.sweep.pruners=[snip,snap]")
+
+
+def test_where_users_choose_names_an_error_says_how_to_add_one(composed):
+    with pytest.raises(
+        UserError, match=r"no key style\.paintings\.sources\.mine; add others as \+"
+    ) as failure:
+        composed("style.paintings.sources.mine.source=a.jpg")
+    assert str(failure.value).endswith("+style.paintings.sources.NAME.source=…")
+    with pytest.raises(
+        UserError, match=r"add others as \+style\.pruning\.sparsities\.NAME=… \(list of .*snip, "
+    ):
+        composed("style.pruning.sparsities={nope: [0.9]}")
+    pruning = load_config(composed("+style.pruning.sparsities.synflow=[0.9]")).style.pruning
+    assert pruning.sparsities["synflow"] == (0.9,)
 
 
 @pytest.mark.parametrize("content", ["a: [", "a: ${nowhere}", None])
