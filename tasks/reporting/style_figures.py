@@ -171,6 +171,7 @@ def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
 PRUNED_MEASURES = {
     "style_ratio": "style ratio",
     "content_loss": "content loss",
+    "ssim": "SSIM",
     "onnxruntime_compacted_seconds": "seconds, compacted",
 }
 """What is drawn of pruned networks against sparsity, columns of `pruning.csv`."""
@@ -207,7 +208,8 @@ def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
             color=PRUNERS.get(str(pruner), OTHER),
             label=word(str(pruner)),
         )
-    axis.set_ylim(0, 1.1 * max(rows[column].max(), of_dense.max()))
+    # An SSIM may be negative.
+    axis.set_ylim(1.1 * min(0, rows[column].min()), 1.1 * max(rows[column].max(), of_dense.max()))
     axis.set_xlabel("fraction of weights pruned")
     axis.set_ylabel(PRUNED_MEASURES[column])
 

@@ -25,6 +25,8 @@ def test_charts_pictures_and_a_table_of_every_network(tmp_path):
     assert isinstance(pictures, Figure)
     assert isinstance(table, Table)
     assert [key.label for key in charts.legend] == ["SNIP", "random"]
+    measures = ["style ratio", "content loss", "SSIM", "seconds, compacted"]
+    assert [panel.title for panel in charts.panels] == measures
     titles = [panel.title.replace(NBSP, " ") for panel in pictures.panels]
     assert titles == ["photo", "dense", "SNIP 90 %", "SNIP 98 %", "random 98 %"]
     assert [row[1].replace(NBSP, " ") for row in table.rows] == titles[1:]

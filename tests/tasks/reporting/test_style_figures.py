@@ -83,7 +83,12 @@ def make_pictures(root, height, width):
     return root
 
 
-def draw(studies, pictures, directory, pruning="", pruned=None):
+HEADER = (
+    "style,pruner,sparsity,style_ratio,content_loss,ssim,onnxruntime_seconds,onnxruntime_compacted_seconds"
+)
+
+
+def draw(studies, pictures, directory, pruning=HEADER, pruned=None):
     directory.mkdir()
     studies.to_csv(directory.parent / "studies.csv", index=False)
     (directory.parent / "pruning.csv").write_text(pruning)
@@ -150,11 +155,11 @@ def test_a_label_says_whatever_differs(studies, pictures):
     assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
 
 
-PRUNING = """style,pruner,sparsity,style_ratio,content_loss,onnxruntime_seconds,onnxruntime_compacted_seconds
-dots,dense,0.0,0.3,7.5,0.2,
-dots,snip,0.98,0.4,8.0,0.2,0.1
-dots,snip,0.9,0.35,7.6,0.2,0.19
-dots,random,0.98,0.6,9.0,0.2,0.2
+PRUNING = f"""{HEADER}
+dots,dense,0.0,0.3,7.5,0.4,0.2,
+dots,snip,0.98,0.4,8.0,0.35,0.2,0.1
+dots,snip,0.9,0.35,7.6,0.38,0.2,0.19
+dots,random,0.98,0.6,9.0,0.3,0.2,0.2
 """
 
 
@@ -174,14 +179,15 @@ def test_pruned_networks_are_drawn_against_sparsity_from_the_dense_one_on(
     drawn = {path.name for path in (tmp_path / "1").iterdir()}
     assert drawn == FILES | {"pruning_dots.png", "pruning_dots_pictures.png"}
     rows = pandas.read_csv(tmp_path / "pruning.csv")
-    ratio, content, seconds = style_figures.draw_pruned("dots", rows).axes
+    ratio, content, ssim, seconds = style_figures.draw_pruned("dots", rows).axes
     curves = [
         {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
-        for axis in (ratio, content, seconds)
+        for axis in (ratio, content, ssim, seconds)
     ]
     assert curves[0] == {"SNIP": [(0, 0.3), (0.9, 0.35), (0.98, 0.4)], "random": [(0, 0.3), (0.98, 0.6)]}
     assert curves[1]["random"] == [(0, 7.5), (0.98, 9.0)]
-    assert curves[2]["SNIP"] == [(0, 0.2), (0.9, 0.19), (0.98, 0.1)]
+    assert curves[2]["SNIP"] == [(0, 0.4), (0.9, 0.38), (0.98, 0.35)]
+    assert curves[3]["SNIP"] == [(0, 0.2), (0.9, 0.19), (0.98, 0.1)]
     pyplot.close("all")
 
 
