@@ -16,9 +16,11 @@ from pipelines.styles import (
     pruned_styles,
     trained,
 )
+from tasks.data.tables import write_csv
 from tasks.deployment.measure_pruned_styles import (
     DENSE,
     PrunedNetwork,
+    PrunedStyleRow,
     PrunedStylesParams,
     measure_pruned_styles,
 )
@@ -34,7 +36,7 @@ def run(stage: Stage) -> None:
     if directories:
         stage.tabulate([directory / "pruning.csv" for directory in directories], PRUNING)
     else:
-        PRUNING.write_text("")  # DVC wants every out, also where the configuration prunes no style
+        write_csv(PRUNING, PrunedStyleRow, [])  # DVC wants every out, also where none is pruned
 
 
 def _cell(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:

@@ -6,7 +6,7 @@ from functools import partial
 import pandas
 
 from tasks.reporting import results
-from tasks.reporting.blocks import Block, Figure, Table, Text, count, listing, number, percent
+from tasks.reporting.blocks import Block, Figure, NotRun, Table, Text, count, listing, number, percent
 from tasks.reporting.look import DENSE, PRUNERS, chart, name, ordered, picture, pruner_keys
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
@@ -18,7 +18,7 @@ def pruned_styles(found: Results) -> Iterator[Block]:
     """What was found, in a paragraph for each style; charts, the pictures and a table."""
     rows = found.table(results.PRUNED_STYLES)
     if rows.empty:
-        yield results.not_run("Styles' networks that were pruned before training", results.PRUNED_STYLES)
+        yield _none(found)
         return
     for style, own in rows.groupby("style", sort=False):
         yield Text(_finding(str(style), own))
@@ -38,6 +38,16 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
     fastest = pruned.loc[pruned["onnxruntime_compacted_seconds"].idxmin()]
     return (
         f"Networks of style {style}, pruned before training: of the photo's distance to the painting the "
+def _none(found: Results) -> NotRun:
+    what = "Styles' networks that were pruned before training"
+    if results.PRUNED_STYLES.path not in found.files:
+        return results.not_run(what, results.PRUNED_STYLES)
+    to_have = (
+        "put styles into style.pruning.styles and pruners into style.pruning.sparsities, then make repro"
+    )
+    return NotRun(what, f"The configuration prunes none; to have them: {to_have}")
+
+
         f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left "
         f"useless, {network_label(fastest)} is the fastest: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "

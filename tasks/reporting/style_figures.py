@@ -178,8 +178,6 @@ PRUNED_MEASURES = {
 
 
 def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]:
-    if not table.read_bytes().strip():
-        return
     for style, rows in pandas.read_csv(table).groupby("style", sort=False):
         yield f"pruning_{style}", draw_pruned(f"Pruned networks of style {style}", rows)
         yield f"pruning_{style}_pictures", draw_pruned_pictures(str(style), rows, pictures / str(style))

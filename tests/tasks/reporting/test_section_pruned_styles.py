@@ -35,6 +35,10 @@ def test_charts_pictures_and_a_table_of_every_network(tmp_path):
 def test_what_was_not_run_says_so(tmp_path):
     (block,) = pruned_styles(Results({}))
     assert isinstance(block, NotRun)
-    (tmp_path / "pruning.csv").write_text("")  # where the configuration prunes no style
+    assert "dvc repro measure_pruned_styles" in block.how
+    header, *_ = (write_results(tmp_path) / "results/style/pruning.csv").read_text().splitlines()
+    (tmp_path / "pruning.csv").write_text(f"{header}\n")  # where the configuration prunes no style
     (block,) = pruned_styles(Results({"results/style/pruning.csv": tmp_path / "pruning.csv"}))
     assert isinstance(block, NotRun)
+    assert "style.pruning.styles" in block.how
+    assert "measure_pruned_styles" not in block.how

@@ -1,0 +1,31 @@
+import dataclasses
+from pathlib import Path
+
+from pipelines.engine.cells import CellStore
+from pipelines.engine.config import load_config
+from pipelines.engine.stage import Stage
+from pipelines.stages.measure_pruned_styles import PRUNING, run
+from tasks.deployment.measure_pruned_styles import PrunedStyleRow
+
+ROOT = Path(__file__).parents[2]
+
+
+class Recorded:
+    """A tracker that is told of no cells."""
+
+    def reused(self, cells, store):
+        assert not cells
+
+    def flush(self):
+        pass
+
+
+def test_where_no_style_is_pruned_the_table_has_its_columns_and_no_rows(tmp_path, monkeypatch):
+    """DVC warns of a file without content, and the page tells a run without pruned styles from none."""
+    config = load_config(ROOT / "params.yaml")
+    pruning = dataclasses.replace(config.style.pruning, styles=())
+    config = dataclasses.replace(config, style=dataclasses.replace(config.style, pruning=pruning))
+    monkeypatch.chdir(tmp_path)
+    run(Stage("measure_pruned_styles", config, CellStore(tmp_path / "cells"), Recorded()))
+    columns = [column.name for column in dataclasses.fields(PrunedStyleRow)]
+    assert PRUNING.read_text() == ",".join(columns) + "\n"
