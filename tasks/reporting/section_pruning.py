@@ -55,7 +55,7 @@ FORMAT_NAMES = {
     "packed_exponents": "packed files with coded exponents",
     "entropy bound": "bound by entropy",
 }
-VALUES = {"raw": "float32", "exponents": "float32, coded", "fp16": "float16", "int8": "int8"}
+VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
 
 
 def did_pruning_keep_the_return(found: Results) -> Section:
@@ -537,10 +537,17 @@ def rounded_values(found: Results) -> Block:
         for (task, algorithm, pruner), row in means.iterrows()
     ]
     numbers = [f"{what} {VALUES[kind]}" for what in ("kB", "score") for kind in kinds]
+    caption = (
+        f"Agents, {_highest(quantized)} pruned, packed with their values as "
+        f"{listing([VALUES[kind] for kind in kinds])}: kilobytes and D4RL score, mean over seeds"
+    )
+    if len(kinds) > 1:
+        caption += (
+            ". Episodes part after the least rounding, so scores move by what another draw of noise would "
+            "move them"
+        )
     return Table(
-        f"Agents, {_highest(quantized)} pruned, packed with all bits of their values and with fewer: "
-        "kilobytes and D4RL score, mean over seeds. Episodes part after the least rounding, so scores move "
-        "by what another draw of noise would move them",
+        caption,
         ("task", "algorithm", "pruner", *numbers),
         rows,
         numbers=numbers,

@@ -12,7 +12,7 @@ import torch
 from tasks.data.images import encode_jpeg
 from tasks.errors import UserError
 from tasks.job import Job
-from tasks.reporting import look, page, results
+from tasks.reporting import look, page, results, section_pruning
 from tasks.reporting.page import PageParams, draw_page
 from tasks.reporting.results import Results
 
@@ -211,6 +211,18 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     assert ["nGraph (3.4)", "OpenVINO, which took nGraph in", "openvino-bf16", "1.0", "5 of 5", "3.00"] in [
         row[:6] for row in read.table("the report's (section)", "successor")
     ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [(["fp16"], "as float16: kilobytes"), (["raw", "exponents"], "as float32 and coded float32: kilo")],
+)
+def test_rounded_values_are_named_as_what_there_is(small, tmp_path, kinds, said):
+    quantized = pandas.read_csv(small / results.QUANTIZED.path).replace({"values": {"int8": "exponents"}})
+    quantized[quantized["values"].isin(kinds)].to_csv(tmp_path / "quantized.csv")
+    table = section_pruning.rounded_values(Results({results.QUANTIZED.path: tmp_path / "quantized.csv"}))
+    assert said in table.caption
+    assert ("scores move" in table.caption) == (len(kinds) > 1)
 
 
 @pytest.fixture
