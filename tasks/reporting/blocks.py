@@ -1,7 +1,7 @@
 """What the page is made of, and how numbers are written on it. The template turns each into HTML."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -115,6 +115,11 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     rounded = round(value, digits - 1 - magnitude)
     return f"{rounded:,.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+
+
+def written_as(value: float, values: Mapping[str, float], digits: int = 3) -> list[str]:
+    """The names of those that are written as `value` is. If several are as the best, none of them wins."""
+    return [name for name, other in values.items() if number(other, digits) == number(value, digits)]
 
 
 def percent(fraction: float) -> str:

@@ -11,7 +11,19 @@ import pandas
 from matplotlib.axes import Axes
 
 from tasks.reporting import paper, results
-from tasks.reporting.blocks import NOT_GIVEN, Block, Figure, Key, Section, Table, Text, count, listing, number
+from tasks.reporting.blocks import (
+    NOT_GIVEN,
+    Block,
+    Figure,
+    Key,
+    Section,
+    Table,
+    Text,
+    count,
+    listing,
+    number,
+    written_as,
+)
 from tasks.reporting.look import MUTED, OTHER, RULE, RUNTIMES, SERIES, chart, ordered
 from tasks.reporting.results import Results
 
@@ -24,6 +36,7 @@ ACTOR = "/actor"
 """Ends the name of an actor that was timed without its policy."""
 KEPT_WEIGHTS = "numba-sparse"
 """The runtime to which zeros cost nothing, whether they are compacted or not."""
+SEVERAL = "several alike"
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
 """Of policies; the table of milliseconds has them all."""
@@ -164,18 +177,23 @@ def _fastest(timed: pandas.DataFrame) -> str:
     winners = winners_of(full)
     wins = [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
     clauses = [f"In {FULL}, of {count(len(winners), 'condition')} the fastest is {listing(wins)}"]
-    best = max(sorted(set(full["runtime"])), key=lambda runtime: _mean_speedup(timed, runtime))
-    mean = number(_mean_speedup(timed, best), 2)
-    clauses.append(f"over all, {best}, at {mean} times PyTorch's speed (geometric mean)")
+    means = pandas.Series({each: _mean_speedup(timed, each) for each in sorted(set(full["runtime"]))})
+    best = listing(written_as(means.max(), means.to_dict(), 2))
+    clauses.append(f"over all, {best}, at {number(means.max(), 2)} times PyTorch's speed (geometric mean)")
     for runtime in dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"]):
         clauses.append(f"{runtime}, at lower precision, at {number(_mean_speedup(timed, runtime), 2)} times")
     return "; ".join(clauses) + "."
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
-    """Of each condition, the runtime with the lowest median."""
-    fastest = timed.loc[timed.groupby(CONDITION, dropna=False)["p50_ms"].idxmin()]
-    return fastest.set_index(CONDITION)["runtime"]
+    """Of each condition, the runtime with the lowest median; `SEVERAL` where others are written the same."""
+    medians = timed.set_index("runtime").groupby(CONDITION, dropna=False)["p50_ms"]
+    return medians.apply(_winner)
+
+
+def _winner(medians: pandas.Series) -> str:
+    best = written_as(medians.min(), medians.to_dict())
+    return best[0] if len(best) == 1 else SEVERAL
 
 
 def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:

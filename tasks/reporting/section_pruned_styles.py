@@ -6,7 +6,18 @@ from functools import partial
 import pandas
 
 from tasks.reporting import results
-from tasks.reporting.blocks import Block, Figure, NotRun, Table, Text, count, listing, number, percent
+from tasks.reporting.blocks import (
+    Block,
+    Figure,
+    NotRun,
+    Table,
+    Text,
+    count,
+    listing,
+    number,
+    percent,
+    written_as,
+)
 from tasks.reporting.look import DENSE, PRUNERS, chart, name, ordered, picture, pruner_keys
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
@@ -27,17 +38,6 @@ def pruned_styles(found: Results) -> Iterator[Block]:
     yield _table(rows)
 
 
-def _finding(style: str, rows: pandas.DataFrame) -> str:
-    dense, pruned = rows[rows["pruner"] == DENSE].iloc[0], rows[rows["pruner"] != DENSE]
-    steps = []
-    for sparsity, own in pruned.groupby("sparsity"):
-        each = [
-            f"{name(row['pruner'])} {_leaves(row)}" for _, row in own.sort_values("style_ratio").iterrows()
-        ]
-        steps.append(f"with {percent(sparsity)} of the weights pruned, {listing(each)}")
-    fastest = pruned.loc[pruned["onnxruntime_compacted_seconds"].idxmin()]
-    return (
-        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the "
 def _none(found: Results) -> NotRun:
     what = "Styles' networks that were pruned before training"
     if results.PRUNED_STYLES.path not in found.files:
@@ -48,8 +48,21 @@ def _none(found: Results) -> NotRun:
     return NotRun(what, f"The configuration prunes none; to have them: {to_have}")
 
 
+def _finding(style: str, rows: pandas.DataFrame) -> str:
+    dense, pruned = rows[rows["pruner"] == DENSE].iloc[0], rows[rows["pruner"] != DENSE]
+    steps = []
+    for sparsity, own in pruned.groupby("sparsity"):
+        each = [
+            f"{name(row['pruner'])} {_leaves(row)}" for _, row in own.sort_values("style_ratio").iterrows()
+        ]
+        steps.append(f"with {percent(sparsity)} of the weights pruned, {listing(each)}")
+    seconds = pruned["onnxruntime_compacted_seconds"]
+    fastest = pruned.loc[seconds.idxmin()]
+    alone = len(written_as(seconds.min(), seconds.to_dict(), 2)) == 1
+    return (
+        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the "
         f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left "
-        f"useless, {network_label(fastest)} is the fastest: it has "
+        f"useless, {network_label(fastest)} is {'the fastest' if alone else 'as fast as any'}: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
         f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
         f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s in place of "

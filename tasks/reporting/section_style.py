@@ -23,6 +23,7 @@ from tasks.reporting.blocks import (
     listing,
     number,
     percent,
+    written_as,
 )
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
@@ -475,8 +476,10 @@ def _losses_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, s
 def _optimizers_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
     converged = {each.label: each.history["total_loss"].iloc[-1] for each in pictures if not each.diverged}
     if len(pictures) > 1 and converged:
-        best = min(converged, key=lambda label: converged[label])
-        here = f"{best} has it: " + ", ".join(f"{label} {number(loss)}" for label, loss in converged.items())
+        best = written_as(min(converged.values()), converged)
+        here = f"{listing(best)} {'has' if len(best) == 1 else 'have'} it: " + ", ".join(
+            f"{label} {number(loss)}" for label, loss in converged.items()
+        )
         yield "V.D", f"{LABELS[paper.BEST_OPTIMIZER]} has the lowest total loss", here
     for each in pictures:
         if each.history["optimizer"].iloc[0] == "sgd":

@@ -213,6 +213,21 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     ]
 
 
+def test_no_winner_is_named_among_equal_numbers(small, no_charts, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    studies = pandas.read_csv(root / results.STUDIES.path)
+    studies.loc[studies["optimizer"] != "sgd", "total_loss"] = 20.0
+    studies.to_csv(root / results.STUDIES.path)
+    timings = pandas.read_csv(root / results.TIMINGS.path)
+    faster = timings["runtime"] == "onnxruntime"
+    timings.loc[faster, "p50_ms"] *= 1.995  # to two digits the time of PyTorch
+    timings.to_csv(root / results.TIMINGS.path)
+    read = Reader(draw(root, tmp_path / "out")[0])
+    assert "L-BFGS and Adam have it: L-BFGS 20.0, Adam 20.0" in read.text
+    assert "over all, onnxruntime and torch, at 1.0 times PyTorch's speed" in read.answers[4]
+
+
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [(["fp16"], "as float16: kilobytes"), (["raw", "exponents"], "as float32 and coded float32: kilo")],
