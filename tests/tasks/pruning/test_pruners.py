@@ -87,6 +87,32 @@ def test_grasp_ranks_by_the_gradient_flow_that_is_lost():
     assert scores["θ"].tolist() == [4, 9, 0]
 
 
+def test_grasp_of_a_channel_before_a_norm_adds_up_to_minus_its_gradient_s_square():
+    """The norm undoes a kernel's scale c. Its gradient g_c is then in proportion to 1/c, and the others' stay
+    the same: d(½‖g‖²)/d(log c), the kernel's sum of θ ⊙ Hg, is -‖g_c‖². Nothing undoes the last one's."""
+    torch.manual_seed(0)
+    layers = [
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.InstanceNorm2d(4, eps=0),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(4, 3, 3),
+    ]
+    network = torch.nn.Sequential(*layers).double()
+    x, y = torch.rand(2, 3, 9, 9).double(), torch.rand(2, 3, 5, 5).double()
+    kernels = {name: p for name, p in network.named_parameters() if p.dim() == 4}
+    gradients = torch.autograd.grad((network(x) - y).square().mean(), list(kernels.values()))
+
+    def loss(weights: Weights) -> Tensor:
+        return (functional_call(network, weights, x) - y).square().mean()
+
+    weights = {name: θ.detach() for name, θ in kernels.items()}
+    scores = grasp(Objective(loss, chain, torch.Generator()), weights)
+    first, last = (score.sum((1, 2, 3)) for score in scores.values())
+    expected_first, expected_last = (-g.square().sum((1, 2, 3)) for g in gradients)
+    torch.testing.assert_close(first, expected_first, rtol=1e-9, atol=0)
+    assert not torch.isclose(last, expected_last, rtol=0.5).any()
+
+
 def test_grasp_of_a_loss_without_curvature_is_zero():
     objective = Objective(lambda w: w["θ"].sum(), chain, torch.Generator())
     assert (grasp(objective, {"θ": torch.randn(2, 3)})["θ"] == 0).all()
