@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -143,6 +144,12 @@ def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
     card = GraphCard("policy", "actor", "dense", 0.0, "unknown", "", (), ("action",), {"algorithm": "bc"})
     monkeypatch.setattr("pipelines.serving.models.find_models", lambda directory: [Model(card, directory)])
     assert refusal("serving", "--models", tmp_path).startswith(f"error: {tmp_path}: no graph of bcq, style;")
+
+
+def test_style_pruners_needs_what_stages_fetch(refusal, tmp_path, monkeypatch):
+    (tmp_path / "conf").symlink_to(Path(__file__).parents[2] / "conf")
+    monkeypatch.chdir(tmp_path)
+    assert refusal("style_pruners").startswith("error: models/backbones/vgg16/weights.safetensors: ")
 
 
 def test_a_sweep_has_no_more_agents_than_its_grid(tmp_path):

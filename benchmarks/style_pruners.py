@@ -1,0 +1,166 @@
+"""What GraSP's masks do to a style's network, and SNIP's: `python -m benchmarks.style_pruners`.
+
+The default profile's pruned style at 90 %, before training and after it. No norm follows the last
+convolution, so that nothing takes back what its mask does to a picture's colours: this mask also changes
+places between the two. Needs the stages fetch_images and fetch_weights, and two minutes a row.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.command import run_main
+from benchmarks.paired import heading, print_table
+from pipelines.engine.config import Config, compose, load_config
+from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
+from tasks.job import Job
+from tasks.style.johnson import PerceptualLoss, TrainStyleParams, initial_network, train_style
+from tasks.style.judge import Judge, Scores
+from tasks.style.masks import Mask, load_mask, prunable
+from tasks.style.model_file import load_model
+from tasks.style.photos import PhotoSet
+from tasks.style.prune_style import MaskSettings, PruneStyleParams, make_mask
+from tasks.style.stylize import stylize
+
+SPARSITY = 0.9
+SEEDS = (0, 1)
+"""Of initial weights, and of the photos' order."""
+LAST = "stages.22.weight"
+"""The convolution that makes the picture."""
+COLUMNS = (
+    "seed",
+    "masks",
+    "weights kept",
+    "last convolution's positive of kept: R, G, B",
+    "mean R, G, B before training",
+    "loss",
+    "gradient's norm",
+    "style ratio after",
+    "content loss",
+    "SSIM",
+)
+
+Masks = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The first style that is pruned, trained from one seed."""
+
+    config: Config
+    seed: int
+
+    @property
+    def training(self) -> TrainStyleParams:
+        """Pruned or not."""
+        return replace(training_of(self.config, self.config.style.pruning.styles[0]), seed=self.seed)
+
+    @property
+    def inputs(self) -> Mapping[str, Path]:
+        """What it is trained from."""
+        return training_inputs(self.training.style)
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    torch.set_num_threads(1)
+    benches = [Bench(_config(), seed) for seed in SEEDS]
+    masks = [_masks(bench) for bench in benches]
+    print(heading("torch"))
+    rows = (
+        (bench.seed, name, *_row(bench, kept))
+        for bench, variants in zip(benches, masks, strict=True)
+        for name, kept in variants.items()
+    )
+    print_table(COLUMNS, rows)
+
+
+def _config() -> Config:
+    """The default profile's."""
+    with tempfile.TemporaryDirectory() as directory:
+        params = Path(directory) / "params.yaml"
+        compose(["profile=default"], params)
+        return load_config(params)
+
+
+def _masks(bench: Bench) -> Mapping[str, Masks]:
+    """By what to call them."""
+    snip, grasp = (_made(bench, pruner) for pruner in ("snip", "grasp"))
+    return {
+        "none": {name: torch.ones_like(kept) for name, kept in snip.items()},
+        "SNIP": snip,
+        "GraSP": grasp,
+        "GraSP, last SNIP": grasp | {LAST: snip[LAST]},
+        "SNIP, last GraSP": snip | {LAST: grasp[LAST]},
+    }
+
+
+def _made(bench: Bench, pruner: str) -> dict[str, Tensor]:
+    settings = MaskSettings(pruner, SPARSITY, bench.config.style.pruning.photos)
+    return make_mask(Job(PruneStyleParams(bench.training, settings), bench.inputs, output=Path()))
+
+
+def _row(bench: Bench, kept: Masks) -> Iterator[str]:
+    yield f"{sum(int(own.sum()) for own in kept.values()):,}"
+    with tempfile.TemporaryDirectory() as name:
+        output, mask = Path(name) / "network", Path(name) / "mask.safetensors"
+        output.mkdir()
+        Mask({}, kept).save(mask)
+        yield from _before_training(bench, mask)
+        list(train_style([Job(bench.training, {**bench.inputs, "mask": mask}, output)]))
+        scores = _scores(bench, output / "model.safetensors")
+    yield from (f"{scores.style_ratio:.2f}", f"{scores.content_loss:.1f}", f"{scores.ssim:.2f}")
+
+
+def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
+    """Of the network that training begins with, on the photos that masks were made with."""
+    training, johnson = bench.training, bench.training.johnson
+    network = initial_network(johnson.width, training.seed)
+    kept = load_mask(mask)
+    kept.hold(network, mask)
+    last = prunable(network)[LAST]
+    yield ", ".join(f"{share:.0%}" for share in (last > 0).sum((1, 2, 3)) / kept.kept[LAST].sum((1, 2, 3)))
+    photos = PhotoSet.open(bench.inputs["photos"])
+    number = bench.config.style.pruning.photos
+    x = photos.batch(training.seed, 0, number, johnson.image_px, johnson.augment)
+    y = network(x)
+    yield ", ".join(f"{colour:.2f}" for colour in y.mean((0, 2, 3)))
+    criterion = PerceptualLoss(
+        bench.inputs["backbone"], bench.inputs["painting"], johnson, "cpu", torch.float32
+    )
+    loss = criterion(x, y).total
+    yield f"{loss:.0f}"
+    loss.backward()
+    gradients = [θ.grad for θ in network.parameters() if θ.grad is not None]
+    yield f"{torch.nn.utils.get_total_norm(gradients):,.0f}"
+
+
+def _scores(bench: Bench, model: Path) -> Scores:
+    """Means over photos, as in the pipeline's pruning.csv."""
+    network, _ = load_model(model)
+    quality = bench.config.style.quality
+    inputs = {
+        "vgg16": trained("vgg16"),
+        "alexnet": trained("alexnet"),
+        "lpips": BACKBONES / "lpips" / "heads.safetensors",
+        "painting": painting_of(bench.training.style),
+    }
+    judge = Judge(inputs, quality.size_px, "cpu")
+    samples = PhotoSet.open(SAMPLES)
+    scores = []
+    for name in quality.photos:
+        photo = judge.see(samples.read(name, short_side=quality.size_px))
+        picture = stylize(network, photo.picture[None], precision="float32")[0]
+        scores.append(judge.scores(judge.see(picture), photo))
+    return Scores(*np.mean(scores, axis=0).tolist())
+
+
+if __name__ == "__main__":
+    run_main(main)
