@@ -182,6 +182,9 @@ def _fastest(timed: pandas.DataFrame) -> str:
     clauses.append(f"over all, {best}, at {number(means.max(), 2)} times PyTorch's speed (geometric mean)")
     for runtime in dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"]):
         clauses.append(f"{runtime}, at lower precision, at {number(_mean_speedup(timed, runtime), 2)} times")
+    if KEPT_WEIGHTS in set(timed["runtime"]):
+        mean = number(_mean_speedup(timed, KEPT_WEIGHTS), 2)
+        clauses.append(f"{KEPT_WEIGHTS}, which takes pruned networks alone, at {mean} times")
     return "; ".join(clauses) + "."
 
 

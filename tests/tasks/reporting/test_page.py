@@ -130,6 +130,7 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
         in compilers
     )
     assert "openvino-bf16, at lower precision, at 3.0 times" in compilers
+    assert "numba-sparse, which takes pruned networks alone, at 6.0 times" in compilers
 
 
 def test_table_1_is_the_sizes_beside_the_papers(drawn, small):
