@@ -18,6 +18,7 @@ import torch
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
+from pipelines.pack_tool import refuse_packed
 from tasks.deployment.actors import open_actor, pack_actor
 from tasks.deployment.export import to_onnx
 from tasks.deployment.network import Network
@@ -62,6 +63,7 @@ def _actor(path: Path) -> tuple[Network, Network]:
     """With zeros, and compacted. UserError if the file is no pruned BCQ agent's."""
     if not path.is_file():
         raise UserError(f"{path}: not a file; name a pruned BCQ agent's agent.safetensors")
+    refuse_packed(path)
     if load_agent(path).spec.pruner == DENSE_AGENT:
         raise UserError(f"{path}: was never pruned; name a pruned agent's agent.safetensors")
     with TemporaryDirectory() as directory:

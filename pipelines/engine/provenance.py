@@ -16,7 +16,18 @@ from typing import Any
 
 import psutil
 
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "onnxruntime", "openvino", "ray", "dvc", "mlflow")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "numba",
+    "gymnasium",
+    "mujoco",
+    "onnxruntime",
+    "openvino",
+    "ray",
+    "dvc",
+    "mlflow",
+)
 
 
 @dataclasses.dataclass(frozen=True)

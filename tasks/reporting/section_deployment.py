@@ -144,6 +144,9 @@ def which_compiler_is_fastest(found: Results) -> Section:
     if timed.empty:
         missing = results.not_run("Latency on each runtime", results.TIMINGS)
         return Section("compilers", title, "Not known: no network was timed.", [missing])
+    if BASELINE not in set(timed["runtime"]):
+        unknown = "Not known: PyTorch, beside which the others are, was not timed."
+        return Section("compilers", title, unknown, [_milliseconds(timed)], [*_not_timed(found)])
     speedup = speedups(timed)
     figure = Figure(
         "How many times as fast as PyTorch each runtime is: a dot for each network, form, batch, size and "

@@ -14,6 +14,7 @@ from benchmarks.command import positive, run_main
 from pipelines.serving.models import Model
 from tasks.deployment.onnx_model import GraphCard
 from tasks.errors import UserError
+from tasks.sparse.packed import pack, read_safetensors
 
 
 @pytest.fixture
@@ -117,6 +118,12 @@ def test_agents_to_measure_have_networks(refusal, tmp_path):
 def test_packed_inference_takes_agents_of_bcq(refusal, tmp_path):
     file = save_agent(tmp_path / "agent.safetensors", "bc", 0.9)
     assert "has no actor; name an agent of bcq" in refusal("packed_inference", file)
+
+
+def test_packed_inference_packs_by_itself(refusal, tmp_path):
+    packed = tmp_path / "agent.packed"
+    packed.write_bytes(pack(read_safetensors(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9))))
+    assert refusal("packed_inference", packed).startswith(f"error: {packed}: is packed; unpack it first")
 
 
 def test_packed_inference_takes_pruned_agents(refusal, tmp_path):

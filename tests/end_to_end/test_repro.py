@@ -239,12 +239,15 @@ def test_mlflow_has_one_finished_run_a_cell(finished_smoke):
     assert run.data.params["algorithm.lmbda"] == "0.75"
 
 
-def test_git_sees_nothing_of_a_run_but_its_lock_file(finished_smoke):
+def test_git_sees_nothing_of_a_run_but_its_lock_file_and_metrics(finished_smoke):
     """Results, cells, databases and logs are all ignored: `git add .` after a run is safe."""
     changed = finished_smoke.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
     names = {line[3:] for line in changed} - {"params.yaml"}
     # No more than these: where the pipeline ran before in the tree that was copied, they are no news.
-    assert names <= {"dvc.lock", "results/offline_rl/summary.json", "results/style/summary.json"}
+    metrics = {
+        f"results/{name}.json" for name in ("offline_rl/summary", "offline_rl/evaluation", "style/summary")
+    }
+    assert names <= {"dvc.lock", *metrics}
 
 
 def test_a_second_run_computes_nothing(smoke):

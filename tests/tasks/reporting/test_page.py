@@ -287,6 +287,17 @@ def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path, 
     assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
 
 
+@pytest.mark.parametrize("runtimes", [["numba-sparse"], ["onnxruntime", "openvino-bf16"]])
+def test_without_pytorch_no_runtime_is_the_fastest(small, no_charts, tmp_path, runtimes):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    timings = pandas.read_csv(root / results.TIMINGS.path)
+    timings[timings["runtime"].isin(runtimes)].to_csv(root / results.TIMINGS.path, index=False)
+    text, _ = draw(root, tmp_path / "out")
+    assert "Not known: PyTorch, beside which the others are, was not timed." in Reader(text).text
+    assert not re.search(r"at – times|Traceback", Reader(text).text)
+
+
 def test_nothing_at_all_makes_a_page_that_says_so(tmp_path):
     text, metrics = draw(tmp_path / "empty", tmp_path / "out")
     assert metrics["figures"] == metrics["tables"] == 0
