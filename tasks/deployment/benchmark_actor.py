@@ -9,11 +9,10 @@ from typing import Annotated
 import onnx
 from annotated_types import Ge
 
-from tasks.data.download import sha256_of
 from tasks.deployment.actors import open_actor, pack_actor
 from tasks.deployment.benchmark import BenchmarkParams, measure
-from tasks.deployment.export import to_onnx
-from tasks.deployment.onnx_model import Form, GraphCard
+from tasks.deployment.export import card_of, to_onnx
+from tasks.deployment.onnx_model import Form
 from tasks.deployment.runtimes.protocol import ModelFiles
 from tasks.job import Event, Job
 
@@ -50,16 +49,6 @@ def _files(job: Job, directory: Path) -> ModelFiles:
     files = ModelFiles(directory / "actor.onnx", directory / "actor.packed", params.form)
     files.source.write_bytes(pack_actor(job.inputs["source"]))
     actor = open_actor(files.source, params.form)
-    card = GraphCard(
-        kind=actor.kind,
-        cell=params.cell,
-        form=actor.form,
-        sparsity=actor.sparsity,
-        commit=job.commit,
-        source_sha256=sha256_of(job.inputs["source"]),
-        inputs=actor.inputs,
-        outputs=actor.outputs,
-        details=actor.details,
-    )
+    card = card_of(actor, params.cell, job.commit, job.inputs["source"])
     onnx.save(to_onnx(actor, card, params.opset), files.onnx)
     return files

@@ -92,18 +92,7 @@ def export(
     inputs = [random_inputs(networks[0].inputs, sizes, seed=0) for sizes in COMPARED[networks[0].kind]]
     references = [reference(networks[0], arrays) for arrays in inputs]
     for network in networks:
-        card = GraphCard(
-            kind=network.kind,
-            cell=params.cell,
-            form=network.form,
-            sparsity=network.sparsity,
-            commit=job.commit,
-            source_sha256=sha256_of(source),
-            inputs=network.inputs,
-            outputs=network.outputs,
-            details=network.details,
-        )
-        graph = to_onnx(network, card, params.opset)
+        graph = to_onnx(network, card_of(network, params.cell, job.commit, source), params.opset)
         graphs = {graph_name(params.cell, network.form): graph}
         if params.sparse_initializers and network.form == "masked":
             name = graph_name(params.cell, network.form, sparse=True)
@@ -116,6 +105,21 @@ def export(
             values = {"bytes": rows[-1].bytes, "parameters": rows[-1].parameters, "max_abs_error": error}
             yield Metrics(i, 0, {f"{key}_{form}": value for key, value in values.items()})
     write_csv(job.output / "exports.csv", ExportRow, rows)
+
+
+def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard:
+    """What a graph says of `network`, the cell's, which `source` holds."""
+    return GraphCard(
+        kind=network.kind,
+        cell=cell,
+        form=network.form,
+        sparsity=network.sparsity,
+        commit=commit,
+        source_sha256=sha256_of(source),
+        inputs=network.inputs,
+        outputs=network.outputs,
+        details=network.details,
+    )
 
 
 def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
