@@ -19,6 +19,7 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from pipelines.engine.config import Config, compose, load_config
 from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
+from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.johnson import PerceptualLoss, TrainStyleParams, initial_network, train_style
 from tasks.style.judge import Judge, Scores
@@ -70,6 +71,8 @@ class Bench:
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     argparse.ArgumentParser(description=__doc__).parse_args()
+    if missing := [path for path in (BACKBONES, SAMPLES) if not path.is_dir()]:
+        raise UserError(f"{missing[0]}: not there; fetch it with `dvc repro fetch_images fetch_weights`")
     torch.set_num_threads(1)
     benches = [Bench(_config(), seed) for seed in SEEDS]
     masks = [_masks(bench) for bench in benches]

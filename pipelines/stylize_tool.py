@@ -88,8 +88,8 @@ def _model(style: str) -> Path:
         return Path(style) / "model.safetensors"
     model = model_of(style)
     if not model.exists():
-        models = sorted(STYLES.rglob("model.safetensors"))  # `ink`, and pruned `ink/snip-0.95`
-        known = ", ".join(path.parent.relative_to(STYLES).as_posix() for path in models)
+        models = STYLES.rglob("model.safetensors")  # `ink`, and pruned `ink/snip-0.95`
+        known = ", ".join(sorted(path.parent.relative_to(STYLES).as_posix() for path in models))
         raise UserError(
             f"no style {style!r} in {STYLES}; "
             + (f"there are {known}" if known else "run `make repro` first")
