@@ -7,30 +7,31 @@ arrays and give them, as in timings.csv. One thread. Outputs are compared first.
 """
 
 import argparse
-import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import onnxruntime
 import torch
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.pack_tool import refuse_packed
-from tasks.deployment.actors import open_actor, pack_actor
-from tasks.deployment.export import to_onnx
+from tasks.deployment.actors import open_actor
+from tasks.deployment.benchmark_actor import actor_files
 from tasks.deployment.network import Network
-from tasks.deployment.onnx_model import GraphCard
+from tasks.deployment.onnx_model import Form
 from tasks.deployment.parity import random_inputs
-from tasks.deployment.runtimes.numba_sparse import with_kept_weights
-from tasks.deployment.runtimes.protocol import Arrays
-from tasks.deployment.runtimes.torch_eager import runner
+from tasks.deployment.runtimes.numba_sparse import NumbaSparse
+from tasks.deployment.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Runtime
+from tasks.deployment.runtimes.torch_eager import TorchEager
 from tasks.errors import UserError
 from tasks.offline_rl.agents import DENSE as DENSE_AGENT
 from tasks.offline_rl.agents import load_agent
 
+FORMS: tuple[Form, Form] = ("masked", "compacted")
 CALLS = {1: 10_000, 256: 500}
 """In a turn, by batch: some tenths of a second."""
 DENSE, ZEROS = "torch eager, dense", "onnxruntime, zeros"
@@ -43,11 +44,21 @@ def main() -> None:
     parser.add_argument("agent", type=Path, metavar="AGENT")
     path: Path = parser.parse_args().agent
     torch.set_num_threads(1)
-    zeros, compacted = _actor(path)
+    with TemporaryDirectory() as directory:
+        _measure(_checked(path), Path(directory))
+
+
+def _measure(agent: Path, directory: Path) -> None:
+    files = {}
+    for form in FORMS:
+        (directory / form).mkdir()
+        files[form] = actor_files(directory / form, agent, form, "actor", "unknown", opset=20)
+    zeros, compacted = (open_actor(files[form].source, form) for form in FORMS)
     print(heading("torch", "onnxruntime", "numba"))
     print(f"Units {_units(zeros)}; compacted {_units(compacted)}.\n")
     for batch, calls in CALLS.items():
-        runs = _variants(zeros, compacted, random_inputs(zeros.inputs, {"batch": batch}, seed=0))
+        inputs = random_inputs(zeros.inputs, {"batch": batch}, seed=0)
+        runs = _variants(files["masked"], files["compacted"], inputs)
         comparison = take_turns({name: _repeated(run, calls) for name, run in runs.items()})
         rows = []
         for name in runs:
@@ -59,34 +70,31 @@ def main() -> None:
         print(table(("way", "µs", "CPU µs", "times as fast", "by CPU time"), rows) + "\n")
 
 
-def _actor(path: Path) -> tuple[Network, Network]:
-    """With zeros, and compacted. UserError if the file is no pruned BCQ agent's."""
+def _checked(path: Path) -> Path:
+    """UserError if the file is no pruned agent's."""
     if not path.is_file():
         raise UserError(f"{path}: not a file; name a pruned BCQ agent's agent.safetensors")
     refuse_packed(path)
     if load_agent(path).spec.pruner == DENSE_AGENT:
         raise UserError(f"{path}: was never pruned; name a pruned agent's agent.safetensors")
-    with TemporaryDirectory() as directory:
-        packed = Path(directory) / "actor.packed"
-        packed.write_bytes(pack_actor(path))
-        return open_actor(packed, "masked"), open_actor(packed, "compacted")
+    return path
 
 
-def _variants(zeros: Network, compacted: Network, inputs: Arrays) -> Mapping[str, Callable[[], Arrays]]:
+def _variants(zeros: ModelFiles, compacted: ModelFiles, inputs: Arrays) -> Mapping[str, Callable[[], Arrays]]:
     """What to time, after a look at whether all compute the same."""
-    cpu = torch.device("cpu")
-    eager = runner(zeros, zeros.module, cpu)
-    sparse = runner(compacted, with_kept_weights(copy.deepcopy(compacted.module)), cpu)
-    with_zeros, without = _session(zeros), _session(compacted)
-    runs = {
-        DENSE: lambda: eager(inputs),
-        ZEROS: lambda: with_zeros(inputs),
-        COMPACTED: lambda: without(inputs),
-        SPARSE: lambda: sparse(inputs),
+    by_onnxruntime = OnnxRuntime(PROVIDERS["onnxruntime"])
+    runtimes: dict[str, tuple[Runtime, ModelFiles]] = {
+        DENSE: (TorchEager(), zeros),
+        ZEROS: (by_onnxruntime, zeros),
+        COMPACTED: (by_onnxruntime, compacted),
+        SPARSE: (NumbaSparse(), compacted),
     }
-    (name,) = zeros.outputs
+    prepared = {name: runtime.prepare(files, {}, 1) for name, (runtime, files) in runtimes.items()}
+    runs = {name: partial(each.run, inputs) for name, each in prepared.items()}
+    expected = runs[DENSE]()
     for run in runs.values():
-        np.testing.assert_allclose(run()[name], eager(inputs)[name], rtol=1e-4, atol=1e-5)
+        for name, array in run().items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-5)
     return runs
 
 
@@ -96,26 +104,6 @@ def _repeated(run: Callable[[], object], calls: int) -> Callable[[], None]:
             run()
 
     return turn
-
-
-def _session(network: Network) -> Callable[[Arrays], Arrays]:
-    card = GraphCard(
-        network.kind,
-        "actor",
-        network.form,
-        network.sparsity,
-        "unknown",
-        "",
-        network.inputs,
-        network.outputs,
-        {},
-    )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    graph = to_onnx(network, card, opset=20).SerializeToString()
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    names = list(network.outputs)
-    return lambda inputs: dict(zip(names, session.run(names, inputs), strict=True))
 
 
 def _units(network: Network) -> str:

@@ -39,16 +39,19 @@ def benchmark_actor(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: the input is missing, damaged, or no agent of BCQ.
     """
     for i, job in enumerate(jobs):
+        params: ActorParams = job.params
         with TemporaryDirectory() as directory:
-            files = _files(job, Path(directory))
-            yield from measure(i, len(jobs), job.params.benchmark, files, job.output)
+            files = actor_files(
+                Path(directory), job.inputs["source"], params.form, params.cell, job.commit, params.opset
+            )
+            yield from measure(i, len(jobs), params.benchmark, files, job.output)
 
 
-def _files(job: Job, directory: Path) -> ModelFiles:
-    params: ActorParams = job.params
-    files = ModelFiles(directory / "actor.onnx", directory / "actor.packed", params.form)
-    files.source.write_bytes(pack_actor(job.inputs["source"]))
-    actor = open_actor(files.source, params.form)
-    card = card_of(actor, params.cell, job.commit, job.inputs["source"])
-    onnx.save(to_onnx(actor, card, params.opset), files.onnx)
+def actor_files(directory: Path, source: Path, form: Form, cell: str, commit: str, opset: int) -> ModelFiles:
+    """The actor of the agent that `source` holds, packed, and as a graph, in `directory`."""
+    files = ModelFiles(directory / "actor.onnx", directory / "actor.packed", form)
+    files.source.write_bytes(pack_actor(source))
+    actor = open_actor(files.source, form)
+    card = card_of(actor, cell, commit, source)
+    onnx.save(to_onnx(actor, card, opset), files.onnx)
     return files
