@@ -4,12 +4,11 @@ from typing import Annotated
 
 import pydantic
 
-from tasks.pruning.pruners import PRUNERS
+from tasks.pruning.masks import find_pruner
 
 
 def _known_pruner(name: str) -> str:
-    if name not in PRUNERS:
-        raise ValueError(f"no such pruner; known are {', '.join(PRUNERS)}")
+    find_pruner(name)
     return name
 
 

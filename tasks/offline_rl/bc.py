@@ -17,8 +17,16 @@ from tasks.offline_rl.learner import Learner
 from tasks.offline_rl.networks import AnyNetwork, Layers, Network, PerceptronLayers, Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
-from tasks.offline_rl.vae import VAE_PERCEPTRONS, latent_size, sample, vae_flow, vae_layers, vae_loss
-from tasks.pruning.objective import Objective
+from tasks.offline_rl.vae import (
+    VAE_PARTS,
+    VAE_PERCEPTRONS,
+    latent_size,
+    sample,
+    vae_flow,
+    vae_layers,
+    vae_loss,
+)
+from tasks.pruning.objective import Objective, Parts
 
 Z_LIMIT = 0.25
 """Samples of the VAE's prior are kept within ± this: half of BCQ's."""
@@ -43,6 +51,8 @@ class BC:
     """Layers whose inputs begin with the state."""
     perceptrons: ClassVar[Mapping[str, tuple[PerceptronLayers, ...]]] = {"vae": VAE_PERCEPTRONS}
     """How each network's layers are joined."""
+    parts: ClassVar[Parts] = {"vae": VAE_PARTS}
+    """What is pruned on its own in scope `part`."""
 
     def __init__(self, config: BCConfig, state_size: int, action_size: int) -> None:
         self.config = config

@@ -17,8 +17,16 @@ from tasks.offline_rl.learner import Learner
 from tasks.offline_rl.networks import AnyNetwork, Layers, Network, PerceptronLayers, Weights, linear_flow, mlp
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
-from tasks.offline_rl.vae import VAE_PERCEPTRONS, latent_size, sample, vae_flow, vae_layers, vae_loss
-from tasks.pruning.objective import Objective
+from tasks.offline_rl.vae import (
+    VAE_PARTS,
+    VAE_PERCEPTRONS,
+    latent_size,
+    sample,
+    vae_flow,
+    vae_layers,
+    vae_loss,
+)
+from tasks.pruning.objective import Objective, Parts
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 Q1 = ("q1.0", "q1.1", "q1.2")
@@ -66,6 +74,12 @@ class BCQ:
         "vae": VAE_PERCEPTRONS,
     }
     """How each network's layers are joined."""
+    parts: ClassVar[Parts] = {
+        "actor": {"actor": ACTOR},
+        "critic": {"critic 1": Q1, "critic 2": Q2},
+        "vae": VAE_PARTS,
+    }
+    """What is pruned on its own in scope `part`."""
 
     def __init__(self, config: BCQConfig, state_size: int, action_size: int) -> None:
         self.config = config

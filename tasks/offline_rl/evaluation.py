@@ -4,7 +4,7 @@ import ctypes.util
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +33,16 @@ class EvaluationConfig:
     """How agents are scored while they train."""
 
     episodes: Annotated[int, Ge(1)] = 10
+    """Episodes of every evaluation; see also `final_episodes`."""
     env_version: EnvironmentVersion = "v5"
+    final_episodes: Annotated[int, Ge(1)] | None = None
+    """Episodes of the evaluation after the last update, whose scores are compared: the standard error of an
+    agent's score falls with the square root of their number. None: as many as in the others."""
+
+    @property
+    def final(self) -> "EvaluationConfig":
+        """How agents are scored after the last update."""
+        return replace(self, episodes=self.final_episodes or self.episodes)
 
 
 def make_environments(

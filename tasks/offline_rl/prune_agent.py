@@ -24,7 +24,8 @@ from tasks.pruning.objective import Objective
 from tasks.pruning.statistics import count_layers
 
 LAYER_COLUMNS = (
-    "task", "algorithm", "network", "layer", "pruner", "sparsity", "seed", "weights_total", "weights_kept"
+    "task", "algorithm", "network", "part", "layer",
+    "pruner", "sparsity", "seed", "weights_total", "weights_kept",
 )  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
         )
 
     weights = {name: network.weights for name, network in networks.items()}
-    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning)
+    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, algorithm.parts)
     return {
         name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
         for name, layers in masks.items()
@@ -89,7 +90,8 @@ def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
     with (job.output / "layers.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(LAYER_COLUMNS)
-        for count in count_layers(masks):
-            place = (spec.task, spec.algorithm, count.network, count.layer)
+        algorithm = make_algorithm(spec, job.params.algorithm)
+        for count in count_layers(masks, algorithm.parts):
+            place = (spec.task, spec.algorithm, count.network, count.part, count.layer)
             cause = (spec.pruner, spec.sparsity, spec.seed)
             writer.writerow([*place, *cause, count.weights_total, count.weights_kept])

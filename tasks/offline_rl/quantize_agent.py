@@ -79,7 +79,7 @@ def _score(job: Job, values: ValuesName) -> QuantizedRow:
     task, spec = TASKS[params.agent.task], params.agent
     data = pack(read_safetensors(job.inputs["agent"]), values)
     agent = _open(data, job.output)
-    environments = make_environments(task, params.evaluation, agents=1)
+    environments = make_environments(task, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [spec.seed], params.update)
     (returns,) = play(agent.algorithm, agent.networks, environments, randomness)
     environments.close()

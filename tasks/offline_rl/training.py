@@ -31,6 +31,7 @@ from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
 from tasks.offline_rl.learner import Execution, Learner
+from tasks.offline_rl.lockstep import Environments
 from tasks.offline_rl.memory import bytes_per_agent, require_memory
 from tasks.offline_rl.networks import Weights
 from tasks.offline_rl.randomness import Randomness
@@ -91,7 +92,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         torch.OutOfMemoryError: a GPU's free memory doesn't hold the stack.
     """
     stack = Stack(jobs)
-    with _flushed_denormals(), contextlib.closing(stack.environments):
+    with _flushed_denormals(), contextlib.closing(stack):
         stack.restore([job.checkpoint for job in jobs])
         training = stack.params.training
         while stack.update < training.updates:
@@ -143,7 +144,9 @@ class Stack:
         device, seeds = jobs[0].device, [spec.seed for spec in self.specs]
         transitions = Transitions.load(jobs[0].inputs["dataset"], self.task)
         self.data = ReplayBuffer(transitions, device, self.params.algorithm.normalize_states)
-        each = bytes_per_agent(self.algorithm, self.params.algorithm, self.params.evaluation.episodes)
+        evaluation = self.params.evaluation
+        episodes = max(evaluation.episodes, evaluation.final.episodes)
+        each = bytes_per_agent(self.algorithm, self.params.algorithm, episodes)
         require_memory(len(jobs), each, device)
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
@@ -154,15 +157,16 @@ class Stack:
             self.params.execution,
         )
         self.randomness = Randomness("training", seeds, device=device)
-        self.environments = make_environments(
-            self.task, self.params.evaluation, len(jobs), cores=torch.get_num_threads()
-        )
+        self.environments = self._make_environments(evaluation)
         self.make_updates = repeater(self.make_update, self.randomness.generators.values(), device)
 
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
         self.losses = _Losses()
         self.stopwatch = _Stopwatch()
+
+    def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
+        return make_environments(self.task, evaluation, len(self.jobs), cores=torch.get_num_threads())
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`."""
@@ -180,6 +184,10 @@ class Stack:
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
+        evaluation = self.params.evaluation
+        if self.update == self.params.training.updates and evaluation.final != evaluation:
+            self.environments.close()
+            self.environments = self._make_environments(evaluation.final)
         # A stream by seed and update: evaluating leaves the training's generators alone.
         randomness = Randomness(
             "evaluation", self.randomness.seeds, self.update, device=self.randomness.device
@@ -226,6 +234,10 @@ class Stack:
         self.scores = [[_score(row) for row in agent["scores"].tolist()] for agent in agents]
         self.losses.restore(agents, self.randomness.device)
         self.learner.restore(agents, self.update)
+
+    def close(self) -> None:
+        """End the processes that step environments."""
+        self.environments.close()
 
     def write(self) -> None:
         """Leave each job's files."""

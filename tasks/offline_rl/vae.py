@@ -21,6 +21,7 @@ WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
 POSTERIOR = ("mean", "log_std")
 DECODER = ("decoder.0", "decoder.1", "decoder.2")
+VAE_PARTS = {"encoder": (*ENCODER, *POSTERIOR), "decoder": DECODER}
 VAE_PERCEPTRONS: tuple[PerceptronLayers, ...] = ((ENCODER, POSTERIOR), (DECODER[:-1], DECODER[-1:]))
 
 

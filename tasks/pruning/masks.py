@@ -1,4 +1,4 @@
-"""From scores to masks: how many weights are kept, who competes with whom, in how many rounds."""
+"""From scores to masks: how many weights are kept, which weights compete, in how many rounds."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -9,25 +9,28 @@ import torch
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.pruning.objective import Objective, Scores, Weights
+from tasks.pruning.controls import CONTROLS
+from tasks.pruning.objective import Masks, Objective, Parts, Scores, Weights
 from tasks.pruning.pruners import PRUNERS, Pruner
 from tasks.pruning.statistics import count_layers
 
 logger = logging.getLogger(__name__)
-
-Masks = dict[str, Tensor]
-"""True where a weight is kept: bool tensors shaped like a network's weights."""
 
 
 @dataclass(frozen=True)
 class PruningConfig:
     """How masks are made from scores."""
 
-    scope: Literal["network", "layer", "agent"] = "network"
-    """Which weights compete for being kept: those of one network (the paper), of one layer (every layer then
-    has the same sparsity), or of all of an agent's networks. Networks have losses in different units, squared
-    rewards or log-likelihoods, so in scope `agent` a score counts relative to its network's mean |score|;
-    without that, the unit of reward would decide how sparse the actor gets."""
+    scope: Literal["part", "network", "layer", "agent"] = "part"
+    """Which weights compete with one another for being kept. `part`: those of one perceptron, so that the
+    actor, each critic, the VAE's encoder and its decoder each have the sparsity asked for. This is how
+    algorithm 1 of Arnob et al. (2021) reads, which lists a loss and a mask for each: L(θ_1), L(φ), L(ω_E),
+    L(ω_D) and M_θ1, M_φ, M_ωE, M_ωD. `network`: those of one network, so that encoder and decoder compete,
+    and so do both critics; SNIP then keeps 9.8 % in place of 5 % of the decoder, which is all of BC's policy
+    (HalfCheetah, normalised states). `layer`: those of one layer, so that all layers have the same sparsity.
+    `agent`: those of all of an agent's networks. Their losses have different units, squared rewards or
+    log-likelihoods, so a score counts relative to its network's mean |score|; otherwise the unit of reward
+    would decide how sparse the actor gets. In every scope, scores are those of the whole network's loss."""
     iterations: int = 1
     """Rounds of scoring and pruning. After round i of n a fraction (1 - sparsity)^(i/n) is left."""
     batch_size: int | None = None
@@ -47,10 +50,18 @@ class PruningConfig:
 
 
 def find_pruner(name: str) -> Pruner:
-    """The pruner of that name. UserError, listing the known ones, if there is none."""
-    if name not in PRUNERS:
-        raise UserError(f"unknown pruner {name!r}; known are {', '.join(PRUNERS)}")
-    return PRUNERS[name]
+    """The pruner `name`, or the one that the control `name` is of: `snip` for `snip-shuffled`.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    pruner, hyphen, control = name.partition("-")
+    if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
+        raise UserError(
+            f"unknown pruner {name!r}; known are {', '.join(PRUNERS)}, "
+            f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
+        )
+    return PRUNERS[pruner]
 
 
 def prune(
@@ -59,8 +70,13 @@ def prune(
     pruner: str,
     sparsity: float,
     config: PruningConfig,
+    parts: Parts | None = None,
 ) -> dict[str, Masks]:
     """Masks of an agent's networks, with exactly N - round(N·sparsity) of N competing weights kept.
+
+    `pruner` is a name of :data:`~tasks.pruning.pruners.PRUNERS`, or `<pruner>-<control>` with a name of
+    :data:`~tasks.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
+    `parts` says which layers of a network form a part; a network that it doesn't name is one part.
 
     `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network: on a new
     batch if iterations are to see more than one. Objectives are evaluated with the weights that earlier
@@ -86,7 +102,11 @@ def prune(
             network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
         }
         _check_finite(scores, pruner)
-        masks = _select(scores, masks, _sparsity_after(i + 1, config.iterations, sparsity), config.scope)
+        reached = _sparsity_after(i + 1, config.iterations, sparsity)
+        masks = _select(scores, masks, reached, config.scope, parts or {})
+    if "-" in pruner:
+        control = CONTROLS[pruner.partition("-")[2]]
+        masks = {network: control(own, objective[network].generator) for network, own in masks.items()}
     for layer in count_layers(masks):
         if layer.weights_kept == 0:
             logger.warning(
@@ -126,7 +146,7 @@ def _check_finite(scores: Mapping[str, Scores], pruner: str) -> None:
 
 
 def _select(
-    scores: Mapping[str, Scores], masks: Mapping[str, Masks], sparsity: float, scope: str
+    scores: Mapping[str, Scores], masks: Mapping[str, Masks], sparsity: float, scope: str, parts: Parts
 ) -> dict[str, Masks]:
     """The highest scores among the weights not yet pruned, in each group of weights that compete."""
     candidates = {
@@ -136,16 +156,20 @@ def _select(
     }
     groups = {
         "layer": [[key] for key in candidates],
+        "part": [
+            [(network, layer) for layer in part]
+            for network, layers in scores.items()
+            for part in parts.get(network, {network: tuple(layers)}).values()
+        ],
         "network": [[key for key in candidates if key[0] == network] for network in scores],
         "agent": [list(candidates)],
     }[scope]
-    selected: dict[str, Masks] = {network: {} for network in scores}
     for group in groups:
-        for (network, layer), mask in zip(
-            group, _top([candidates[key] for key in group], sparsity), strict=True
-        ):
-            selected[network][layer] = mask
-    return selected
+        selected = _top([candidates[key] for key in group], sparsity)
+        candidates |= dict(zip(group, selected, strict=True))
+    return {
+        network: {layer: candidates[network, layer] for layer in layers} for network, layers in scores.items()
+    }
 
 
 def _comparable(scores: Mapping[str, Scores], scope: str) -> Mapping[str, Scores]:

@@ -3,7 +3,7 @@
 Apart from the pruners, so that a new one changes no code that agents are trained with.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,10 @@ Weights = dict[str, Tensor]
 """Weights of one network by layer. Biases are not among them: they are never pruned."""
 Scores = dict[str, Tensor]
 """One number per weight, shaped like the weights."""
+Masks = dict[str, Tensor]
+"""Bool tensors shaped like the weights, true where a weight is kept."""
+Parts = Mapping[str, Mapping[str, Sequence[str]]]
+"""Network → part → layers: the perceptrons that a network consists of, such as encoder and decoder."""
 
 
 @dataclass(frozen=True)
@@ -29,4 +33,4 @@ class Objective:
     flow: Callable[[Weights], Tensor]
     """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
     generator: torch.Generator
-    """Where random scores come from."""
+    """Where random scores and a control's permutations come from."""

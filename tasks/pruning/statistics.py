@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
+from tasks.pruning.objective import Masks, Parts
 
 
 @dataclass(frozen=True)
@@ -11,15 +11,29 @@ class LayerCount:
     """Weights of one layer, before and after pruning. `weights_kept` is 0 where the layer was left empty."""
 
     network: str
+    part: str
+    """The network's part that the layer belongs to; the network itself where it has no parts."""
     layer: str
     weights_total: int
     weights_kept: int
 
 
-def count_layers(masks: Mapping[str, Mapping[str, Tensor]]) -> list[LayerCount]:
+def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list[LayerCount]:
     """Counts of each layer's mask, by network and layer in the order of `masks`."""
+    part_of = {
+        (network, layer): part
+        for network, own in (parts or {}).items()
+        for part, layers in own.items()
+        for layer in layers
+    }
     return [
-        LayerCount(network, layer, mask.numel(), int(mask.count_nonzero()))
+        LayerCount(
+            network,
+            part_of.get((network, layer), network),
+            layer,
+            mask.numel(),
+            int(mask.count_nonzero()),
+        )
         for network, layers in masks.items()
         for layer, mask in layers.items()
     ]

@@ -118,7 +118,7 @@ def remove(*keys):
         (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
         (
             put({"snap": [0.5]}, "style", "pruning", "sparsities"),
-            r"style\.pruning\.sparsities\.snap: no such pruner; known are snip, .*random \(it is 'snap'\)",
+            r"style\.pruning\.sparsities\.snap: unknown pruner 'snap'; known are snip, .*\(it is 'snap'\)",
         ),
         (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),

@@ -10,13 +10,16 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.pruning.masks import Masks, PruningConfig, prune
-from tasks.pruning.objective import Objective, Weights
+from tasks.pruning.controls import CONTROLS, shuffled
+from tasks.pruning.masks import PruningConfig, find_pruner, prune
+from tasks.pruning.objective import Masks, Objective, Weights
 from tasks.pruning.pruners import PRUNERS
 from tasks.pruning.statistics import LayerCount, count_layers
 
 SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}
-SCOPES = ("network", "layer", "agent")
+SCOPES = ("part", "network", "layer", "agent")
+PARTS = {"critic": {"trunk": ("in", "hidden"), "head": ("out",)}}
+"""The actor, which is not among them, is one part."""
 PAPER_SPARSITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 
 
@@ -64,10 +67,13 @@ def linear_objective(slopes: Weights) -> Objective:
 
 def group_sizes(masks: Mapping[str, Masks], scope: str) -> list[tuple[int, int]]:
     """(total, kept) of each group of weights that competed."""
-    counts = count_layers(masks)
-    key = {"agent": lambda _: 0, "network": lambda c: c.network, "layer": lambda c: (c.network, c.layer)}[
-        scope
-    ]
+    counts = count_layers(masks, PARTS)
+    key = {
+        "agent": lambda _: 0,
+        "network": lambda c: c.network,
+        "part": lambda c: (c.network, c.part),
+        "layer": lambda c: (c.network, c.layer),
+    }[scope]
     groups: dict[object, tuple[int, int]] = {}
     for c in counts:
         total, kept = groups.get(key(c), (0, 0))
@@ -90,7 +96,7 @@ def test_sparsity_is_exact_in_each_scope(scope: str, pruner: str, iterations: in
     weights = draw_weights()
     for sparsity in PAPER_SPARSITIES:
         config = PruningConfig(scope=scope, iterations=iterations)
-        masks = prune(mlp_objectives(weights), weights, pruner, sparsity, config)
+        masks = prune(mlp_objectives(weights), weights, pruner, sparsity, config, PARTS)
         for total, kept in group_sizes(masks, scope):
             assert kept == total - round(total * sparsity)
 
@@ -115,7 +121,7 @@ def test_counts_are_exact_whatever_the_ties(
     }
     objectives = {network: mlp_objective(ws, seed) for network, ws in weights.items()}
     config = PruningConfig(scope=scope, iterations=iterations)
-    masks = prune(lambda _: objectives, weights, "magnitude", sparsity, config)
+    masks = prune(lambda _: objectives, weights, "magnitude", sparsity, config, PARTS)
     for total, kept in group_sizes(masks, scope):
         assert kept == total - round(total * sparsity)
     if scope == "network":
@@ -143,6 +149,69 @@ def test_the_highest_scores_are_kept_by_hand():
     by_layer = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="layer"))
     assert by_layer["actor"]["a"].tolist() == [[False, True]]
     assert by_layer["actor"]["b"].tolist() == [[False, False, True, True]]
+
+
+def test_parts_are_pruned_apart_by_hand():
+    """Scores 1 to 6, the three lowest in the encoder: as one network it would keep none of them."""
+    weights = {
+        "vae": {
+            "e": torch.tensor([[1.0, 2.0, 3.0]]),
+            "d0": torch.tensor([[4.0, -6.0]]),
+            "d1": torch.ones(1, 1) * 5,
+        }
+    }
+    slopes = {"vae": linear_objective({layer: torch.ones_like(θ) for layer, θ in weights["vae"].items()})}
+    parts = {"vae": {"decoder": ("d0", "d1"), "encoder": ("e",)}}
+    whole = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="network"), parts)["vae"]
+    assert [mask.tolist() for mask in whole.values()] == [[[False] * 3], [[True, True]], [[True]]]
+    apart = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="part"), parts)["vae"]
+    assert list(apart) == ["e", "d0", "d1"]
+    # Of three weights, round(1.5) = 2 go.
+    assert [mask.tolist() for mask in apart.values()] == [[[False, False, True]], [[False, True]], [[False]]]
+    assert count_layers({"vae": apart}, parts)[1] == LayerCount("vae", "decoder", "d0", 2, 1)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_a_control_keeps_each_layer_s_count_and_no_more_of_its_choice_than_chance(scope: str, pruner: str):
+    """Of k kept weights among N, a permutation keeps each with probability k / N: k² / N in common."""
+    shape = (60, 50)
+    weights = {
+        "actor": {
+            layer: torch.randn(shape, generator=torch.Generator().manual_seed(i))
+            for i, layer in enumerate("ab")
+        }
+    }
+
+    def objectives(i: int) -> dict[str, Objective]:
+        slopes = {layer: torch.randn(shape, generator=torch.Generator().manual_seed(9)) for layer in "ab"}
+        return {"actor": linear_objective(slopes)}
+
+    config = PruningConfig(scope=scope)
+    own = prune(objectives, weights, pruner, 0.8, config)["actor"]
+    control = prune(objectives, weights, f"{pruner}-shuffled", 0.8, config)["actor"]
+    for layer, mask in own.items():
+        n, k = mask.numel(), int(mask.sum())
+        assert int(control[layer].sum()) == k
+        common, expected = int((mask & control[layer]).sum()), k * k / n
+        deviation = k * (n - k) / n / (n - 1) ** 0.5  # of the hypergeometric distribution
+        assert abs(common - expected) <= 5 * deviation
+
+
+def test_a_shuffled_mask_is_a_permutation_that_the_generator_decides():
+    mask = {"a": torch.arange(100).view(10, 10) < 30}
+    first, again, other = (shuffled(mask, torch.Generator().manual_seed(seed))["a"] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.shape == (10, 10)
+    assert first.sum() == 30
+
+
+@pytest.mark.parametrize("name", ["snip-", "snip-mixed", "shuffled", "-shuffled", "snip-shuffled-shuffled"])
+def test_a_name_that_is_no_pruner_s_control_is_refused(name: str):
+    with pytest.raises(UserError, match=f"unknown pruner '{name}'.*-shuffled"):
+        find_pruner(name)
+    assert all(find_pruner(f"grasp-{control}") is PRUNERS["grasp"] for control in CONTROLS)
 
 
 @pytest.mark.parametrize("pruner", ["snip", "grasp", "magnitude"])
@@ -237,7 +306,10 @@ def test_an_emptied_layer_is_counted_and_logged(caplog: pytest.LogCaptureFixture
     }
     with caplog.at_level(logging.WARNING):
         masks = prune(lambda _: objectives, weights, "magnitude", 0.5, PruningConfig())
-    assert count_layers(masks) == [LayerCount("actor", "in", 6, 0), LayerCount("actor", "out", 6, 6)]
+    assert count_layers(masks) == [
+        LayerCount("actor", "actor", "in", 6, 0),
+        LayerCount("actor", "actor", "out", 6, 6),
+    ]
     assert [r.getMessage() for r in caplog.records] == [
         "magnitude at sparsity 0.5 left no weight of actor's layer in"
     ]
