@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install compilers peers repro test test-all params ui docs lint format lock clean
+.PHONY: help install compilers peers repro study test test-all params ui docs lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,7 +44,10 @@ test: $(INSTALLED) ## Run the tests, without the slow ones
 test-all: $(INSTALLED) ## Run all tests
 	pytest $(PARALLEL)
 
-params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|paper [SET="executor=local …"]
+study: $(INSTALLED) ## Run the experiments behind docs/study: days on two cores; goes on where it was interrupted
+	python -m pipelines study
+
+params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|study|paper [SET="executor=local …"]
 	python -m pipelines params profile=$(PROFILE) $(SET)
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]

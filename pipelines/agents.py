@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipelines.engine.config import Config
 from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
+from tasks.offline_rl.training import TrainingConfig
 
 DATASETS = Path("data/offline_rl")
 MASKS = Path("models/masks")
@@ -53,6 +54,12 @@ def tags_of(agent: AgentSpec) -> dict[str, str]:
 def algorithm_config(config: Config, agent: AgentSpec) -> AlgorithmConfig:
     """The hyper-parameters of an agent's algorithm."""
     return config.offline_rl.bcq if agent.algorithm == "bcq" else config.offline_rl.bc
+
+
+def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
+    """How long an agent trains."""
+    training = config.offline_rl.training
+    return training.bcq if agent.algorithm == "bcq" else training.bc
 
 
 def dataset_of(agent: AgentSpec) -> Path:

@@ -314,6 +314,28 @@ def serve(
 
 
 @app.command(
+    rich_help_panel=PANEL,
+    epilog=examples("study", "study bc bc-network", "study --tables"),
+)
+def study(
+    experiments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[EXPERIMENT]...", help="Those of conf/study.yaml to run; by default all."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the tables are.")
+    ] = Path("docs/study"),
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Train nothing; add what is finished to the tables.")
+    ] = False,
+) -> None:
+    """Run the experiments behind docs/study; go on where they were interrupted."""
+    from pipelines.study import run_study, write_tables
+
+    (write_tables if tables else run_study)(output, experiments or ())
+
+
+@app.command(
     "train-expert",
     rich_help_panel=PANEL,
     epilog=examples("train-expert Hopper", "train-expert Hopper --resume --steps 3000000"),

@@ -14,10 +14,11 @@ EXPERTS = Path("experts")
 
 def run(stage: Stage) -> None:
     """Leave `data/offline_rl/<task>/`: transitions, a card, and rollouts as a Minari dataset too."""
-    stage.compute([_cell(stage.config, task) for task in stage.config.offline_rl.sweep.tasks], DATASETS)
+    stage.compute([cell(stage.config, task) for task in stage.config.offline_rl.sweep.tasks], DATASETS)
 
 
-def _cell(config: Config, task: TaskName) -> Cell:
+def cell(config: Config, task: TaskName) -> Cell:
+    """The dataset of a task."""
     offline_rl = config.offline_rl
     params = DatasetParams.of(task, offline_rl.evaluation.env_version, offline_rl.data)
     inputs = params.inputs(EXPERTS / f"{task.lower()}.safetensors")

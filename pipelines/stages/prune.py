@@ -14,11 +14,12 @@ LAYERS = Path("results/pruning/layers.csv")
 
 def run(stage: Stage) -> None:
     """Leave `models/masks/<agent>/` and what each mask leaves of each layer, in `layers.csv`."""
-    cells = [_cell(stage.config, agent) for agent in pruned_agents(stage.config)]
+    cells = [cell(stage.config, agent) for agent in pruned_agents(stage.config)]
     directories = stage.compute(cells, MASKS)
     stage.tabulate([directory / "layers.csv" for directory in directories], LAYERS)
 
 
-def _cell(config: Config, agent: AgentSpec) -> Cell:
+def cell(config: Config, agent: AgentSpec) -> Cell:
+    """The masks of a pruned agent."""
     params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
     return Cell(name_of(agent), prune_agent, params, {"dataset": dataset_of(agent)}, tags_of(agent))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.agents import AGENTS, agents, name_of, tags_of
+from pipelines.agents import AGENTS, agents, name_of, tags_of, training_config
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
@@ -33,7 +33,7 @@ def _chosen(config: Config) -> Iterator[AgentSpec]:
 
 def _cell(config: Config, agent: AgentSpec) -> Cell:
     offline_rl = config.offline_rl
-    training = offline_rl.training.bcq if agent.algorithm == "bcq" else offline_rl.training.bc
-    params = QuantizeParams(agent, offline_rl.quantization.values, offline_rl.evaluation, training.updates)
+    updates = training_config(config, agent).updates
+    params = QuantizeParams(agent, offline_rl.quantization.values, offline_rl.evaluation, updates)
     inputs = {"agent": AGENTS / name_of(agent) / "agent.safetensors"}
     return Cell(name_of(agent), quantize_agent, params, inputs, tags_of(agent))

@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pandas
 
-from pipelines.agents import AGENTS, MASKS, agents, algorithm_config, dataset_of, name_of, tags_of, variant_of
+from pipelines.agents import (
+    AGENTS,
+    MASKS,
+    agents,
+    algorithm_config,
+    dataset_of,
+    name_of,
+    tags_of,
+    training_config,
+    variant_of,
+)
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
@@ -18,20 +28,20 @@ SUMMARY = Path("results/offline_rl/summary.json")
 
 def run(stage: Stage) -> None:
     """Leave `models/agents/<agent>/`, every evaluation in `scores.csv`, and the last ones' means."""
-    cells = [_cell(stage.config, agent) for agent in agents(stage.config)]
+    cells = [cell(stage.config, agent) for agent in agents(stage.config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
     stage.tabulate([directory / "scores.csv" for directory in directories], SCORES)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n")
 
 
-def _cell(config: Config, agent: AgentSpec) -> Cell:
+def cell(config: Config, agent: AgentSpec) -> Cell:
+    """An agent's training, under its masks unless it is dense."""
     offline_rl = config.offline_rl
     algorithm = algorithm_config(config, agent)
-    training = offline_rl.training.bcq if agent.algorithm == "bcq" else offline_rl.training.bc
     params = TrainParams(
         agent,
         algorithm,
-        training,
+        training_config(config, agent),
         offline_rl.evaluation,
         offline_rl.pruning.reinitialize,
         offline_rl.execution,

@@ -1,0 +1,222 @@
+"""The study that `docs/study/` publishes: the experiments of `conf/study.yaml`, and their results as CSV.
+
+An experiment is the profile `study` with some settings of its own. Its cells are those of the stages
+`prepare_data`, `prune` and `train`; their results go to the study's tables alone.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas
+import yaml
+
+from pipelines.agents import agents, algorithm_config, training_config
+from pipelines.engine.cells import Cell, CellStore, read_made
+from pipelines.engine.config import Config, compose, load_config
+from pipelines.engine.fanout import fan_out
+from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.provenance import git_commit
+from pipelines.engine.remote_cells import open_store
+from pipelines.engine.stage import CELLS
+from pipelines.engine.tracking import tracking
+from pipelines.stages import prepare_data, prune, train
+from tasks.errors import UserError
+from tasks.offline_rl.agents import DENSE, AgentSpec
+
+EXPERIMENTS = Path("conf/study.yaml")
+RUNS = "runs.csv"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What agents of different experiments differ in: the first columns of every table."""
+
+    updates: int
+    normalize_states: bool
+    scope: str
+    """This and what follows is empty for dense agents."""
+    pruning_batch_size: str
+    pruning_iterations: str
+
+
+SETTINGS = [field.name for field in dataclasses.fields(Settings)]
+AGENT = [field.name for field in dataclasses.fields(AgentSpec)]
+NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
+
+
+def run_study(output: Path, names: Sequence[str] = ()) -> None:
+    """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
+
+    Agents that the tables have from this commit already are not computed again.
+
+    Raises:
+        UserError: there is no such experiment, or its settings are wrong.
+    """
+    store = open_store(CELLS)
+    with ends_with_its_parents():
+        for name, config in _experiments(names).items():
+            for seed in config.offline_rl.sweep.seeds:
+                print(f"experiment {name}, seed {seed}", flush=True)
+                try:
+                    _compute(config, seed, store, _published(output))
+                finally:
+                    write_tables(output, [name])
+
+
+def write_tables(output: Path, names: Sequence[str] = ()) -> None:
+    """Add what is finished of the experiments `names`, by default all, to the tables in `output`.
+
+    `scores.csv` and `layers.csv` are those of the stages `train` and `prune` with the settings in front,
+    `runs.csv` says of each agent which commit trained it, when, for how long and on what processor. Rows of
+    other agents stay as they are.
+    """
+    store = open_store(CELLS)
+    tables: dict[str, list[pandas.DataFrame]] = {"scores.csv": [], "layers.csv": [], RUNS: []}
+    for config in _experiments(names).values():
+        for agent in agents(config):
+            for name, rows in _results(config, agent, store).items():
+                tables[name].append(rows)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, parts in tables.items():
+        _merge(parts, output / name)
+
+
+def _experiments(names: Sequence[str]) -> dict[str, Config]:
+    """The configurations of the experiments `names`, or of all, in the order of the file."""
+    overrides: Mapping[str, Sequence[str]] = yaml.safe_load(EXPERIMENTS.read_text())
+    unknown = set(names) - set(overrides)
+    if unknown:
+        raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
+    return {name: _config(overrides[name]) for name in names or overrides}
+
+
+def _config(overrides: Sequence[str]) -> Config:
+    with tempfile.TemporaryDirectory() as directory:
+        params = Path(directory) / "params.yaml"
+        compose(["profile=study", *overrides], params)
+        return load_config(params)
+
+
+def _compute(config: Config, seed: int, store: CellStore, published: set[tuple[str, ...]]) -> None:
+    """Train those agents of a seed that are not published."""
+    wanted = [
+        agent
+        for agent in agents(config)
+        if agent.seed == seed and _key(_settings(config, agent), agent) not in published
+    ]
+    if not wanted:
+        print("all agents are in the tables")
+        return
+    data = [prepare_data.cell(config, task) for task in dict.fromkeys(agent.task for agent in wanted)]
+    _fan_out("prepare_data", data, config, store)
+    pruned = [agent for agent in wanted if agent.pruner != DENSE]
+    _fan_out("prune", [_masks(config, agent, store) for agent in pruned], config, store)
+    _fan_out("train", [_training(config, agent, store) for agent in wanted], config, store, gpu=True)
+
+
+def _fan_out(
+    stage: str, cells: Sequence[Cell], config: Config, store: CellStore, *, gpu: bool = False
+) -> None:
+    print(f"{stage}: ", end="")
+    with tracking(config.tracking, stage, config.profile) as tracker:
+        fan_out(cells, config.executor, store, tracker, gpu=gpu)
+
+
+def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
+    return store.path(prepare_data.cell(config, agent.task).digest) / "transitions.safetensors"
+
+
+def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
+    """The stage's cell, on the dataset in the store."""
+    return dataclasses.replace(prune.cell(config, agent), inputs={"dataset": _dataset(config, agent, store)})
+
+
+def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
+    """The stage's cell, on the dataset and the masks in the store."""
+    inputs = {"dataset": _dataset(config, agent, store)}
+    if agent.pruner != DENSE:
+        inputs["masks"] = store.path(_masks(config, agent, store).digest) / "masks.safetensors"
+    return dataclasses.replace(train.cell(config, agent), inputs=inputs)
+
+
+def _settings(config: Config, agent: AgentSpec) -> Settings:
+    updates = training_config(config, agent).updates
+    normalize_states = algorithm_config(config, agent).normalize_states
+    if agent.pruner == DENSE:
+        return Settings(updates, normalize_states, "", "", "")
+    pruning = config.offline_rl.pruning
+    batch_size = pruning.batch_size_of(agent.pruner)
+    return Settings(updates, normalize_states, pruning.scope, str(batch_size), str(pruning.iterations))
+
+
+def _key(settings: Settings, agent: AgentSpec) -> tuple[str, ...]:
+    """How the tables name an agent."""
+    return tuple(map(str, dataclasses.astuple(settings) + dataclasses.astuple(agent)))
+
+
+def _published(output: Path) -> set[tuple[str, ...]]:
+    """The agents that the tables in `output` have from the commit that is checked out."""
+    if not (output / RUNS).exists():
+        return set()
+    runs = _read(output / RUNS)
+    own = runs[runs["commit"] == git_commit()]
+    return set(own[SETTINGS + AGENT].itertuples(index=False, name=None))
+
+
+def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
+    """An agent's rows of each table; none if it isn't finished."""
+    cells = _finished(config, agent, store)
+    if not cells:
+        return {}
+    training, masks = cells
+    made = read_made(store.path(training.digest))
+    run = {
+        "commit": made.commit,
+        "processor": made.machine.gpu or made.machine.processor,
+        "seconds": made.seconds,
+        "finished": made.finished,
+    }
+    rows = {
+        "scores.csv": _read(store.path(training.digest) / "scores.csv"),
+        RUNS: pandas.DataFrame([dataclasses.asdict(agent) | run]).astype(str),
+    }
+    if masks:
+        rows["layers.csv"] = _read(store.path(masks.digest) / "layers.csv")
+    settings = {name: str(value) for name, value in dataclasses.asdict(_settings(config, agent)).items()}
+    return {name: pandas.DataFrame(settings, index=table.index).join(table) for name, table in rows.items()}
+
+
+def _finished(config: Config, agent: AgentSpec, store: CellStore) -> tuple[Cell, Cell | None] | None:
+    """An agent's training and masks if they are in the store, as is then what they are made from."""
+    if not store.has(prepare_data.cell(config, agent.task)):
+        return None
+    masks = None if agent.pruner == DENSE else _masks(config, agent, store)
+    if masks and not store.has(masks):
+        return None
+    training = _training(config, agent, store)
+    return (training, masks) if store.has(training) else None
+
+
+def _read(table: Path) -> pandas.DataFrame:
+    """As text: numbers stay as they were written."""
+    return pandas.read_csv(table, dtype=str, keep_default_na=False)
+
+
+def _merge(parts: Sequence[pandas.DataFrame], table: Path) -> None:
+    """Replace or add the rows of `parts` in `table`; those of other agents stay."""
+    if not parts:
+        return
+    new = pandas.concat(parts).drop_duplicates()  # dense agents are in several experiments
+    agent = SETTINGS + AGENT
+    if table.exists():
+        old = _read(table)
+        kept = ~pandas.MultiIndex.from_frame(old[agent]).isin(pandas.MultiIndex.from_frame(new[agent]))
+        new = pandas.concat([old[kept], new])
+    order = [*agent, *(["update"] if "update" in new else [])]
+    new.sort_values(order, key=_sortable, kind="stable").to_csv(table, index=False)
+
+
+def _sortable(column: "pandas.Series[str]") -> pandas.Series:
+    return pandas.to_numeric(column) if column.name in NUMBERS else column

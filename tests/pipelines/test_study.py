@@ -1,0 +1,100 @@
+"""The study's driver, with two small experiments in place of its own."""
+
+import pandas
+import pytest
+import yaml
+from checkouts import Checkout
+
+from pipelines.agents import agents
+from pipelines.study import _experiments
+
+SMALL = [
+    "offline_rl.sweep.tasks=[Hopper]",
+    "offline_rl.sweep.algorithms=[bc]",
+    "offline_rl.sweep.pruners=[snip,snip-shuffled]",
+    "offline_rl.data.transitions=2000",
+    "offline_rl.training.bc.updates=4",
+    "offline_rl.training.bc.eval_every=2",
+    "offline_rl.evaluation.episodes=1",
+    "offline_rl.evaluation.final_episodes=2",
+    "executor=local",
+]
+EXPERIMENTS = {
+    "parts": [*SMALL, "offline_rl.sweep.seeds=[0,1]"],
+    "networks": [*SMALL, "offline_rl.sweep.seeds=[0]", "offline_rl.pruning.scope=network"],
+}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    checkout = Checkout.of_working_tree(tmp_path_factory.mktemp("study") / "checkout")
+    (checkout.path / "conf/study.yaml").write_text(yaml.safe_dump(EXPERIMENTS, sort_keys=False))
+    checkout.run("python", "-m", "pipelines", "study", "-o", "tables")
+    return checkout
+
+
+def table(checkout, name, output="tables"):
+    return pandas.read_csv(checkout.path / output / name)
+
+
+@pytest.mark.slow
+def test_the_tables_have_each_agent_once(checkout):
+    runs = table(checkout, "runs.csv")
+    names = sorted(runs[["scope", "pruner", "seed"]].fillna("").itertuples(index=False, name=None))
+    assert names == sorted(
+        [("", "dense", 0), ("", "dense", 1)]
+        + [(scope, pruner, 0) for scope in ("part", "network") for pruner in ("snip", "snip-shuffled")]
+        + [("part", pruner, 1) for pruner in ("snip", "snip-shuffled")]
+    )
+    scores = table(checkout, "scores.csv")
+    assert scores.groupby("update").size().to_dict() == {2: len(runs), 4: len(runs)}
+    assert scores.groupby("update")["episodes"].unique().to_dict() == {2: [1], 4: [2]}
+
+
+@pytest.mark.slow
+def test_a_control_s_layers_keep_as_many_weights(checkout):
+    layers = table(checkout, "layers.csv").set_index(["scope", "seed", "part", "layer"])
+    snip, shuffled = (
+        layers.loc[layers["pruner"] == name, "weights_kept"] for name in ("snip", "snip-shuffled")
+    )
+    assert len(snip) == 3 * 7
+    pandas.testing.assert_series_equal(snip.sort_index(), shuffled.sort_index())
+    parts = layers[layers["pruner"] == "snip"].loc["part"].groupby(["seed", "part"])
+    density = parts["weights_kept"].sum() / parts["weights_total"].sum()
+    assert density.to_list() == pytest.approx([0.05] * 4, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_what_the_tables_have_is_not_computed_again(checkout):
+    before = {path.name: path.read_bytes() for path in (checkout.path / "tables").iterdir()}
+    assert checkout.run("python", "-m", "pipelines", "study", "-o", "tables").count("in the tables") == 3
+    assert {path.name: path.read_bytes() for path in (checkout.path / "tables").iterdir()} == before
+
+
+@pytest.mark.slow
+def test_tables_alone_are_made_from_what_is_finished(checkout):
+    checkout.run("python", "-m", "pipelines", "study", "--tables", "-o", "again")
+    for name in ("scores.csv", "layers.csv", "runs.csv"):
+        assert (checkout.path / "again" / name).read_bytes() == (checkout.path / "tables" / name).read_bytes()
+
+
+def test_the_experiments_of_the_repository():
+    """Every agent of the main comparison is in one of them, by the paper's hyper-parameters."""
+    experiments = _experiments(())
+    main = {str(agent) for name in ("bc", "bcq") for agent in agents(experiments[name])}
+    assert len(main) == 3 * 2 * 5 * (1 + 5)
+    for name, config in experiments.items():
+        offline_rl = config.offline_rl
+        assert offline_rl.bc.learning_rate == offline_rl.bcq.learning_rate == 1e-3
+        assert (offline_rl.bcq.target_samples, offline_rl.bcq.evaluation_samples) == (10, 100)
+        assert (
+            offline_rl.bcq.normalize_states == offline_rl.bc.normalize_states == name.startswith("normalized")
+        )
+        for training in (offline_rl.training.bc, offline_rl.training.bcq):
+            assert training.updates / training.eval_every >= 20
+
+
+@pytest.mark.slow
+def test_an_unknown_experiment_is_one_line(checkout):
+    output = checkout.run("python", "-m", "pipelines", "study", "bcx", expect=1)
+    assert output.startswith("error: conf/study.yaml: no experiment 'bcx'; it has parts, networks")
