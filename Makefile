@@ -11,7 +11,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help install compilers peers repro study test test-all params ui docs lint format lock clean
+.PHONY: help install compilers peers repro study study-page test test-all params ui docs lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ test-all: $(INSTALLED) ## Run all tests
 
 study: $(INSTALLED) ## Run the experiments behind docs/study: days on two cores; goes on where it was interrupted
 	python -m pipelines study
+
+study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables
+	python -m pipelines study-page
 
 params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|study|paper [SET="executor=local …"]
 	python -m pipelines params profile=$(PROFILE) $(SET)

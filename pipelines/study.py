@@ -24,6 +24,8 @@ from pipelines.engine.tracking import tracking
 from pipelines.stages import prepare_data, prune, train
 from tasks.errors import UserError
 from tasks.offline_rl.agents import DENSE, AgentSpec
+from tasks.reporting.statistics import BootstrapConfig
+from tasks.reporting.study.page import Experiment, write_page
 
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS = "runs.csv"
@@ -42,7 +44,7 @@ class Settings:
 
 
 SETTINGS = [field.name for field in dataclasses.fields(Settings)]
-AGENT = [field.name for field in dataclasses.fields(AgentSpec)]
+KEY = SETTINGS + [field.name for field in dataclasses.fields(AgentSpec)]
 NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
 
 
@@ -81,6 +83,21 @@ def write_tables(output: Path, names: Sequence[str] = ()) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name, parts in tables.items():
         _merge(parts, output / name)
+
+
+def draw_page(output: Path) -> None:
+    """Write `README.md` and its figures from the tables in `output`.
+
+    Raises:
+        UserError: a table is missing.
+    """
+    published = _read(output / RUNS) if (output / RUNS).exists() else pandas.DataFrame(columns=KEY)
+    finished = set(published[KEY].itertuples(index=False, name=None))
+    experiments = []
+    for name, config in _experiments(()).items():
+        planned = {_key(_settings(config, agent), agent) for agent in agents(config)}
+        experiments.append(Experiment(name, len(planned), len(planned & finished)))
+    write_page(output, experiments, BootstrapConfig())
 
 
 def _experiments(names: Sequence[str]) -> dict[str, Config]:
@@ -162,7 +179,7 @@ def _published(output: Path) -> set[tuple[str, ...]]:
         return set()
     runs = _read(output / RUNS)
     own = runs[runs["commit"] == git_commit()]
-    return set(own[SETTINGS + AGENT].itertuples(index=False, name=None))
+    return set(own[KEY].itertuples(index=False, name=None))
 
 
 def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
@@ -209,12 +226,11 @@ def _merge(parts: Sequence[pandas.DataFrame], table: Path) -> None:
     if not parts:
         return
     new = pandas.concat(parts).drop_duplicates()  # dense agents are in several experiments
-    agent = SETTINGS + AGENT
     if table.exists():
         old = _read(table)
-        kept = ~pandas.MultiIndex.from_frame(old[agent]).isin(pandas.MultiIndex.from_frame(new[agent]))
+        kept = ~pandas.MultiIndex.from_frame(old[KEY]).isin(pandas.MultiIndex.from_frame(new[KEY]))
         new = pandas.concat([old[kept], new])
-    order = [*agent, *(["update"] if "update" in new else [])]
+    order = [*KEY, *(["update"] if "update" in new else [])]
     new.sort_values(order, key=_sortable, kind="stable").to_csv(table, index=False)
 
 

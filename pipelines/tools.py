@@ -335,6 +335,19 @@ def study(
     (write_tables if tables else run_study)(output, experiments or ())
 
 
+@app.command("study-page", rich_help_panel=PANEL)
+def study_page(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the tables are.")
+    ] = Path("docs/study"),
+) -> None:
+    """Write docs/study/README.md and its figures from the study's tables."""
+    from pipelines.study import draw_page
+
+    draw_page(output)
+    print(output / "README.md")
+
+
 @app.command(
     "train-expert",
     rich_help_panel=PANEL,

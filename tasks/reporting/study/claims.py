@@ -1,0 +1,155 @@
+"""Each claim of Arnob et al. (2021), what the study found, and whether its interval lets one say so."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas
+
+from tasks.reporting.look import name
+from tasks.reporting.statistics import Array, BootstrapConfig
+from tasks.reporting.study.comparison import (
+    NETWORK,
+    PART,
+    Estimate,
+    Group,
+    compare,
+    difference,
+    is_main,
+    mean_difference,
+    retained,
+)
+
+Verdict = Literal["holds", "does not hold", "undecided"]
+PERFORMS = "Agents with 95 % of their weights pruned perform like dense ones"
+LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
+BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
+CHOICE = "It matters which weights a pruner keeps: its masks do better than the same, shuffled"
+BUDGET = "It matters how many of each layer: its masks, shuffled, do better than uniformly random ones"
+RETAINED = 0.9
+"""The retention from which an agent performs like a dense one. The paper names no number."""
+LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
+FOUR_TIMES = 3.95
+"""What the paper's "4x" is rounded from."""
+DENSE_BYTES, COO_BYTES = 4, 20
+"""Of a weight: its value; in a sparse COO tensor, as `torch.to_sparse()` makes, also two 64-bit indices."""
+PRUNERS = ("snip", "grasp")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim for some of the agents, with what was found."""
+
+    claim: str
+    measured: str
+    """What the estimate is of."""
+    agents: str
+    """Task and algorithm."""
+    masks: str
+    """Pruner and scope."""
+    estimate: Estimate
+    verdict: Verdict
+
+
+def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> list[Claim]:
+    """Every claim that there are agents for.
+
+    `agents` are :func:`~tasks.reporting.study.comparison.final_scores`, `layers` a study's layers.csv.
+    """
+    main = layers[is_main(layers) & (layers["sparsity"] == 0.95)]
+    return [
+        *_performance_is_kept(agents, bootstrap),
+        *_grasp_keeps_more_of_last_layers(main, bootstrap),
+        *_bytes_are_saved(main, bootstrap),
+        *_weights_or_budget(agents, bootstrap),
+    ]
+
+
+def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+    """Section 4: "for all the experiments, except for BCQ in Hopper task, the performance is consistent even
+    with 95% sparse networks"."""
+    measured = f"what they keep of the dense agents' score; the claim holds from {RETAINED} on"
+    for task, group in _groups(agents):
+        estimate = retained(agents, group, [task], bootstrap)
+        if estimate:
+            yield Claim(PERFORMS, measured, *_words(task, group), estimate, exceeds(estimate, RETAINED))
+
+
+def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+    """Section 4: "The pruning techniques can find the sub-networks" that perform. By which weights they keep,
+    or by how many of each layer?"""
+    for task, group in _groups(agents):
+        shuffled = Group(group.algorithm, f"{group.pruner}-shuffled", group.scope)
+        random = Group(group.algorithm, "random")
+        for claim, own, other in ((CHOICE, group, shuffled), (BUDGET, shuffled, random)):
+            estimate = difference(agents, own, other, [task], bootstrap)
+            if estimate:
+                measured = "D4RL points that they score more"
+                yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
+
+
+def _groups(agents: pandas.DataFrame) -> Iterator[tuple[str, Group]]:
+    """Each task with each group of the main experiments that a pruner made the masks of."""
+    for algorithm in sorted(agents["algorithm"].unique()):
+        for task in sorted(agents["task"].unique()):
+            for scope in (PART, NETWORK):
+                for pruner in PRUNERS:
+                    yield task, Group(algorithm, pruner, scope)
+
+
+def _words(task: str, group: Group) -> tuple[str, str]:
+    return f"{task}, {name(group.algorithm)}", f"{name(group.pruner)}, scope {group.scope}"
+
+
+def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+    """Section 4.2 and Figure 3: both preserve more weights of the last layer, GraSP more than SNIP."""
+    last = layers[layers["layer"].isin(LAST_LAYERS)]
+    for (algorithm, network), rows in last.groupby(["algorithm", "network"]):
+        kept = {pruner: _density(rows[rows["pruner"] == pruner]) for pruner in PRUNERS}
+        seeds = sorted(set(kept["snip"].columns) & set(kept["grasp"].columns))
+        tables = [100 * kept[pruner][seeds].to_numpy() for pruner in ("grasp", "snip")]
+        estimate = compare(mean_difference, tables, bootstrap)
+        if estimate:
+            yield Claim(
+                LAST_LAYER,
+                "percentage points of its weights that GraSP keeps more",
+                f"all tasks, {name(str(algorithm))}",
+                f"{name(str(network))}, scope {PART}",
+                estimate,
+                exceeds(estimate, 0),
+            )
+
+
+def _bytes_are_saved(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+    """Section 4.3: "For 95% sparsity, we are able to reduce the memory size to 4x", by sparse tensors."""
+
+    def times_fewer(density: Array) -> Array:
+        return (DENSE_BYTES / (COO_BYTES * density)).mean(axis=(-2, -1))
+
+    for pruner in PRUNERS:
+        density = _density(layers[layers["pruner"] == pruner])
+        estimate = compare(times_fewer, [density.to_numpy()], bootstrap)
+        if estimate:
+            yield Claim(
+                BYTES,
+                "how many times fewer bytes the weights take as sparse COO tensors",
+                "all tasks, algorithms and networks",
+                f"{name(pruner)}, scope {PART}",
+                estimate,
+                exceeds(estimate, FOUR_TIMES),
+            )
+
+
+def _density(layers: pandas.DataFrame) -> pandas.DataFrame:
+    """Fraction of the weights that is kept: a row a task, a column a seed that all tasks have."""
+    counts = layers.groupby(["task", "seed"])[["weights_kept", "weights_total"]].sum()
+    return (counts["weights_kept"] / counts["weights_total"]).unstack("seed").dropna(axis=1)
+
+
+def exceeds(estimate: Estimate, threshold: float) -> Verdict:
+    """Whether the whole interval is above `threshold`; `undecided` where it has it within, or is missing."""
+    if estimate.low is None or estimate.high is None:
+        return "undecided"
+    if estimate.low > threshold:
+        return "holds"
+    return "does not hold" if estimate.high < threshold else "undecided"

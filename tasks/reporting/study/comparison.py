@@ -1,0 +1,140 @@
+"""The study's agents by what was done to them, and the statistics of one group beside another.
+
+Groups are compared on the seeds that both have, task by task. Agents of one seed share data order, noise and
+initial weights, so the bootstrap draws the same seeds for both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pandas
+
+from tasks.errors import UserError
+from tasks.reporting.statistics import (
+    Array,
+    BootstrapConfig,
+    bootstrap_interval,
+    interquartile_mean,
+    retention,
+)
+
+DENSE = "dense"
+SETTINGS = ("updates", "normalize_states", "scope", "pruning_batch_size", "pruning_iterations")
+AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
+PART, NETWORK = "part", "network"
+OWN_BATCH_SIZE = {"snip": 100, "grasp": 200}
+"""Transitions that Arnob et al. (2021, section 4) compute a pruner's scores on."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic with its interval; no interval where there are too few seeds."""
+
+    value: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Agents that differ in task and seed alone."""
+
+    algorithm: str
+    pruner: str = DENSE
+    scope: str = PART
+    sparsity: float = 0.95
+    normalize_states: bool = False
+    batch_size: int | None = None
+    """Transitions that scores are computed on; None: the paper's."""
+    iterations: int = 1
+    updates: int | None = None
+    """None: as many as the algorithm's agents have in the main experiment."""
+
+    def of(self, agents: pandas.DataFrame) -> pandas.DataFrame:
+        """The group's agents: a row a task, a column a seed, NaN where one isn't finished."""
+        chosen = (agents["algorithm"] == self.algorithm) & (agents["pruner"] == self.pruner)
+        chosen &= agents["normalize_states"] == self.normalize_states
+        chosen &= agents["updates"] == (self.updates or main_updates(agents, self.algorithm))
+        if self.pruner != DENSE:
+            size = self.batch_size or OWN_BATCH_SIZE.get(self.pruner.partition("-")[0], 100)
+            chosen &= (agents["scope"] == self.scope) & (agents["sparsity"] == self.sparsity)
+            chosen &= (agents["pruning_batch_size"] == size) & (
+                agents["pruning_iterations"] == self.iterations
+            )
+        return agents[chosen].pivot(index="task", columns="seed", values="d4rl_score")
+
+    def dense(self) -> Self:
+        """The same agents without pruning."""
+        return replace(self, pruner=DENSE)
+
+
+def final_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
+    """The evaluation after the last update of each agent of a study's scores.csv."""
+    return scores[scores["update"] == scores["updates"]]
+
+
+def is_main(table: pandas.DataFrame, scope: str = PART) -> "pandas.Series[bool]":
+    """Which agents have the paper's settings: raw states, its batches, one iteration. Dense ones too."""
+    own_size = table["pruner"].str.partition("-")[0].map(OWN_BATCH_SIZE).fillna(100)
+    pruned = (table["pruning_batch_size"] == own_size) & (table["pruning_iterations"] == 1)
+    return ~table["normalize_states"] & ((table["pruner"] == DENSE) | (pruned & (table["scope"] == scope)))
+
+
+def main_updates(agents: pandas.DataFrame, algorithm: str) -> int:
+    """Updates of most of an algorithm's agents; the pilot's have others.
+
+    Raises:
+        UserError: there are none.
+    """
+    updates = agents.loc[agents["algorithm"] == algorithm, "updates"]
+    if updates.empty:
+        raise UserError(f"the study's tables have no agent of {algorithm}; run `python -m pipelines study`")
+    return int(updates.mode().iloc[0])
+
+
+def matrices(agents: pandas.DataFrame, groups: Sequence[Group], tasks: Sequence[str]) -> list[Array]:
+    """Scores of each group, (task, seed), of the seeds that all groups have in all `tasks`."""
+    tables = [group.of(agents).reindex(tasks) for group in groups]
+    seeds = [set(table.columns[table.notna().all()]) for table in tables]
+    common = sorted(set.intersection(*seeds))
+    return [table[common].to_numpy() for table in tables]
+
+
+def compare(
+    statistic: Callable[..., Array], scores: Sequence[Array], bootstrap: BootstrapConfig
+) -> Estimate | None:
+    """`statistic` of groups of scores (task, seed); None where there is no seed."""
+    seeds = scores[0].shape[1]
+    if seeds == 0:
+        return None
+    interval = bootstrap_interval(statistic, *scores, config=bootstrap)
+    low, high = (float(bound) for bound in interval) if interval else (None, None)
+    return Estimate(float(statistic(*scores)), low, high, seeds)
+
+
+def mean_difference(scores: Array, others: Array) -> Array:
+    """Mean over tasks and seeds of how much higher `scores` are, (..., M, N) to (...)."""
+    return (scores - others).mean(axis=(-2, -1))
+
+
+def retained(
+    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
+) -> Estimate | None:
+    """What a pruned group keeps of the dense agents' interquartile mean, averaged over tasks."""
+    return compare(retention, matrices(agents, [group, group.dense()], tasks), bootstrap)
+
+
+def difference(
+    agents: pandas.DataFrame, group: Group, other: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
+) -> Estimate | None:
+    """D4RL points that `group` scores more than `other`."""
+    return compare(mean_difference, matrices(agents, [group, other], tasks), bootstrap)
+
+
+def score(
+    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
+) -> Estimate | None:
+    """Interquartile mean of the D4RL score."""
+    return compare(interquartile_mean, matrices(agents, [group], tasks), bootstrap)

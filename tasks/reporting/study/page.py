@@ -1,0 +1,322 @@
+"""The page of docs/study: README.md and its figures, from the study's tables alone."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import jinja2
+import numpy as np
+import pandas
+
+from tasks.data.tables import write_csv
+from tasks.errors import UserError
+from tasks.reporting.blocks import duration, listing, number, percent
+from tasks.reporting.look import DENSE, name
+from tasks.reporting.statistics import BootstrapConfig
+from tasks.reporting.study import figures
+from tasks.reporting.study.claims import Claim, all_claims
+from tasks.reporting.study.comparison import (
+    NETWORK,
+    PART,
+    Estimate,
+    Group,
+    final_scores,
+    is_main,
+    main_updates,
+    retained,
+    score,
+)
+
+TEMPLATE = Path(__file__).parents[1] / "templates" / "study.md"
+MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled")
+BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
+ITERATIONS = (1, 3, 10, 30, 100)
+ABLATED = "HalfCheetah"
+"""The task of the ablations, and of normalised states."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """How much of an experiment is finished."""
+
+    name: str
+    agents: int
+    finished: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimRow:
+    """A row of claims.csv."""
+
+    claim: str
+    measured: str
+    agents: str
+    masks: str
+    value: float
+    low: float | None
+    high: float | None
+    seeds: int
+    verdict: str
+
+    @classmethod
+    def of(cls, claim: Claim) -> Self:
+        """A claim without nesting."""
+        estimate = dataclasses.astuple(claim.estimate)
+        return cls(claim.claim, claim.measured, claim.agents, claim.masks, *estimate, claim.verdict)
+
+
+def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: BootstrapConfig) -> None:
+    """Write `README.md`, `claims.csv` and the figures into `directory`, which has the study's tables.
+
+    Raises:
+        UserError: a table is missing.
+    """
+    scores, layers, runs = (_read(directory / f"{table}.csv") for table in ("scores", "layers", "runs"))
+    agents = final_scores(scores)
+    claims = all_claims(agents, layers, bootstrap)
+    write_csv(directory / "claims.csv", ClaimRow, map(ClaimRow.of, claims))
+    _draw(directory, scores, layers, agents, bootstrap)
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
+    )
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "estimate": in_words,
+        "capitalized": _capitalized,
+    }
+    page = environment.from_string(TEMPLATE.read_text()).render(
+        claims=[_ClaimTable.of(claim, claims) for claim in dict.fromkeys(c.claim for c in claims)],
+        experiments=experiments,
+        updates={
+            name(algorithm): main_updates(agents, algorithm) for algorithm in _each(agents, "algorithm")
+        },
+        tasks=listing(_each(agents, "task")),
+        seeds=listing([str(seed) for seed in _each(agents, "seed")]),
+        confidence=bootstrap.confidence,
+        episodes=listing([str(n) for n in _each(agents, "episodes")]),
+        error=_standard_errors(agents),
+        compute=duration(runs["seconds"].astype(float).sum()),
+        processors=listing(_each(runs, "processor")),
+        commits=_each(runs, "commit"),
+        scores=list(_score_rows(agents, bootstrap)),
+        densities=list(_density_rows(layers)),
+        pilot=list(_pilot_rows(agents)),
+        normalized=list(_normalized_rows(agents, bootstrap)),
+        ablations=list(_ablation_rows(agents, bootstrap)),
+        figures=sorted(path.name for path in directory.glob("*.svg")),
+    )
+    (directory / "README.md").write_text(page)
+
+
+@dataclasses.dataclass(frozen=True)
+class _ClaimTable:
+    """A claim, a row for each task and algorithm and a column for each kind of mask."""
+
+    claim: str
+    measured: str
+    verdicts: dict[str, int]
+    masks: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Claim | None]]]
+
+    @classmethod
+    def of(cls, claim: str, claims: Sequence[Claim]) -> Self:
+        own = [each for each in claims if each.claim == claim]
+        masks = list(dict.fromkeys(each.masks for each in own))
+        cells = {(each.agents, each.masks): each for each in own}
+        agents = dict.fromkeys(each.agents for each in own)
+        verdicts = dict(collections.Counter(each.verdict for each in own))
+        rows = [(each, [cells.get((each, kind)) for kind in masks]) for each in agents]
+        return cls(claim, own[0].measured, verdicts, masks, rows)
+
+
+def _capitalized(words: str) -> str:
+    return words[0].upper() + words[1:]
+
+
+def in_words(estimate: Estimate | None, digits: int = 3) -> str:
+    """`0.93 (0.90 to 0.97)`; without an interval where there are too few seeds for one."""
+    if estimate is None:
+        return "not run"
+    value = number(estimate.value, digits)
+    if estimate.low is None or estimate.high is None:
+        return f"{value} (too few seeds)"
+    return f"{value} ({number(estimate.low, digits)} to {number(estimate.high, digits)})"
+
+
+def main_groups(algorithm: str) -> list[Group]:
+    """What the main experiments compare."""
+    pruned = [Group(algorithm, pruner, scope) for scope in (PART, NETWORK) for pruner in MASKS]
+    return [Group(algorithm), *pruned, Group(algorithm, "random")]
+
+
+def _read(table: Path) -> pandas.DataFrame:
+    if not table.exists():
+        raise UserError(f"{table}: no such file; run `python -m pipelines study` first")
+    read = pandas.read_csv(table)
+    return read.assign(scope=read["scope"].fillna(""))
+
+
+def _each(table: pandas.DataFrame, column: str) -> list:
+    return sorted(table[column].unique())
+
+
+def _draw(
+    directory: Path,
+    scores: pandas.DataFrame,
+    layers: pandas.DataFrame,
+    agents: pandas.DataFrame,
+    bootstrap: BootstrapConfig,
+) -> None:
+    tasks, algorithms = _each(agents, "task"), _each(agents, "algorithm")
+    main_length = scores["algorithm"].map(lambda algorithm: main_updates(agents, algorithm))
+    main = scores[is_main(scores) & (scores["updates"] == main_length)]
+    for number_, pruner in enumerate(("snip", "grasp"), start=1):
+        figures.draw_learning_curves(directory / f"figure{number_}.svg", main, pruner)
+    chosen = layers[is_main(layers) & (layers["sparsity"] == 0.95)]
+    figures.draw_layer_counts(directory / "figure3.svg", chosen)
+    groups = [group for algorithm in algorithms for group in main_groups(algorithm)]
+    figures.draw_aggregates(directory / "aggregates.svg", agents, groups, tasks, bootstrap)
+    own = [group for group in groups if group.scope == PART and "-" not in group.pruner]
+    figures.draw_profiles(directory / "profiles.svg", agents, own, tasks, bootstrap)
+    figures.draw_controls(directory / "controls.svg", agents, tasks, algorithms, bootstrap)
+    if any(row.estimate for row in _ablation_rows(agents, bootstrap)):
+        figures.draw_ablation(
+            directory / "ablations.svg", agents, _ablations(), Group("bc"), [ABLATED], bootstrap
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _ScoreRow:
+    algorithm: str
+    group: str
+    tasks: Sequence[str]
+    """Of each task, the interquartile mean of the score."""
+    retention: str
+    """Over all tasks."""
+
+
+def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_ScoreRow]:
+    tasks = _each(agents, "task")
+    for algorithm in _each(agents, "algorithm"):
+        for group in main_groups(algorithm):
+            own = [score(agents, group, [task], bootstrap) for task in tasks]
+            kept = None if group.pruner == DENSE else retained(agents, group, tasks, bootstrap)
+            if any(own):
+                yield _ScoreRow(
+                    name(algorithm), figures.label(group), [in_words(each) for each in own], in_words(kept)
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class _DensityRow:
+    of: str
+    pruner: str
+    parts: Sequence[str]
+    """Percent of the weights that are kept: encoder, decoder, actor, critics."""
+
+
+PARTS = {
+    "encoder": ["encoder"],
+    "decoder": ["decoder"],
+    "actor": ["actor"],
+    "critics": ["critic 1", "critic 2"],
+}
+
+
+def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
+    """How many weights each part keeps at 95 %, where parts compete and where they don't."""
+    for scope in (PART, NETWORK):
+        main = layers[is_main(layers, scope) & (layers["sparsity"] == 0.95)]
+        main = main[main["pruner"].isin(["snip", "grasp"])]
+        for (task, algorithm, pruner), rows in main.groupby(["task", "algorithm", "pruner"]):
+            counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
+            parts = [counts.reindex(own).sum() for own in PARTS.values()]
+            yield _DensityRow(
+                f"{task}, {name(str(algorithm))}, scope {scope}",
+                name(str(pruner)),
+                [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts],
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class _PilotRow:
+    of: str
+    pruner: str
+    scores: Sequence[str]
+    """After the study's updates, and after the pilot's."""
+
+
+def _pilot_rows(agents: pandas.DataFrame) -> Iterator[_PilotRow]:
+    """The same seed's score after the main experiment's updates and after the pilot's twice as many."""
+    for (task, algorithm, pruner), rows in agents[is_main(agents)].groupby(["task", "algorithm", "pruner"]):
+        updates = main_updates(agents, str(algorithm))
+        longer = rows[rows["updates"] > updates]
+        shorter = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
+        if len(longer) and len(shorter):
+            means = [number(own["d4rl_score"].mean()) for own in (shorter, longer)]
+            yield _PilotRow(f"{task}, {name(str(algorithm))}", name(str(pruner)), means)
+
+
+@dataclasses.dataclass(frozen=True)
+class _NormalizedRow:
+    algorithm: str
+    group: str
+    raw: str
+    normalized: str
+
+
+def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_NormalizedRow]:
+    for algorithm in _each(agents, "algorithm"):
+        for group in main_groups(algorithm):
+            raw, normalized = (
+                score(agents, dataclasses.replace(group, normalize_states=value), [ABLATED], bootstrap)
+                for value in (False, True)
+            )
+            if normalized:
+                yield _NormalizedRow(
+                    name(algorithm), figures.label(group), in_words(raw), in_words(normalized)
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class _AblationRow:
+    what: str
+    setting: int
+    pruner: str
+    estimate: Estimate | None
+
+
+def _ablations() -> dict[str, list[tuple[int, Group]]]:
+    """What is varied, in the agents of BC: each value with its group."""
+    return {
+        "transitions scored": [
+            (size, Group("bc", pruner, batch_size=size))
+            for pruner in ("snip", "grasp")
+            for size in BATCH_SIZES
+        ],
+        "iterations": [
+            (rounds, Group("bc", pruner, iterations=rounds))
+            for pruner in ("snip", "grasp")
+            for rounds in ITERATIONS
+        ],
+    }
+
+
+def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_AblationRow]:
+    for what, groups in _ablations().items():
+        for setting, group in groups:
+            if estimate := score(agents, group, [ABLATED], bootstrap):
+                yield _AblationRow(what, setting, name(group.pruner), estimate)
+
+
+def _standard_errors(agents: pandas.DataFrame) -> str:
+    """The standard error of an agent's score over its last episodes, in points: median and largest."""
+    errors = []
+    for _, own in agents.groupby("task"):
+        points_per_return = np.polyfit(own["return_mean"], own["d4rl_score"], 1)[0]
+        errors.append(points_per_return * own["return_std"] / own["episodes"] ** 0.5)
+    all_errors = pandas.concat(errors)
+    return f"{number(all_errors.median(), 2)} points in the median, {number(all_errors.max(), 2)} at most"
