@@ -136,7 +136,7 @@ class BCQ:
         ã_i = a_i + ξ_φ'(s', a_i, Φ) of actions a_i ~ G_ω(s'). `noise` is (K, batch, n, latent).
         """
         n, λ = noise.shape[2], self.config.lmbda
-        state = batch.next_state.repeat_interleave(n, dim=1)
+        state = batch.next_state  # each for n actions, one after another
         action = self.perturb(actor, state, sample(vae, state, noise.flatten(1, 2), Z_LIMIT))
         q1, q2 = q(critic, Q1, state, action), q(critic, Q2, state, action)
         value = λ * torch.minimum(q1, q2) + (1 - λ) * torch.maximum(q1, q2)
@@ -145,7 +145,7 @@ class BCQ:
 
     def perturb(self, actor: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
         """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
-        ξ = self.config.phi * mlp(actor, ACTOR, torch.cat([state, action], dim=-1)).tanh()
+        ξ = self.config.phi * mlp(actor, ACTOR, state, action).tanh()
         return (action + ξ).clamp(-1, 1)
 
     @torch.no_grad()
@@ -155,10 +155,9 @@ class BCQ:
         `noise` is (K, batch, samples, latent), see `noise_shape`.
         """
         n = noise.shape[2]
-        repeated = state.repeat_interleave(n, dim=1)
-        action = sample(networks["vae"], repeated, noise.flatten(1, 2), Z_LIMIT)
-        action = self.perturb(networks["actor"], repeated, action)
-        value = q(networks["critic"], Q1, repeated, action).unflatten(1, (-1, n))
+        action = sample(networks["vae"], state, noise.flatten(1, 2), Z_LIMIT)
+        action = self.perturb(networks["actor"], state, action)
+        value = q(networks["critic"], Q1, state, action).unflatten(1, (-1, n))
         best = value.argmax(dim=2)[..., None, None].expand(-1, -1, 1, action.shape[-1])
         return action.unflatten(1, (-1, n)).gather(2, best).squeeze(2)
 
@@ -201,7 +200,7 @@ class BCQ:
 
 def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor) -> Tensor:
     """Q_θj(s, a) of the critic made of `layers`: (K, batch)."""
-    return mlp(critic, layers, torch.cat([state, action], dim=-1)).squeeze(-1)
+    return mlp(critic, layers, state, action).squeeze(-1)
 
 
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:

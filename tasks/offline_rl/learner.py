@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import UserError
+from tasks.offline_rl.adam import MOMENTS, Adam
 from tasks.offline_rl.networks import (
     AnyNetwork,
     Network,
@@ -26,8 +27,6 @@ SPARSE_DENSITY = 0.4
 Execution = Literal["auto", "masked", "sparse"]
 """How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
 weights alone; `auto`, sparsely where that is faster, which is for a lone agent on a CPU."""
-MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Adam's state of a parameter."""
 AgentState = dict[str, Tensor]
 """What the update of one agent depends on, by name: parameters, targets and Adam's moments, (1, …) each."""
 
@@ -86,11 +85,7 @@ class Learner:
         # targets' pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in architecture.targets}
         self.optimizers = {
-            # fused: one pass over the tensors, 3 times as fast as the loop (0.4 and 1.3 ms for the decoder).
-            # capturable: a CUDA graph may hold the step.
-            name: torch.optim.Adam(
-                network.parameters().values(), lr=learning_rate, fused=True, capturable=device != "cpu"
-            )
+            name: Adam(network.parameters().values(), learning_rate)
             for name, network in self.networks.items()
         }
 
@@ -99,8 +94,7 @@ class Learner:
 
         Summed over agents, not averaged: each agent's gradient is then the one it has alone.
         """
-        network = self.networks[name]
-        parameters = network.parameters()
+        parameters = self.networks[name].parameters()
         gradients = dict(
             zip(parameters, torch.autograd.grad(loss.sum(), list(parameters.values())), strict=True)
         )
@@ -108,10 +102,8 @@ class Learner:
             # Gradients, not weights after the step: a pruned weight that began at zero and never has a
             # gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
-        for parameter_name, parameter in parameters.items():
-            # Contiguous as the parameter is (free if so): fused Adam goes by memory, not by strides.
-            parameter.grad = gradients[parameter_name].contiguous()
-        self.optimizers[name].step()
+        # Contiguous as the parameters are (free if so): fused Adam goes by memory, not by strides.
+        self.optimizers[name].step([gradient.contiguous() for gradient in gradients.values()])
 
     @torch.no_grad()
     def update_targets(self, τ: float) -> None:
@@ -138,7 +130,8 @@ class Learner:
     @torch.no_grad()
     def restore(self, agents: Sequence[AgentState], updates: int) -> None:
         """Go on from the states of all K agents, which have made `updates` updates."""
-        self._begin_moments(updates)
+        for optimizer in self.optimizers.values():
+            optimizer.restore_steps(updates)
         for kind, name, held in self._kinds():
             keys = self.whole_at_first.get(name, held).parameters()
             saved = from_parameters(
@@ -175,17 +168,6 @@ class Learner:
             return network
         idle = self.whole_at_first[name]
         return network.within(idle.map(torch.zeros_like) if moments else idle)
-
-    def _begin_moments(self, updates: int) -> None:
-        """Adam's state after `updates` steps, moments still zero; otherwise its first step creates it."""
-        for optimizer in self.optimizers.values():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    optimizer.state[parameter] = {
-                        "step": torch.tensor(float(updates), device=parameter.device),
-                        "exp_avg": torch.zeros_like(parameter),
-                        "exp_avg_sq": torch.zeros_like(parameter),
-                    }
 
 
 def _prune(network: Network, masks: Weights) -> Network:

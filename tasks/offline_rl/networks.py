@@ -147,11 +147,16 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
 
 
 def perceptron(
-    network: AnyNetwork, hidden: Sequence[str], heads: Sequence[str], x: Tensor
+    network: AnyNetwork, hidden: Sequence[str], heads: Sequence[str], *inputs: Tensor
 ) -> tuple[Tensor, ...]:
-    """Hidden layers with a ReLU after each, then the linear layer of each head: (K, batch, out) of each."""
+    """Hidden layers with a ReLU after each, then the linear layer of each head: (K, batch, out) of each.
+
+    They read the inputs side by side. The first of two, (K, batch / n, in), may have n times fewer rows, such
+    as states of which each is for the next n actions.
+    """
     if isinstance(network, SparseNetwork):
-        return network.perceptrons[hidden[0]](network.values[hidden[0]], x)
+        return network.perceptrons[hidden[0]](network.values[hidden[0]], *inputs)
+    x = side_by_side(*inputs)
     for layer in hidden:
         x = relu(linear(network, layer, x))
     return tuple(linear(network, head, x) for head in heads)
@@ -167,9 +172,19 @@ def relu(x: Tensor) -> Tensor:
     return x.relu() if x.requires_grad else x.relu_()
 
 
-def mlp(network: AnyNetwork, layers: Sequence[str], x: Tensor) -> Tensor:
-    """Layers with ReLU between them, none after the last."""
-    return perceptron(network, layers[:-1], layers[-1:], x)[0]
+def side_by_side(*inputs: Tensor) -> Tensor:
+    """(K, batch, sum of in), rows of the first repeated: see :func:`perceptron`."""
+    if len(inputs) == 1:
+        return inputs[0]
+    first, second = inputs
+    if first.shape[1] < second.shape[1]:
+        first = first.repeat_interleave(second.shape[1] // first.shape[1], dim=1)
+    return torch.cat([first, second], dim=-1)
+
+
+def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:
+    """Layers with ReLU between them, none after the last, of inputs side by side."""
+    return perceptron(network, layers[:-1], layers[-1:], *inputs)[0]
 
 
 def linear_flow(weights: Weights, layers: Sequence[str], x: Tensor) -> Tensor:

@@ -46,13 +46,13 @@ def vae_layers(state_size: int, action_size: int) -> Layers:
 
 def encode(vae: AnyNetwork, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """μ and log σ of q(z | s, a): (K, batch, latent) each; log σ within [-4, 15] as in the authors' code."""
-    mean, log_std = perceptron(vae, ENCODER, POSTERIOR, torch.cat([state, action], dim=-1))
+    mean, log_std = perceptron(vae, ENCODER, POSTERIOR, state, action)
     return mean, log_std.clamp(-4, 15)
 
 
 def decode(vae: AnyNetwork, state: Tensor, z: Tensor) -> Tensor:
-    """Actions in (-1, 1): (K, batch, action)."""
-    return mlp(vae, DECODER, torch.cat([state, z], dim=-1)).tanh()
+    """Actions in (-1, 1): (K, batch, action). A state may be for several z, one after another."""
+    return mlp(vae, DECODER, state, z).tanh()
 
 
 def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tensor:

@@ -21,6 +21,8 @@ from tasks.sparse.kernels import FEW, LANES, Floats, Indices
 
 _WORTH_LANES = 48
 """So many rows take as long in blocks of :data:`FEW` as in one of :data:`LANES`."""
+_NOT_SHARED = np.empty(0, np.int32), np.empty((0, LANES + 1), np.float32)
+"""No unit's sum has begun."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class SparsePerceptron:
     heads: tuple[int, ...]
     """Outputs of each head."""
     inputs: int
+    first_units: int
+    """Of the first hidden layer."""
     pointers: Indices
     """Those weights of computed unit u are at `pointers[u]` to `pointers[u + 1]`, …"""
     sources: Indices
@@ -83,6 +87,7 @@ class SparsePerceptron:
             live,
             tuple(masks[head].shape[1] for head in heads),
             inputs,
+            len(live[layers[0]]),
             _pointers(owner - inputs, first - inputs),
             origin.astype(np.int32),
             _pointers(origin, first),
@@ -106,31 +111,49 @@ class SparsePerceptron:
             weights[layer][0, *self.places[layer]] = kept
             biases[layer][0, 0, self.live[layer]] = bias
 
-    def __call__(self, parameters: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        """Each head's output, (1, batch, out), of x (1, batch, in)."""
-        if torch.is_grad_enabled() and (parameters.requires_grad or x.requires_grad):
-            y: Tensor = _Perceptron.apply(self, parameters, x)  # type: ignore[no-untyped-call]
+    def __call__(self, parameters: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Each head's output, (1, batch, out), of one or two inputs side by side, (1, batch, in) each.
+
+        The first of two may have n times fewer rows, (1, batch / n, in): each is for n of the other's.
+        """
+        if torch.is_grad_enabled() and any(each.requires_grad for each in (parameters, *inputs)):
+            y: Tensor = _Perceptron.apply(self, parameters, *inputs)  # type: ignore[no-untyped-call]
         else:
-            y = torch.from_numpy(self.infer(_array(parameters), _array(x[0])))[None]
+            y = torch.from_numpy(self.infer(_array(parameters), *(_array(x[0]) for x in inputs)))[None]
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
 
-    def infer(self, parameters: Floats, x: Floats) -> Floats:
-        """Outputs (batch, sum of heads) of x (batch, in), with nothing kept for gradients."""
+    def infer(self, parameters: Floats, *inputs: Floats) -> Floats:
+        """Outputs (batch, sum of heads) of inputs (batch, in), with nothing kept for gradients."""
+        if len(inputs[0]) == len(inputs[-1]):
+            return self._infer(parameters, _side_by_side(inputs), *_NOT_SHARED)
+        shared, x = inputs
+        rows, n = len(shared), len(x) // len(shared)
+        # What is alike in n rows is summed up once. Rows that differ in it follow each other from here on.
+        starts = np.empty(self.first_units, np.int32)
+        sums = _rooms.take((self.first_units, rows + LANES))
+        units = _rooms.take((self.units, LANES))
+        kernels.share(self.pointers, self.sources, parameters, shared, units, starts, sums)
+        _rooms.give_back(units)
+        by_sample = x.reshape(rows, n, -1).swapaxes(0, 1).reshape(len(x), -1)
+        y = self._infer(parameters, by_sample, starts, sums)
+        _rooms.give_back(sums)
+        return y.reshape(n, rows, -1).swapaxes(0, 1).reshape(len(x), -1)
+
+    def _infer(self, parameters: Floats, x: Floats, starts: Indices, sums: Floats) -> Floats:
         y = np.empty((len(x), sum(self.heads)), np.float32)
         few = len(x) % LANES
         if few > _WORTH_LANES:
             few = 0
         many = len(x) - few
-        if many:
-            self._forward(kernels.forward, LANES, parameters, x[:many], y[:many])
-        if few:
-            self._forward(kernels.forward_few, FEW, parameters, x[many:], y[many:])
+        for kernel, lanes, first, end in (
+            (kernels.forward, LANES, 0, many),
+            (kernels.forward_few, FEW, many, len(x)),
+        ):
+            if first < end:
+                units = _rooms.take((1, self.units, lanes))
+                kernel(self.pointers, self.sources, parameters, starts, sums, x, first, units, y[first:end])
+                _rooms.give_back(units)
         return y
-
-    def _forward(self, kernel: Any, lanes: int, parameters: Floats, x: Floats, y: Floats) -> None:
-        units = _rooms.take((1, self.units, lanes))
-        kernel(self.pointers, self.sources, parameters, x, units, y)
-        _rooms.give_back(units)
 
     @property
     def units(self) -> int:
@@ -140,16 +163,16 @@ class SparsePerceptron:
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, x: Tensor) -> Tensor:
-        y = x.new_empty(1, x.shape[1], sum(graph.heads))
-        blocks = -(-x.shape[1] // LANES)
-        ctx.units = _rooms.take((blocks + 1, graph.units, LANES))  # one more for backward's gradients
+    def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, *inputs: Tensor) -> Tensor:
+        x = _side_by_side([_array(each[0]) for each in inputs])
+        y = np.empty((len(x), sum(graph.heads)), np.float32)
+        ctx.units = _rooms.take((-(-len(x) // LANES) + 1, graph.units, LANES))  # the last for gradients
         kernels.forward(
-            graph.pointers, graph.sources, _array(parameters), _array(x[0]), ctx.units[:-1], _array(y[0])
+            graph.pointers, graph.sources, _array(parameters), *_NOT_SHARED, x, 0, ctx.units[:-1], y
         )
         ctx.save_for_backward(parameters)
-        ctx.graph = graph
-        return y
+        ctx.graph, ctx.shapes = graph, [each.shape for each in inputs]
+        return torch.from_numpy(y)[None]
 
     @staticmethod
     @once_differentiable
@@ -162,7 +185,10 @@ class _Perceptron(torch.autograd.Function):
         (parameters,) = ctx.saved_tensors
         dy = gradients[0][0].contiguous()
         d_parameters = torch.zeros_like(parameters)
-        dx = dy.new_empty(len(dy), graph.inputs if ctx.needs_input_grad[2] else 0)
+        sizes = [size for _, _, size in ctx.shapes]
+        wanted = ctx.needs_input_grad[2:]
+        # Of the inputs from the first one on whose gradient is asked for.
+        dx = dy.new_empty(len(dy), sum(sizes[wanted.index(True) :]) if any(wanted) else 0)
         kernels.backward(
             graph.pointers,
             graph.sources,
@@ -178,7 +204,18 @@ class _Perceptron(torch.autograd.Function):
         )
         _rooms.give_back(ctx.units)
         ctx.units = None  # not to be read again: the next perceptron writes there
-        return None, d_parameters, dx[None] if ctx.needs_input_grad[2] else None
+        return None, d_parameters, *_input_gradients(dx, ctx.shapes, wanted)
+
+
+def _input_gradients(dx: Tensor, shapes: Sequence[torch.Size], wanted: Sequence[bool]) -> list[Tensor | None]:
+    """Of each input, (1, rows, in), given those of the inputs from the first wanted one on, side by side."""
+    gradients: list[Tensor | None] = [None] * len(shapes)
+    column = 0
+    for i in range(wanted.index(True) if any(wanted) else len(shapes), len(shapes)):
+        _, rows, size = shapes[i]
+        gradients[i] = dx[:, column : column + size].unflatten(0, (rows, -1)).sum(1)[None]
+        column += size
+    return gradients
 
 
 class _Rooms:
@@ -194,21 +231,28 @@ class _Rooms:
 
     def __init__(self) -> None:
         self.free: list[Floats] = []
+        self._of_owner: dict[int, Floats] = {}
+        """By id of the array that owns a room's memory, which is the base of every view of it."""
 
     def take(self, shape: tuple[int, ...]) -> Floats:
         """An array of undefined values."""
         floats = math.prod(shape)
-        enough = [i for i, room in enumerate(self.free) if room.size >= floats + self.huge_page]
-        # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
-        pages = max(2, -(-floats // self.huge_page) + 1)
-        room = self.free.pop(enough[0]) if enough else np.empty(pages * self.huge_page, np.float32)
-        first = -room.ctypes.data // 4 % self.huge_page
-        return room[first : first + floats].reshape(shape)
+        enough = (i for i, room in enumerate(self.free) if room.size >= floats)
+        i = next(enough, None)
+        room = self._new(floats) if i is None else self.free.pop(i)
+        return room[:floats].reshape(shape)
 
     def give_back(self, array: Floats) -> None:
         """Let others have it."""
-        assert isinstance(array.base, np.ndarray)
-        self.free.append(array.base)
+        self.free.append(self._of_owner[id(array.base)])
+
+    def _new(self, floats: int) -> Floats:
+        # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
+        pages = max(2, -(-floats // self.huge_page) + 1)
+        owner = np.empty(pages * self.huge_page, np.float32)
+        room = owner[-owner.ctypes.data // 4 % self.huge_page :]
+        self._of_owner[id(owner)] = room
+        return room
 
 
 _rooms = _Rooms()
@@ -232,6 +276,16 @@ def _pointers(owners: NDArray[np.int64], count: int) -> Indices:
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
 
 
+def _side_by_side(inputs: Sequence[Floats]) -> Floats:
+    """(batch, sum of in), rows of the first repeated as often as it takes."""
+    if len(inputs) == 1:
+        return inputs[0]
+    first, second = inputs
+    if len(first) < len(second):
+        first = first.repeat(len(second) // len(first), axis=0)
+    return np.concatenate([first, second], axis=1)
+
+
 def _array(tensor: Tensor) -> Floats:
-    array: Floats = tensor.detach().numpy()
+    array: Floats = tensor.detach().contiguous().numpy()
     return array

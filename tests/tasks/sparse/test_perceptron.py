@@ -127,6 +127,47 @@ def test_nan_and_infinity_come_through_a_relu():
         assert not found.isfinite().any()
 
 
+@pytest.mark.parametrize("n", [1, 2, 10, 100])
+@pytest.mark.parametrize("rows", [1, 3, 10, LANES, LANES + 5])
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_rows_of_a_first_input_may_be_for_several_of_a_second(density, rows, n):
+    masks, weights, biases = network(density)
+    graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
+    parameters = graph.gather(weights, biases)
+    generator = torch.Generator().manual_seed(n)
+    first = torch.randn(1, rows, 3, generator=generator)
+    second = torch.randn(1, rows * n, 2, generator=generator)
+    whole = torch.cat([first.repeat_interleave(n, dim=1), second], dim=-1)
+    for own, expected in zip(graph(parameters, first, second), graph(parameters, whole), strict=True):
+        assert torch.equal(own, expected)
+    for own, expected in zip(graph(parameters, whole), masked(masks, weights, biases, whole), strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("n", [1, 4])
+def test_gradients_of_two_inputs_are_those_of_their_concatenation(n, wanted):
+    masks, weights, biases = network(0.5)
+    graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(shape, generator=generator) for shape in ((1, 30, 3), (1, 30 * n, 2))] + [
+        graph.gather(weights, biases)
+    ]
+    found, expected = (
+        [leaf.clone().requires_grad_(own) for leaf, own in zip(leaves, (*wanted, True), strict=True)]
+        for _ in range(2)
+    )
+    for (first, second, parameters), apart in ((found, True), (expected, False)):
+        inputs = (first, second)
+        if not apart:
+            inputs = (torch.cat([first.repeat_interleave(n, dim=1), second], dim=-1),)
+        sum(y.square().sum() for y in graph(parameters, *inputs)).backward()
+    for own, other in zip(found, expected, strict=True):
+        assert (own.grad is None) == (other.grad is None)
+        if own.grad is not None:
+            torch.testing.assert_close(own.grad, other.grad)
+
+
 def test_a_graph_may_be_used_twice_before_it_is_differentiated():
     masks, weights, biases = network(0.5)
     graph = SparsePerceptron.of(HIDDEN, HEADS, masks)

@@ -1,0 +1,56 @@
+"""Adam (Kingma & Ba 2015) with PyTorch's defaults: its fused step, without the bookkeeping around it."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""The state of a parameter, besides the number of steps."""
+
+
+class Adam:
+    """Steps of `parameters`, which stay where they are, as does all state.
+
+    `torch.optim.Adam(fused=True)` computes the same, and takes 90 µs a step to find out what it is to do; the
+    step of a sparse actor takes 10.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
+        self.parameters = list(parameters)
+        self.learning_rate = learning_rate
+        self.state = {
+            parameter: {
+                "step": torch.zeros((), device=parameter.device),
+                **{moment: torch.zeros_like(parameter, requires_grad=False) for moment in MOMENTS},
+            }
+            for parameter in self.parameters
+        }
+        self._steps, self._means, self._squares = (
+            [own[kind] for own in self.state.values()] for kind in ("step", *MOMENTS)
+        )
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """Against the gradient of each parameter, (…) as it is and contiguous: tensors are read by memory."""
+        torch._foreach_add_(self._steps, 1)
+        torch._fused_adam_(
+            self.parameters,
+            gradients,
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            lr=self.learning_rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def restore_steps(self, count: int) -> None:
+        """So many have been made. Moments are tensors of `state`, to be written to."""
+        for step in self._steps:
+            step.fill_(count)
