@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,7 @@ from tasks.reporting.blocks import duration, listing, number, percent
 from tasks.reporting.look import DENSE, name
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study import figures
-from tasks.reporting.study.claims import Claim, all_claims
+from tasks.reporting.study.claims import Claim, Verdict, all_claims
 from tasks.reporting.study.comparison import (
     NETWORK,
     PART,
@@ -63,8 +63,8 @@ class ClaimRow:
     @classmethod
     def of(cls, claim: Claim) -> Self:
         """A claim without nesting."""
-        estimate = dataclasses.astuple(claim.estimate)
-        return cls(claim.claim, claim.measured, claim.agents, claim.masks, *estimate, claim.verdict)
+        estimate = dataclasses.asdict(claim.estimate)
+        return cls(claim.claim, claim.measured, claim.agents, claim.masks, **estimate, verdict=claim.verdict)
 
 
 def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: BootstrapConfig) -> None:
@@ -117,7 +117,7 @@ class _ClaimTable:
 
     claim: str
     measured: str
-    verdicts: dict[str, int]
+    verdicts: Mapping[Verdict, int]
     masks: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Claim | None]]]
 
