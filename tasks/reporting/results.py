@@ -40,7 +40,7 @@ PROFILES = Source(
 LAYERS = Source(
     "results/pruning/layers.csv",
     "prune",
-    "task, algorithm, network, layer, pruner, sparsity, seed, weights_total, weights_kept",
+    "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
 )
 SIZES = Source(
     "results/sparse/sizes.csv",

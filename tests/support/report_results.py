@@ -82,8 +82,8 @@ def _layers():
     for task in TASKS:
         for seed in SEEDS:
             for pruner, sparsity in VARIANTS[1:]:
-                yield task, "bcq", "actor", "pi.0", pruner, sparsity, seed, 9200, 400 + 100 * seed
-                yield task, "bcq", "actor", "pi.1", pruner, sparsity, seed, 120000, 0
+                yield task, "bcq", "actor", "actor", "pi.0", pruner, sparsity, seed, 9200, 400 + 100 * seed
+                yield task, "bcq", "actor", "actor", "pi.1", pruner, sparsity, seed, 120000, 0
 
 
 def _sizes():

@@ -28,29 +28,34 @@ from tasks.reporting.study.comparison import (
 
 Draw = Callable[[Axes], None]
 PANEL_INCHES = (3.4, 2.5)
+ESTIMATES_WIDTH = 4.4
+"""Of a panel whose rows have names."""
 COLUMNS = 3
 
 
 def save(
-    path: Path, panels: Sequence[tuple[str, Draw]], keys: Sequence[Key] = (), height: float = 2.5
+    path: Path,
+    panels: Sequence[tuple[str, Draw]],
+    keys: Sequence[Key] = (),
+    inches: tuple[float, float] = PANEL_INCHES,
 ) -> None:
     """Panels with their titles, three a row, above one legend. Equal drawings give equal bytes."""
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=(PANEL_INCHES[0] * columns, height * rows + 0.4), layout="constrained")
+        figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.4), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).flat
-        for axis, (title, draw) in zip(axes, panels, strict=False):
+        for (title, draw), axis in zip(panels, axes, strict=False):
             draw(axis)
             axis.set_title(title)
-        for axis in list(axes):
+        for axis in axes:  # what is left of the last row
             axis.remove()
         lines = [
             Line2D([], [], color=key.colour, linestyle="--" if key.dashed else "-", label=key.label)
             for key in keys
         ]
         if lines:
-            figure.legend(handles=lines, loc="outside lower center", ncols=min(len(lines), 6), frameon=False)
+            figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
@@ -97,7 +102,7 @@ def draw_aggregates(
         )
         for algorithm, own in by_algorithm.items()
     ]
-    save(path, panels, height=0.8 + 0.24 * max(len(own) for own in by_algorithm.values()))
+    save(path, panels, inches=(ESTIMATES_WIDTH, 0.6 + 0.24 * max(map(len, by_algorithm.values()))))
 
 
 def draw_estimates(
@@ -172,7 +177,7 @@ def draw_controls(
                     estimates[row] = difference(agents, own, control, [task], bootstrap)
                     colours[row] = PRUNERS[pruner]
         panels.append((name(algorithm), partial(_draw_differences, estimates=estimates, colours=colours)))
-    save(path, panels, height=0.8 + 0.22 * 4 * len(tasks))
+    save(path, panels, inches=(ESTIMATES_WIDTH, 0.6 + 0.24 * 4 * len(tasks)))
 
 
 def _draw_differences(axis: Axes, estimates: dict[str, Estimate | None], colours: dict[str, str]) -> None:

@@ -115,7 +115,8 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
     assert "Profile small: 20 cells of 2 stages, 3 minutes of computing on A processor" in what
     assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
-    assert "over 2 tasks BCQ keeps 70\u00a0% with SNIP and 55\u00a0% with GraSP" in kept
+    assert "over 2 tasks BCQ keeps 70\u00a0% (too few seeds to say) with SNIP" in kept
+    assert "and 55\u00a0% (too few seeds to say) with GraSP" in kept
     # COO at 95 %: 5 · 0.05 = a quarter; bitmap: 0.05 + 1/32
     assert (
         "take 4.0 times fewer bytes in the paper's format (the paper: 4) and 22 times fewer as packed files"
@@ -247,11 +248,12 @@ def no_charts(monkeypatch):
     monkeypatch.setattr(look, "_svg", lambda draw, inches: b"<svg xmlns='http://www.w3.org/2000/svg'/>")
 
 
-def test_three_seeds_have_intervals_and_no_caution(drawn, no_charts, tmp_path):
-    assert "2 seeds say little about the next one" in drawn[0]
+def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts, tmp_path):
+    assert "2 seeds can&#39;t show how much agents differ" in drawn[0]
     text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
-    assert "about the next one" not in text
-    assert "70\u00a0% (95\u00a0% interval: 60\u00a0% to 80\u00a0%) with SNIP" in text
+    assert "can&#39;t show" not in text
+    assert "intervals from 3 seeds are too narrow" in text
+    assert "70\u00a0% (60\u00a0% to 80\u00a0%: less than dense agents) with SNIP" in text
 
 
 @pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)

@@ -1,0 +1,169 @@
+"""The study's page on made-up tables, whose statistics are worked out here in another way."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from study_tables import write_tables
+
+from tasks.errors import UserError
+from tasks.reporting.statistics import BootstrapConfig
+from tasks.reporting.study.claims import BUDGET, BYTES, CHOICE, LAST_LAYER, PERFORMS, all_claims
+from tasks.reporting.study.comparison import Group, final_scores, main_updates, matrices
+from tasks.reporting.study.page import Experiment, write_page
+
+BOOTSTRAP = BootstrapConfig(resamples=500)
+
+
+def read(directory):
+    tables = (pandas.read_csv(directory / f"{name}.csv") for name in ("scores", "layers"))
+    return [table.assign(scope=table["scope"].fillna("")) for table in tables]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("study")
+    write_tables(directory, seeds=5)
+    write_page(directory, [Experiment("main", 40, 38)], BOOTSTRAP)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def claims(study):
+    scores, layers = read(study)
+    return {
+        (claim.claim, claim.agents, claim.masks): claim
+        for claim in all_claims(final_scores(scores), layers, BOOTSTRAP)
+    }
+
+
+def middle_half(values):
+    """The interquartile mean by its definition: a quarter of the runs, rounded down, goes at either end."""
+    cut = len(values) // 4
+    return np.mean(np.sort(values)[cut : len(values) - cut])
+
+
+def by_seed(study, task, algorithm, pruner, scope):
+    scores, _ = read(study)
+    own = scores[(scores["task"] == task) & (scores["algorithm"] == algorithm) & (scores["pruner"] == pruner)]
+    own = own[(own["scope"] == scope) & (own["update"] == own["updates"])]
+    own = own[own["updates"] == {"bc": 40, "bcq": 20}[algorithm]]
+    return own.sort_values("seed")["d4rl_score"].to_numpy()
+
+
+def test_retention_and_its_interval_are_another_implementation_s(study, claims):
+    claim = claims[PERFORMS, "Hopper, BCQ", "GraSP, scope part"]
+    pruned = by_seed(study, "Hopper", "bcq", "grasp", "part")
+    dense = by_seed(study, "Hopper", "bcq", "dense", "")
+    assert claim.estimate.value == pytest.approx(middle_half(pruned) / middle_half(dense))
+    random = np.random.default_rng(1)
+    resampled = []
+    for _ in range(20_000):
+        drawn = random.integers(5, size=5)
+        resampled.append(middle_half(pruned[drawn]) / middle_half(dense[drawn]))
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    assert (claim.estimate.low, claim.estimate.high) == pytest.approx((low, high), abs=0.01)
+
+
+def test_differences_are_those_of_the_same_seeds(study, claims):
+    claim = claims[CHOICE, "HalfCheetah, BC", "SNIP, scope network"]
+    own, shuffled = (
+        by_seed(study, "HalfCheetah", "bc", pruner, "network") for pruner in ("snip", "snip-shuffled")
+    )
+    assert claim.estimate.value == pytest.approx(np.mean(own - shuffled))
+    assert claim.estimate.seeds == 5
+
+
+def test_verdicts_are_what_the_scores_were_made_for(claims):
+    verdicts = {
+        (claim, masks): found.verdict
+        for (claim, agents, masks), found in claims.items()
+        if agents == "Hopper, BC"
+    }
+    assert verdicts[PERFORMS, "SNIP, scope part"] == "holds"
+    assert verdicts[PERFORMS, "GraSP, scope part"] == "does not hold"
+    assert verdicts[CHOICE, "SNIP, scope part"] == "holds"
+    assert verdicts[CHOICE, "GraSP, scope part"] == "undecided"
+    assert verdicts[BUDGET, "GraSP, scope part"] == "holds"
+
+
+def test_densities_of_layers_are_compared(claims):
+    """GraSP keeps 30 of the last layer's 1,000 weights and SNIP 40; all masks keep 100 of a part's 2,000."""
+    last = claims[LAST_LAYER, "all tasks, BCQ", "actor, scope part"]
+    assert (last.estimate.value, last.verdict) == (pytest.approx(-1), "does not hold")
+    saved = claims[BYTES, "all tasks, algorithms and networks", "SNIP, scope part"]
+    assert (saved.estimate.value, saved.verdict) == (pytest.approx(4 / (20 * 0.05)), "holds")
+
+
+CELL = re.compile(r"(-?[\d.,]+) \((-?[\d.,]+) to (-?[\d.,]+)\): (holds|does not hold|undecided)")
+THRESHOLDS = {PERFORMS: 0.9, BYTES: 3.95, CHOICE: 0, BUDGET: 0, LAST_LAYER: 0}
+
+
+def printed_verdicts(page):
+    """Threshold, interval and verdict of each cell of the claims' tables."""
+    threshold = 0.0
+    for line in page.splitlines():
+        threshold = next((THRESHOLDS[claim] for claim in THRESHOLDS if claim in line), threshold)
+        for _, low, high, verdict in CELL.findall(line):
+            yield threshold, float(low.replace(",", "")), float(high.replace(",", "")), verdict
+
+
+def assert_no_verdict_goes_beyond_its_interval(page):
+    for threshold, low, high, verdict in printed_verdicts(page):
+        allowed = {"holds": low > threshold, "does not hold": high < threshold}.get(verdict, True)
+        close = min(abs(low - threshold), abs(high - threshold)) < 0.01  # what is printed is rounded
+        assert allowed or close, (threshold, low, high, verdict)
+
+
+def test_no_verdict_goes_beyond_its_interval(study):
+    page = (study / "README.md").read_text()
+    assert len(list(printed_verdicts(page))) == 3 * 4 * 4 + 4 + 2
+    assert_no_verdict_goes_beyond_its_interval(page)
+
+
+def test_no_published_verdict_goes_beyond_its_interval():
+    published = Path("docs/study/README.md")
+    if not published.exists():
+        pytest.skip("the study has no page yet")
+    assert_no_verdict_goes_beyond_its_interval(published.read_text())
+
+
+def test_two_seeds_are_too_few_to_say(tmp_path):
+    write_tables(tmp_path, seeds=2)
+    scores, layers = read(tmp_path)
+    found = all_claims(final_scores(scores), layers, BOOTSTRAP)
+    assert {claim.verdict for claim in found} == {"undecided"}
+    write_page(tmp_path, [], BOOTSTRAP)
+    assert "too few seeds" in (tmp_path / "README.md").read_text()
+
+
+def test_groups_are_compared_on_the_seeds_that_all_have(study):
+    scores, _ = read(study)
+    agents = final_scores(scores)
+    missing = (agents["pruner"] == "snip") & (agents["seed"] == 3) & (agents["task"] == "Hopper")
+    own, dense = matrices(agents[~missing], [Group("bc", "snip"), Group("bc")], ["HalfCheetah", "Hopper"])
+    assert own.shape == dense.shape == (2, 4)
+    assert own[1].tolist() == np.delete(by_seed(study, "Hopper", "bc", "snip", "part"), 3).tolist()
+
+
+def test_the_pilot_is_told_from_the_study(study):
+    scores, _ = read(study)
+    assert main_updates(final_scores(scores), "bc") == 40
+    assert "| HalfCheetah, BC | dense |" in (study / "README.md").read_text()
+
+
+def test_the_page_is_the_same_each_time_and_shows_its_figures(study, tmp_path):
+    write_tables(tmp_path, seeds=5)
+    write_page(tmp_path, [Experiment("main", 40, 38)], BOOTSTRAP)
+    page = (tmp_path / "README.md").read_text()
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (study / path.name).read_bytes(), path.name
+        assert path.suffix != ".svg" or f"({path.name})" in page
+    assert "| `main` | 40 | 38 |" in page
+
+
+def test_a_missing_table_is_a_user_s_mistake(tmp_path):
+    with pytest.raises(UserError, match=r"scores\.csv: no such file; run `python -m pipelines study`"):
+        write_page(tmp_path, [], BOOTSTRAP)
