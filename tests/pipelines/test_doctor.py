@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import Checkout, cleaned
+from waiting import PATIENCE_S
 
 from pipelines import doctor
 from pipelines.engine.execution import ExecutorConfig
@@ -30,6 +31,8 @@ def environment(monkeypatch):
         "DVC_NO_ANALYTICS",
     ):
         monkeypatch.delenv(name, raising=False)
+    for limit in ("NETWORK_SECONDS", "PROCESS_SECONDS"):
+        monkeypatch.setattr(doctor, limit, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
