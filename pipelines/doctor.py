@@ -136,7 +136,7 @@ def check_packages(lock: Path = LOCK) -> Finding:
     from packaging.requirements import Requirement
 
     lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
-    requirements = [Requirement(line) for line in lines]
+    requirements = [Requirement(line.rstrip(" \\")) for line in lines]
     wrong = []
     for requirement in requirements:
         try:

@@ -137,7 +137,8 @@ def test_a_package_of_another_version_and_a_missing_one_are_named(tmp_path):
         "# comment",
         "numpy==1.0.0",
         "    # via torch",
-        f"pytest=={pytest.__version__}",
+        f"pytest=={pytest.__version__} \\",
+        "    --hash=sha256:0123",
         "no-such-thing==3",
     ]
     lock.write_text("\n".join(lines))
