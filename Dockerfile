@@ -8,19 +8,20 @@ ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 # cpu or cuda. PyPI's PyTorch brings CUDA along, some 3 GB; there is one without in an index of its own.
 ARG DEVICE=cpu
-# Empty where pip's index has a PyTorch without CUDA.
-ARG CPU_INDEX=https://download.pytorch.org/whl/cpu
+# That index, as uv calls it. Empty where pip's index has a PyTorch without CUDA.
+ARG CPU_BACKEND=cpu
 WORKDIR /build
 COPY requirements.lock ./
+COPY tasks/__init__.py tasks/errors.py tasks/uv.py tasks/
 # An index of your own, credentials and all, stays out of the image: --secret id=pip,src=$HOME/.config/pip/pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     case "${DEVICE}" in \
-      cpu) export PIP_EXTRA_INDEX_URL="${CPU_INDEX}" ;; \
-      cuda) ;; \
+      cpu) set -- ${CPU_BACKEND:+--torch-backend "${CPU_BACKEND}"} ;; \
+      cuda) set -- ;; \
       *) echo "DEVICE is ${DEVICE}, neither cpu nor cuda" >&2; exit 1 ;; \
     esac \
     && python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check --requirement requirements.lock
+    && /opt/venv/bin/python -m tasks.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
 
 FROM ${PYTHON_IMAGE}
 # The driver's own, for the checkout that is mounted into it: --build-arg UID=$(id -u)

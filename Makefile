@@ -21,16 +21,16 @@ install: $(INSTALLED) ## Create .venv with the locked dependencies
 $(INSTALLED): requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(VENV)/bin/python -m tasks.uv pip install -r requirements.lock
 	touch $@
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IREE, and TensorFlow in an environment of its own (3 GB)
-	python -m pip install --quiet --disable-pip-version-check -r requirements-compilers.lock
+	python -m tasks.uv pip install -r requirements-compilers.lock
 	python -m tasks.deployment.environment
 	dvc repro --quiet --force --single-item config
 
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
-	python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/peers -r benchmarks/requirements-peers.txt
+	python -m tasks.uv pip install --no-deps --target build/peers -r benchmarks/requirements-peers.txt
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
 	dvc repro
@@ -69,14 +69,16 @@ format: $(INSTALLED) ## Format the code
 	ruff check --fix --quiet
 	ruff format
 
-LOCKED := pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+# PyTorch is locked without CUDA: pip's index has such a build, or UV_TORCH_BACKEND=cpu. Which build is installed depends
+# on the index, so it has no hashes.
+LOCKED := python -m tasks.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
 
-lock: ## Write the requirements*.lock anew from what each requirements*.in asks for
+lock: $(INSTALLED) ## Write the requirements*.lock anew from what each requirements*.in asks for
 	$(LOCKED) --output-file requirements.lock requirements.in requirements-dev.in
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in
-	sed -i 's/+cpu//' requirements*.lock
+	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build data models results report

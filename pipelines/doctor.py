@@ -48,8 +48,8 @@ SPARE_BYTES = 1e9
 """For MLflow, Ray's logs and what is written before the last is deleted."""
 
 NETWORK_SECONDS = 5
-PROCESS_SECONDS = 60
-"""A process of its own imports Ray, MLflow or MuJoCo first: 2 to 10 s on two busy cores."""
+PROCESS_SECONDS = 300
+"""A process of its own imports Ray, MLflow or MuJoCo first: 2 to 10 s on two busy cores, so it hangs."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def check_packages(lock: Path = LOCK) -> Finding:
     from packaging.requirements import Requirement
 
     lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
-    requirements = [Requirement(line) for line in lines]
+    requirements = [Requirement(line.rstrip(" \\")) for line in lines]
     wrong = []
     for requirement in requirements:
         try:

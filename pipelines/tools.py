@@ -410,7 +410,10 @@ def train_expert(
         int, typer.Option(metavar="N", min=1, help="Environment steps between two checkpoints.")
     ] = 50_000,
 ) -> None:
-    """Train an expert whose rollouts become data. It needs `pip install -r requirements-experts.lock`."""
+    """Train an expert whose rollouts become data.
+
+    It needs `python -m tasks.uv pip install -r requirements-experts.lock`.
+    """
     from tasks.offline_rl import expert_training
 
     config = expert_training.ExpertConfig(

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
@@ -11,6 +12,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
+# Neither an example nor drawing one has a time limit: Hypothesis allows 200 ms, which a busy machine exceeds.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 class ByFixture(LoadFileScheduling):

@@ -6,7 +6,6 @@ user's cache. Nothing builds it unasked: it takes 2.6 GB of disk.
 
 import hashlib
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from tasks.errors import UserError
+from tasks.uv import run_uv
 
 LOCK_FILE = Path(__file__).resolve().parents[2] / "requirements-tensorflow.lock"
 COMPLETE = "complete"
@@ -31,7 +31,7 @@ def build_tensorflow_environment() -> Path:
     """Its interpreter; built first unless it already is.
 
     Raises:
-        UserError: pip can't install what the lock file names, or there is no room for it.
+        UserError: uv can't install what the lock file names, or there is no room for it.
     """
     directory = _directory()
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -40,19 +40,8 @@ def build_tensorflow_environment() -> Path:
             return python
         shutil.rmtree(directory, ignore_errors=True)  # what an interrupted build left
         python = directory / "bin" / "python"
-        _run([sys.executable, "-m", "venv", str(directory)])
-        _run(
-            [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "-r",
-                str(LOCK_FILE),
-            ]
-        )
+        _run("venv", "--quiet", "--python", sys.executable, str(directory))
+        _run("pip", "install", "--python", str(python), "--requirements", str(LOCK_FILE))
         (directory / COMPLETE).touch()
         return python
 
@@ -62,18 +51,13 @@ def _directory() -> Path:
     return user_cache_path("singleshot") / "environments" / f"tensorflow-{digest[:16]}"
 
 
-def _run(command: list[str]) -> None:
-    finished = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if finished.returncode == 0:
-        return
-    errors = [line for line in finished.stdout.splitlines() if "error" in line.lower()]
-    reason = (errors or finished.stdout.splitlines() or [f"status {finished.returncode}"])[-1].strip()
-    raise UserError(
-        f"{LOCK_FILE.name}: can't be installed ({reason}); see to the package index and the room on disk, "
-        "then `make compilers` again"
-    )
+def _run(*arguments: str) -> None:
+    """uv, whose progress and errors the user sees."""
+    if not run_uv(arguments):
+        raise UserError(
+            f"{LOCK_FILE.name}: uv can't install it; see to the package index and the room on disk, "
+            "then `make compilers` again"
+        )
 
 
 def main() -> int:

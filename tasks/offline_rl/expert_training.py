@@ -1,9 +1,9 @@
 """Online training of the experts whose rollouts are the default dataset.
 
-By sbx (Stable-Baselines3 in JAX), which is optional: `pip install -r requirements-experts.lock`. The policy
-kept is the best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and then
-measured on others. An interrupted run goes on from its last checkpoint; not bit for bit, for its environments
-start new episodes.
+By sbx (Stable-Baselines3 in JAX), which is optional; requirements-experts.lock has it. The policy kept is the
+best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and then measured on
+others. An interrupted run goes on from its last checkpoint; not bit for bit, for its environments start new
+episodes.
 """
 
 import dataclasses
@@ -125,7 +125,8 @@ def _learner(config: ExpertConfig) -> Any:
         algorithms = importlib.import_module("tasks.offline_rl.expert_algorithms")
     except ImportError as error:
         raise UserError(
-            f"training an expert needs sbx ({error}); `pip install -r requirements-experts.lock`"
+            f"training an expert needs sbx ({error}); "
+            "`python -m tasks.uv pip install -r requirements-experts.lock`"
         ) from error
     return algorithms.make_learner(config)
 

@@ -1,17 +1,18 @@
 """A sweep on machines that share no disk: what they compute, and what it costs to lose one of them."""
 
+import math
 import os
 import subprocess
 import sys
 
 import pytest
-from checkouts import BIN, ROOT, Checkout, cleaned, progress, wait_until
+from checkouts import BIN, ROOT, Checkout, cleaned, progress
 from machines import Machine, Network, network, why_not
 from object_store import BUCKET
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1200),
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
@@ -109,10 +110,10 @@ class Sweep:
             trained = len(self.checkout.cells()) - CELLS["prepare_data"] - CELLS["prune"]
             return trained >= 1 and bool(list((self.checkout.path / ".cells/checkpoints").glob("*/[0-9]*")))
 
-        wait_until(half_way, "an agent is trained and another has a checkpoint", 300)
+        wait_until(half_way, "an agent is trained and another has a checkpoint", math.inf)
 
     def to_its_end(self) -> str:
-        assert self._process.wait(600) == 0, self.checkout.output
+        assert self._process.wait() == 0, self.checkout.output
         return self.checkout.output
 
 

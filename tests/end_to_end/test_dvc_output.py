@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.timeout(900)
-
 
 @pytest.fixture(scope="module")
 def plots(finished_smoke):

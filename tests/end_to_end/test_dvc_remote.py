@@ -4,7 +4,7 @@ import pytest
 from checkouts import cleaned, progress
 from object_store import BUCKET, s3_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 LEFT = ("data", "models", "results", "report")
 
 

@@ -11,20 +11,19 @@ import urllib.request
 import pandas
 import pytest
 import yaml
-from checkouts import ROOT, wait_until
+from checkouts import ROOT
 from playwright.sync_api import expect, sync_playwright
+from waiting import PATIENCE_S, wait_until
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
 ]
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 ]
-PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +42,22 @@ def address(finished_smoke):
     (told,) = re.findall(r"MLflow: (http://localhost:\d+/\S*)", finished_smoke.output)
     yield told
     server.send_signal(signal.SIGINT)
-    server.wait(60)
+    server.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
+        yield playwright.chromium.launch(**options)
 
 
 @pytest.fixture
 def page(browser, address):
     """At the address that was told; no script of the pages may fail."""
     page = browser.new_page(viewport={"width": 2000, "height": 1200})
-    page.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
+    page.set_default_timeout(1000 * PATIENCE_S)
+    expect.set_options(timeout=1000 * PATIENCE_S)
     errors = []
     page.on("pageerror", lambda error: errors.append(error))
     page.goto(address)

@@ -4,6 +4,7 @@ import shutil
 
 import pandas
 import pytest
+from waiting import PATIENCE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -21,7 +22,8 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("there is no chromium here")
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
+        launched = driver.chromium.launch(**options)
         yield launched
         launched.close()
 
@@ -29,6 +31,7 @@ def browser():
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_shows_itself_whole_and_alone(finished_smoke, browser, width):
     context = browser.new_context(viewport={"width": width, "height": 844}, offline=True)
+    context.set_default_timeout(1000 * PATIENCE_S)
     page = context.new_page()
     requests, troubles = [], []
     page.on("request", lambda request: requests.append(request.url))
@@ -49,6 +52,7 @@ def test_the_page_shows_itself_whole_and_alone(finished_smoke, browser, width):
 
 def test_the_page_says_what_was_run(finished_smoke, browser):
     page = browser.new_page()
+    page.set_default_timeout(1000 * PATIENCE_S)
     page.goto((finished_smoke.path / "report/index.html").as_uri())
     run = page.locator("#run .answer").inner_text()
     assert run.startswith("Profile smoke: ")

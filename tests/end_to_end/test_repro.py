@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import signal
 from fractions import Fraction
@@ -9,13 +10,12 @@ from pathlib import Path
 
 import pandas
 import pytest
-from checkouts import Checkout, cleaned, progress, wait_until
+from checkouts import Checkout, cleaned, progress
+from waiting import PATIENCE_S, wait_until
 
 from tasks.deployment.onnx_model import read_card
 from tasks.style.model_file import load_model
 from tasks.style.video import probe
-
-pytestmark = pytest.mark.timeout(900)
 
 COLUMNS = {
     "results/offline_rl/scores.csv": (
@@ -356,12 +356,16 @@ def test_the_paper_profile_starts_and_can_be_interrupted(tmp_path):
     with cleaned(checkout):
         checkout.compose("profile=paper", "offline_rl.data.transitions=2000")
         dvc = checkout.start("dvc", "repro")
-        wait_until(lambda: "prune" in progress(checkout.output), "prune begins", 250)
+
+        def in_the_middle():
+            assert dvc.poll() is None, checkout.output
+            return "prune" in progress(checkout.output) and len(checkout.cells()) >= 5
+
+        wait_until(in_the_middle, "two agents are pruned", math.inf)
         assert progress(checkout.output) == {"prepare_data": (3, 0, 3), "prune": (360, 0, 360)}
-        wait_until(lambda: len(checkout.cells()) >= 5, "two agents are pruned")
         os.killpg(dvc.pid, signal.SIGINT)
-        assert dvc.wait(30) != 0
-        wait_until(lambda: not checkout.processes(), "no process is left", 20)
+        assert dvc.wait(PATIENCE_S) != 0
+        wait_until(lambda: not checkout.processes(), "no process is left")
         assert {run.info.status for run in checkout.runs(kind="stage", stage="prune")} == {"KILLED"}
         assert {run.info.status for run in checkout.runs(kind="cell", stage="prune")} <= {
             "FINISHED",

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from checkouts import BIN
 from object_store import Objects, s3_server
+from waiting import PATIENCE_S
 
 from pipelines.engine.config import load_config
 
@@ -403,13 +404,13 @@ def test_the_mlflow_server_answers_to_the_drivers_name_for_it_and_keeps_artifact
             assert Objects("mlflow")["1/figure.txt"] == b"drawn"
         finally:
             os.killpg(server.pid, signal.SIGTERM)
-            server.wait(30)
+            server.wait(PATIENCE_S)
 
 
 def status(url, host, **options):
     request = urllib.request.Request(url, headers={"Host": host}, **options)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

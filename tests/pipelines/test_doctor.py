@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkouts import Checkout, cleaned
+from waiting import PATIENCE_S
 
 from pipelines import doctor
 from pipelines.engine.execution import ExecutorConfig
@@ -30,6 +31,8 @@ def environment(monkeypatch):
         "DVC_NO_ANALYTICS",
     ):
         monkeypatch.delenv(name, raising=False)
+    for limit in ("NETWORK_SECONDS", "PROCESS_SECONDS"):
+        monkeypatch.setattr(doctor, limit, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +137,8 @@ def test_a_package_of_another_version_and_a_missing_one_are_named(tmp_path):
         "# comment",
         "numpy==1.0.0",
         "    # via torch",
-        f"pytest=={pytest.__version__}",
+        f"pytest=={pytest.__version__} \\",
+        "    --hash=sha256:0123",
         "no-such-thing==3",
     ]
     lock.write_text("\n".join(lines))

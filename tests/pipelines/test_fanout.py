@@ -164,7 +164,7 @@ def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
 
 
 def test_a_killed_worker_goes_on_from_its_checkpoint(store, cluster, tmp_path):
-    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), times=2))]
+    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))]
     (tmp_path / "deaths").mkdir()
     recorder = Recorder()
     fan_out(cells, cluster, store, recorder)
@@ -175,7 +175,8 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(store, cluster, tmp_path):
 
 def test_a_worker_that_always_dies_is_given_up(store, cluster, tmp_path):
     (tmp_path / "deaths").mkdir()
-    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), times=99)), *sums(1)]
+    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=99))
+    cells = [killed, *sums(1)]
     with pytest.raises(CellsFailedError, match="WorkerCrashedError"):
         fan_out(cells, cluster, store, Recorder())
     assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more

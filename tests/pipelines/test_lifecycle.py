@@ -8,19 +8,19 @@ from pathlib import Path
 
 import psutil
 import pytest
-from checkouts import wait_until
+from waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
-CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
+CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10000)'], start_new_session=True)"
 DRIVER = f"""
 import os, subprocess, sys, time
 from pipelines.engine.lifecycle import takes_its_children_along
-earlier = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+earlier = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"])
 print(earlier.pid, flush=True)
 with takes_its_children_along():
     # A grandchild in a session of its own, as Ray's workers are.
     child = subprocess.Popen(
-        [sys.executable, "-c", "import subprocess, sys, time; {CHILD}; time.sleep(600)"]
+        [sys.executable, "-c", "import subprocess, sys, time; {CHILD}; time.sleep(10000)"]
     )
     print(child.pid, flush=True)
     sys.stdin.read()
@@ -31,7 +31,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 try:
     with ends_with_its_parents():
         print(os.getpid(), flush=True)
-        time.sleep(600)
+        time.sleep(10000)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -65,8 +65,8 @@ def test_descendants_go_with_a_driver_however_it_ends(how):
             driver.kill()
         else:
             driver.stdin.close()
-        driver.wait(30)
-        assert not psutil.wait_procs(known, timeout=20)[1]
+        driver.wait(PATIENCE_S)
+        assert not psutil.wait_procs(known, timeout=PATIENCE_S)[1]
         assert earlier.is_running()  # it was there before
     finally:
         for process in [*known, earlier]:
@@ -91,7 +91,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
     try:
         process.send_signal(signal_number)
         process.wait()
-        assert not psutil.wait_procs([stage], timeout=30)[1]
+        assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
         assert log.read_text().endswith("interrupted\n")
     finally:
         if stage.is_running():

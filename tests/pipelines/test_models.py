@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from made import MADE
 from small_networks import save_agent, save_style
 from toy_tasks.work import SumParams, add_up
+from waiting import wait_until
 
 from pipelines.engine import models
 from pipelines.engine.cells import Cell, CellStore
@@ -317,12 +317,8 @@ def serve(config):
         }
         servers.append(subprocess.Popen(command, env=environment, start_new_session=True))
         address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and servers[-1].poll() is None:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
-                return address
-            time.sleep(0.5)
-        raise AssertionError("the server does not answer")
+        wait_until(lambda: answers(servers[-1], address), "the server answers")
+        return address
 
     yield start
     for server in servers:
@@ -330,10 +326,16 @@ def serve(config):
         server.wait()
 
 
+def answers(server, address):
+    assert server.poll() is None
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
+        return True
+
+
 def invoke(address, inputs):
     body = json.dumps({"inputs": {name: values.tolist() for name, values in inputs.items()}}).encode()
     request = urllib.request.Request(f"{address}/invocations", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request) as answer:
         return json.load(answer)["predictions"]
 
 

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,9 +71,7 @@ def test_a_stage_without_cells_says_so(tmp_path):
 
 
 def test_versions_are_those_that_are_locked():
-    locked = dict(
-        line.split("==") for line in Path("requirements.lock").read_text().splitlines() if "==" in line
-    )
+    locked = dict(re.findall(r"^(\S+)==(\S+)", Path("requirements.lock").read_text(), re.MULTILINE))
     for name, version in versions().items():
         if name != "python":
             assert version.partition("+")[0] == locked[name]

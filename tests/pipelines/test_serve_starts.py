@@ -18,6 +18,7 @@ from serving_clients import act, photo, pixels_of, serving_config, stylize
 from skimage.data import chelsea
 from small_graphs import STATE, bc_action, write_all
 from small_networks import save_agent, save_style
+from waiting import PATIENCE_S
 
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.serve import running
@@ -55,7 +56,7 @@ def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_p
         content = photo()
         assert np.array_equal(pixels_of(stylize(address, content).content), 255 - pixels_of(content))
     with pytest.raises(requests.ConnectionError):
-        requests.get(f"{address}/healthz", timeout=20)
+        requests.get(f"{address}/healthz")
     greedy = serving_config(num_cpus=64)
     with pytest.raises(UserError, match="there are 2; lower"), running(models, greedy, cluster):
         pass
@@ -84,12 +85,12 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
         line = process.stdout.readline()
         assert line.startswith("serving 1 styles, 2 policies, 1 classifiers at http://127.0.0.1:")
         children = psutil.Process(process.pid).children(recursive=True)
-        assert requests.get(f"http://127.0.0.1:{config.port}/readyz", timeout=20).status_code == 200
+        assert requests.get(f"http://127.0.0.1:{config.port}/readyz").status_code == 200
         send(process.pid, number)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert out.endswith("ended\n")
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []
 
 
 def exported(directory, task, params, **inputs):
@@ -117,9 +118,9 @@ def test_exported_networks_answer_as_pytorch_does(tmp_path):
     state = np.linspace(-1, 1, 11).tolist()
     with running(find_models(graphs), serving_config(), ExecutorConfig(kind="ray")) as (address,):
         picture, headers = photo(66, 90), {"Content-Type": "image/png"}
-        stylised = requests.post(f"{address}/stylize/dots", picture, headers=headers, timeout=60)
-        acted = requests.post(f"{address}/act/Hopper", json={"state": state, "seed": 3}, timeout=60)
-        classified = requests.post(f"{address}/classify", cat.getvalue(), headers=headers, timeout=60)
+        stylised = requests.post(f"{address}/stylize/dots", picture, headers=headers)
+        acted = requests.post(f"{address}/act/Hopper", json={"state": state, "seed": 3})
+        classified = requests.post(f"{address}/classify", cat.getvalue(), headers=headers)
     with torch.inference_mode():
         wanted = style(read_rgb(io.BytesIO(picture))[None])[0].permute(1, 2, 0).mul(255).numpy()
         latents = torch.from_numpy(np.random.default_rng(3).standard_normal((1, 10, 6), np.float32))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_graphs import BC, STATE, write_all, write_bc, write_classifier, write_style
 from starlette.testclient import TestClient
+from waiting import PATIENCE_S
 
 from pipelines.engine.serving_config import ServiceConfig, ServingConfig
 from pipelines.serving.answers import Refusal, Served
@@ -17,7 +18,7 @@ from pipelines.serving.models import cards_of, contents_of, find_models, open_mo
 from tasks.errors import UserError
 
 SERVICE = ServiceConfig(1, 1, 0.1, 8, 1, 8)
-CONFIG = ServingConfig("127.0.0.1", 8000, 0.1, 2, 0.01, 0.3, 10_000, 10_000, SERVICE, SERVICE, SERVICE)
+CONFIG = ServingConfig("127.0.0.1", 8000, 0.1, 2, 0.01, PATIENCE_S, 10_000, 10_000, SERVICE, SERVICE, SERVICE)
 STATES = {"state": [0] * STATE}
 
 
@@ -56,22 +57,36 @@ def test_ready_only_when_all_is_loaded(cards):
     assert client_of(cards, loading=["stylizer"]).get("/healthz").status_code == 200
 
 
-def test_no_answer_in_time_is_504_and_the_work_is_cancelled(cards):
+@pytest.fixture
+def end_the_time(monkeypatch):
+    """Called within a request, its time is up, however long it was given."""
+    given, timeout = [], asyncio.timeout
+
+    def noted(seconds):
+        given.append(timeout(seconds))
+        return given[-1]
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    return lambda: given[-1].reschedule(asyncio.get_running_loop().time())
+
+
+def test_no_answer_in_time_is_504_and_the_work_is_cancelled(cards, end_the_time):
     cancelled = threading.Event()
 
     async def never():
+        end_the_time()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
     response = client_of(cards, never).post("/act/HalfCheetah", json=STATES)
-    assert (response.status_code, response.json()) == (504, {"error": "no answer in 0.3 seconds"})
+    assert (response.status_code, response.json()) == (504, {"error": f"no answer in {PATIENCE_S} seconds"})
     assert cancelled.is_set()
 
 
-def test_a_request_that_does_not_arrive_is_408(cards):
+def test_a_request_that_does_not_arrive_is_408(cards, end_the_time):
     app = build_app(cards, CONFIG, Services())
     sent = []
 
@@ -79,7 +94,8 @@ def test_a_request_that_does_not_arrive_is_408(cards):
         if not sent_half:
             sent_half.append(True)
             return {"type": "http.request", "body": b"{", "more_body": True}
-        await asyncio.sleep(60)
+        end_the_time()
+        await asyncio.Event().wait()
         raise AssertionError
 
     async def send(message):
@@ -106,10 +122,7 @@ def test_more_requests_than_allowed_are_503_but_health_is_told(cards):
         await asyncio.to_thread(end.wait)
         return Served(np.zeros(6, np.float32), 1)
 
-    with (
-        client_of(cards, slow, timeout_s=30) as client,
-        ThreadPoolExecutor(2) as pool,
-    ):
+    with client_of(cards, slow) as client, ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(client.post, "/act/HalfCheetah", json=STATES) for _ in range(2)]
         for _ in waiting:
             started.acquire()

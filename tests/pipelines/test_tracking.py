@@ -7,12 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import pytest
+import urllib3.util.retry
 import yaml
 from made import MADE
 from toy_tasks.work import SumParams, add_up
@@ -353,13 +354,14 @@ def unused_port():
         return server.getsockname()[1]
 
 
-def test_an_unreachable_server_is_one_line(config):
-    began = time.monotonic()
+def test_an_unreachable_server_is_one_line(config, monkeypatch):
+    waits = []
+    monkeypatch.setattr(urllib3.util.retry, "time", SimpleNamespace(sleep=waits.append))
     server = f"http://127.0.0.1:{unused_port()}"
     with pytest.raises(UserError, match=rf"^MLflow at {server}: .*doctor") as failure:
         tracking(TrackingConfig(server), "train", "smoke").__enter__()
     assert "\n" not in str(failure.value)
-    assert time.monotonic() - began < 120  # MLflow's own patience is minutes
+    assert sum(waits) < 60  # MLflow's own patience is minutes
 
 
 def test_a_file_that_is_no_database_is_one_line(config, tmp_path):

@@ -1,11 +1,11 @@
 """Many cells and several drivers at once, on the databases that MLflow's runs are kept in."""
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -16,6 +16,7 @@ import psycopg2
 import pytest
 from made import MADE
 from toy_tasks.work import SumParams, add_up
+from waiting import PATIENCE_S, wait_until
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.tracking import TrackingConfig, tracking
@@ -101,18 +102,16 @@ def server(postgres, tmp_path):
     command += ["--artifacts-destination", str(tmp_path / "artifacts"), "--port", address.partition(":")[2]]
     log = (tmp_path / "server.log").open("w")
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://{address}/health", timeout=5).close()
-            break
-        except OSError:
-            time.sleep(0.5)
-    else:
-        raise AssertionError((tmp_path / "server.log").read_text())
+
+    def answers():
+        assert process.poll() is None, (tmp_path / "server.log").read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{address}/health", timeout=5):
+            return True
+
+    wait_until(answers, "MLflow's server answers")
     yield f"http://{address}"
     os.killpg(process.pid, 15)
-    process.wait(60)
+    process.wait(PATIENCE_S)
 
 
 def drive(uri):
@@ -133,7 +132,7 @@ def drive(uri):
         driver.stdin.write("go\n")
         driver.stdin.flush()
     for driver in drivers:
-        _, errors = driver.communicate(timeout=240)
+        _, errors = driver.communicate()
         assert driver.returncode == 0, errors
 
 

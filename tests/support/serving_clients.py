@@ -7,6 +7,7 @@ import socket
 import numpy as np
 import requests
 from PIL import Image
+from waiting import PATIENCE_S
 
 from pipelines.engine.serving_config import ServiceConfig, ServingConfig
 
@@ -26,7 +27,7 @@ def serving_config(**changes):
         "num_cpus": 0.1,
         "max_requests": 64,
         "max_body_mb": MAX_BODY / 1e6,
-        "timeout_s": 60,
+        "timeout_s": PATIENCE_S,
         "stylize_max_pixels": 40_000,
         "classify_max_pixels": 1_000_000,
         "stylize": SERVICE,
@@ -49,11 +50,11 @@ def pixels_of(content):
 
 def stylize(url, content, media_type="image/png", **options):
     headers = {"Content-Type": media_type} | options.pop("headers", {})
-    return requests.post(f"{url}/stylize/swirls", content, headers=headers, timeout=90, **options)
+    return requests.post(f"{url}/stylize/swirls", content, headers=headers, **options)
 
 
 def act(url, **body):
-    return requests.post(f"{url}/act/HalfCheetah", json=body, timeout=90)
+    return requests.post(f"{url}/act/HalfCheetah", json=body)
 
 
 def refused(response, status, *words):

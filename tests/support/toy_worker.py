@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 
@@ -67,14 +66,18 @@ class DiesLater(Toy):
 
 
 class Hangs(Toy):
-    """And so does a process it has started, whose id is in the file `HANGING_CHILD`."""
+    """And so does a process it has started, whose id is then in the file `HANGING_CHILD`."""
+
+    def __init__(self):
+        super().__init__()
+        self.child = subprocess.Popen(["sleep", "10000"])
 
     def called(self, outputs):
-        child = subprocess.Popen(["sleep", "1000"])
         if "HANGING_CHILD" in os.environ:
             with open(os.environ["HANGING_CHILD"], "w") as file:  # noqa: PTH123
-                file.write(f"{os.getpid()} {child.pid}")
-        time.sleep(1000)
+                file.write(f"{os.getpid()} {self.child.pid}")
+        while True:
+            signal.pause()
 
 
 class Chatters(Toy):

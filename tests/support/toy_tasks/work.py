@@ -55,24 +55,27 @@ def _mishap(job: Job, step: int) -> None:
 
 @dataclass(frozen=True)
 class KillParams:
-    """Kill the process at `step`, unless `marker` exists already."""
+    """Kill the process `times` times, each noted in the directory `deaths`."""
 
-    marker: str
-    times: int = 1
+    deaths: str
+    store: str
+    """Where the driver keeps its cells."""
+    times: int
 
 
 def kill_worker(jobs: Sequence[Job]) -> Iterator[Event]:
     """Die by SIGKILL in the middle, as often as asked, then finish."""
     (job,) = jobs
     step = int(job.checkpoint or b"0")
-    deaths = len(list(Path(job.params.marker).iterdir()))
+    deaths = len(list(Path(job.params.deaths).iterdir()))
     if step == 0:
         step = 1
         yield Metrics(0, 1, {"step": 1})
         yield Checkpoint(0, 1, b"1")
     if deaths < job.params.times:
-        (Path(job.params.marker) / str(deaths)).touch()
-        time.sleep(1)  # what was yielded reaches the driver
+        (Path(job.params.deaths) / str(deaths)).touch()
+        while not list(Path(job.params.store).glob("checkpoints/*/1")):
+            time.sleep(0.05)  # till the driver has what was yielded
         os.kill(os.getpid(), signal.SIGKILL)
     yield Metrics(0, 2, {"step": 2})
     (job.output / "began_at").write_text(str(step))

@@ -2,12 +2,14 @@ import csv
 
 import pytest
 from small_networks import save_agent, save_style
+from waiting import PATIENCE_S
 
 from tasks.deployment import isolation
 from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
 from tasks.deployment.export import ExportParams, graph_name
 from tasks.deployment.export_policy import export_policy
 from tasks.deployment.export_style import export_style
+from tasks.deployment.isolation import Worker
 from tasks.deployment.runtimes import RuntimeAt, runtimes_here
 from tasks.job import Job, Metrics, Progress
 
@@ -34,10 +36,10 @@ def export(task, save, directory, *arguments):
     return {"onnx": directory / graph_name("the/cell", form), "source": source}
 
 
-def run(inputs, output, names, threads=(1,), sizes=(ONE,), time_limit_s=60.0, **params):
+def run(inputs, output, names, threads=(1,), sizes=(ONE,), **params):
     output.mkdir()
     here = tuple(RuntimeAt(name, None if name == "absent" else "1") for name in names)
-    params = BenchmarkParams(here, threads, sizes, 0.02, time_limit_s, rollout_steps=5, **params)
+    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5, **params)
     events = list(benchmark([Job(params, inputs, output)]))
     with (output / "timings.csv").open() as file:
         return list(csv.DictReader(file)), events
@@ -84,9 +86,11 @@ def test_a_runtime_that_fails_leaves_the_rest_of_the_table_intact(policy, tmp_pa
 
 def test_a_runtime_that_hangs_costs_its_own_row(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "WORKER", "toy_worker")
-    rows, _ = run(policy, tmp_path / "out", ["toy-hangs", "toy"], time_limit_s=8.0)
+    limits = {"toy-hangs": 1, "toy": PATIENCE_S}
+    monkeypatch.setattr("tasks.deployment.benchmark.Worker", lambda name, _: Worker(name, limits[name]))
+    rows, _ = run(policy, tmp_path / "out", ["toy-hangs", "toy"])
     assert [(row["status"], row["reason"]) for row in rows] == [
-        ("failed", "no answer within 8 s"),
+        ("failed", "no answer within 1 s"),
         ("ok", ""),
     ]
 

@@ -213,8 +213,11 @@ def test_a_style_takes_pictures_of_any_size(tmp_path):
     for shape in ((1, 3, 64, 64), (1, 3, 33, 47), (3, 3, 5, 6), (2, 3, 50, 8)):
         pictures = torch.rand(shape)
         stylised = run(pictures=pictures.numpy())["stylised"]
+        # 5x6 pixels are 2x2 before the residual blocks, where a norm may divide by next to nothing: float32
+        # is off by 2e-5 there, and by 1e-6 in larger pictures.
+        tolerance = 1e-4 if shape[2] == 5 else 1e-5
         with torch.no_grad():
-            np.testing.assert_allclose(stylised, module(pictures).numpy(), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(stylised, module(pictures).numpy(), rtol=0, atol=tolerance)
     graph = onnx.load(tmp_path / "out" / row["file"])
     axes = [axis.dim_param or axis.dim_value for axis in graph.graph.input[0].type.tensor_type.shape.dim]
     assert axes == ["batch", 3, "height", "width"]

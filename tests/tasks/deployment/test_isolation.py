@@ -2,13 +2,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import small_graphs
 import toy_worker
+from waiting import PATIENCE_S, wait_until
 
 from tasks.deployment import isolation
 from tasks.deployment.isolation import Worker, WorkerFailed
@@ -36,16 +37,9 @@ def is_running(pid):
         return False
 
 
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("name", ["toy", "toy-chatters"])
 def test_every_batch_gets_its_answer(model, name):
-    with Worker(name, time_limit_s=60) as worker:
+    with Worker(name, time_limit_s=PATIENCE_S) as worker:
         assert worker.describe().unavailable is None
         report = worker.prepare(model, {"state": STATES}, threads=1)
         samples = worker.measure(calls=4)
@@ -56,12 +50,12 @@ def test_every_batch_gets_its_answer(model, name):
 
 
 def test_what_cannot_run_here_says_why():
-    with Worker("toy-missing", time_limit_s=60) as worker:
+    with Worker("toy-missing", time_limit_s=PATIENCE_S) as worker:
         assert worker.describe().unavailable == "no such accelerator"
 
 
 def test_one_that_raises_gives_a_line_and_lives(model):
-    with Worker("toy-raises", time_limit_s=60) as worker:
+    with Worker("toy-raises", time_limit_s=PATIENCE_S) as worker:
         for _ in range(2):
             with pytest.raises(WorkerFailed, match=r"^ValueError: no operator Foo$"):
                 worker.prepare(model, {"state": STATES}, threads=1)
@@ -69,7 +63,7 @@ def test_one_that_raises_gives_a_line_and_lives(model):
 
 
 def test_one_that_dies_gives_the_signal_and_its_last_words(model):
-    with Worker("toy-dies", time_limit_s=60) as worker:
+    with Worker("toy-dies", time_limit_s=PATIENCE_S) as worker:
         with pytest.raises(WorkerFailed, match=r"^killed by SIGSEGV: Fatal: bad kernel$"):
             worker.prepare(model, {"state": STATES}, threads=1)
         assert not worker.alive
@@ -79,23 +73,23 @@ def test_one_that_dies_gives_the_signal_and_its_last_words(model):
 
 def test_one_that_cannot_be_imported_gives_the_error():
     with (
-        Worker("no such toy", time_limit_s=60) as worker,
+        Worker("no such toy", time_limit_s=PATIENCE_S) as worker,
         pytest.raises(WorkerFailed, match=r"^ended with status 1: KeyError: 'no such toy'$"),
     ):
         worker.describe()
 
 
-def test_one_that_hangs_is_killed_with_all_it_started(model, tmp_path, monkeypatch):
-    monkeypatch.setenv("HANGING_CHILD", str(tmp_path / "pids"))
-    with Worker("toy-hangs", time_limit_s=60) as worker:
+def test_one_that_hangs_is_killed_with_all_it_started(model):
+    with Worker("toy-hangs", time_limit_s=PATIENCE_S) as worker:
         worker.describe()
+        process = psutil.Process(worker._process.pid)
+        running = [process, *process.children()]
+        assert len(running) == 2
         worker.time_limit_s = 1
         with pytest.raises(WorkerFailed, match=r"^no answer within 1 s$"):
             worker.prepare(model, {"state": STATES}, threads=1)
         assert not worker.alive
-    pids = (tmp_path / "pids").read_text().split()
-    assert len(pids) == 2
-    wait_until(lambda: not any(map(is_running, pids)))
+    wait_until(lambda: not any(is_running(each.pid) for each in running), "the worker and its child end")
 
 
 def test_it_dies_with_its_parent_in_the_middle_of_a_call(model, tmp_path):
@@ -112,18 +106,19 @@ isolation.Worker("toy-hangs", 1000).prepare(model, {{"state": np.zeros((1, 2, 17
     environment = os.environ | {"PYTHONPATH": path, "HANGING_CHILD": str(tmp_path / "pids")}
     environment["TMPDIR"] = str(tmp_path)  # killed, it leaves its files behind
     parent = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    wait_until(lambda: (tmp_path / "pids").is_file() and len((tmp_path / "pids").read_text().split()) == 2)
-    worker, child = map(int, (tmp_path / "pids").read_text().split())
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.is_file() and len(pids.read_text().split()) == 2, "the worker hangs")
+    worker, child = map(int, pids.read_text().split())
     assert is_running(worker)
     parent.kill()
     parent.wait()
-    wait_until(lambda: not is_running(worker))
+    wait_until(lambda: not is_running(worker), "the worker ends")
     os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc")
 def test_peak_memory_is_that_of_the_network_prepared_last(model):
-    with Worker("toy-greedy", time_limit_s=60) as worker:
+    with Worker("toy-greedy", time_limit_s=PATIENCE_S) as worker:
         worker.prepare(model, {"state": STATES}, threads=1)
         greedy = worker.measure(calls=1).peak_memory_bytes
         worker.prepare(model, {"state": STATES[:, :1]}, threads=1)

@@ -8,6 +8,7 @@ import pytest
 import small_graphs
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from waiting import PATIENCE_S
 
 from tasks.deployment.isolation import ROOT, Worker, WorkerFailed
 from tasks.deployment.runtimes import PACKAGES, RUNTIMES, installed_version, interpreter, open_runtime
@@ -38,7 +39,7 @@ def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: None)
     assert installed_version("xla") is None
     with pytest.raises(WorkerFailed, match="make compilers"):
-        Worker("xla", time_limit_s=60)
+        Worker("xla", time_limit_s=PATIENCE_S)
     python = tmp_path / "bin" / "python"
     monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: python)
     assert interpreter("tensorflow") == interpreter("xla") == python
@@ -54,7 +55,7 @@ def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
 @pytest.mark.parametrize("batch", [1, 5])
 def test_a_graph_is_what_numpy_says(matrix, name, batch):
     x = np.random.default_rng(1).standard_normal((2, batch, 64), np.float32)
-    with Worker(name, time_limit_s=60) as worker:
+    with Worker(name, time_limit_s=PATIENCE_S) as worker:
         report = worker.prepare(matrix, {"x": x}, threads=2)
     np.testing.assert_allclose(report.outputs["y"], np.tanh(x.astype(np.float64) @ W), atol=1e-6)
     assert report.precision == "float32"
@@ -62,7 +63,7 @@ def test_a_graph_is_what_numpy_says(matrix, name, batch):
 
 def test_bfloat16_is_what_it_is_called(matrix):
     x = np.random.default_rng(1).standard_normal((1, 64, 64), np.float32)
-    with Worker("openvino-bf16", time_limit_s=60) as worker:
+    with Worker("openvino-bf16", time_limit_s=PATIENCE_S) as worker:
         if reason := worker.describe().unavailable:
             pytest.skip(reason)
         report = worker.prepare(matrix, {"x": x}, threads=1)

@@ -171,7 +171,7 @@ def config(directory: Path, **changes) -> ExpertConfig:
 
 def test_training_without_the_library_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sbx", None)
-    with pytest.raises(UserError, match=r"pip install -r requirements-experts\.lock"):
+    with pytest.raises(UserError, match=r"tasks.uv pip install -r requirements-experts\.lock"):
         train_expert(config(tmp_path))
 
 

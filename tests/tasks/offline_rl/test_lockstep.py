@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from waiting import PATIENCE_S
 
 from tasks.offline_rl import lockstep
 from tasks.offline_rl.environments import TASKS, make_environment
@@ -130,4 +131,4 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
     ) as sweep:
         child = psutil.Process(int(sweep.stdout.readline()))
         sweep.kill()
-    child.wait(timeout=30)
+    child.wait(timeout=PATIENCE_S)

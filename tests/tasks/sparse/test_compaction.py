@@ -132,7 +132,7 @@ def pruned_networks(draw: st.DrawFn) -> list[Layer]:
     return layers
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pruned_networks())
 def test_any_network_computes_the_same_with_no_unit_too_many(layers):
     originals = [Layer(layer.weight.clone(), layer.bias.clone()) for layer in layers]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -22,7 +22,6 @@ def size_of(mask) -> int:
     return out.size + len(out.compressed_counts())
 
 
-@settings(deadline=None)
 @given(arrays.arrays(bool, st.tuples(st.integers(0, 12), st.integers(0, 12))))
 def test_a_mask_is_read_as_it_was_written(mask):
     out = Writer()
@@ -72,7 +71,6 @@ def test_log2_binomial_is_that_of_the_integer(n, data):
     assert log2_binomial(n, k) == pytest.approx(math.log2(math.comb(n, k)), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_symbols_are_read_as_they_were_written(text):
     symbols = np.frombuffer(text, np.uint8)

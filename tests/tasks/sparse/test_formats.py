@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -104,7 +104,6 @@ def networks(draw: st.DrawFn) -> dict[str, Tensor]:
 
 
 @each_lossless_format
-@settings(deadline=None)
 @given(tensors=networks())
 def test_what_is_encoded_is_decoded(format: Format, tensors: dict[str, Tensor]):
     decoded = format.decode(format.encode(tensors))

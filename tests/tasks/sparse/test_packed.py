@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -59,7 +59,6 @@ def assert_same(model, expected):
 
 
 @pytest.mark.parametrize("values", LOSSLESS)
-@settings(deadline=None)
 @given(model=models())
 def test_lossless_files_hold_every_bit(values, model):
     contents = unpack(pack(model, values))

@@ -66,7 +66,7 @@ def test_outputs_and_gradients_are_autograds_of_the_masked_perceptron(batch, den
     compare(*network(density), batch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(density=st.floats(0, 1), seed=st.integers(0, 2**31), batch=st.integers(1, 2 * LANES))
 def test_any_mask_will_do(density, seed, batch):
     compare(*network(density, seed), batch)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -28,7 +28,6 @@ def through(name, values, rows=None):
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
-@settings(deadline=None)
 @given(values=any_bits)
 def test_lossless_values_keep_every_bit(name, values):
     assert through(name, values).view(np.uint32).tolist() == values.view(np.uint32).tolist()
