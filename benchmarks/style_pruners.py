@@ -21,13 +21,13 @@ from pipelines.engine.config import Config, compose, load_config
 from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
 from tasks.errors import UserError
 from tasks.job import Job
+from tasks.style.apply.stylize import stylize
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.judge import Judge, Scores
 from tasks.style.johnson import PerceptualLoss, TrainStyleParams, initial_network, train_style
-from tasks.style.judge import Judge, Scores
-from tasks.style.masks import Mask, load_mask, prunable
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
-from tasks.style.prune_style import MaskSettings, PruneStyleParams, make_mask
-from tasks.style.stylize import stylize
+from tasks.style.pruning.masks import Mask, load_mask, prunable
+from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, make_mask
 
 SPARSITY = 0.9
 SEEDS = (0, 1)

@@ -13,7 +13,7 @@ from tasks.data.images import read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
-from tasks.style.image_files import STANDARD, expand, picture_suffixes
+from tasks.style.apply.image_files import STANDARD, expand, picture_suffixes
 
 CLASSIFIERS = Path("models/onnx/classifiers")
 

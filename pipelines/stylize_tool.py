@@ -15,11 +15,11 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.styles import STYLES, model_of
 from pipelines.video_cells import segment_cells, stylized_name
 from tasks.errors import UserError
-from tasks.style.image_files import STANDARD, expand, picture_suffixes, stylize_files
+from tasks.style.apply.image_files import STANDARD, expand, picture_suffixes, stylize_files
 from tasks.style.model_file import load_model
 from tasks.style.precision import Precision
-from tasks.style.video import probe
-from tasks.style.video_segments import SEGMENT, join_segments
+from tasks.style.video.reader import probe
+from tasks.style.video.segments import SEGMENT, join_segments
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120

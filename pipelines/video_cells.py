@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipelines.engine.cells import Cell
 from tasks.style.precision import Precision
-from tasks.style.video import VideoInfo
-from tasks.style.video_segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
+from tasks.style.video.reader import VideoInfo
+from tasks.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
 
 
 def segment_cells(

@@ -8,14 +8,14 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pipelines.engine.pruner_name import PrunerName
 from tasks.errors import UserError
 from tasks.style.backbones import BackboneName
-from tasks.style.clip import ClipParams
-from tasks.style.fetch_photos import PhotosConfig
-from tasks.style.fetch_weights import NormalizationConfig
+from tasks.style.datasets.fetch_photos import PhotosConfig
+from tasks.style.datasets.fetch_weights import NormalizationConfig
+from tasks.style.datasets.weights import WeightsSource
 from tasks.style.gatys import GatysConfig, OptimizerName
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.losses import Criterion
 from tasks.style.precision import Precision
-from tasks.style.weights import WeightsSource
+from tasks.style.video.clip import ClipParams
 
 
 @dataclass(frozen=True)

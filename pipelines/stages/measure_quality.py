@@ -21,7 +21,7 @@ from pipelines.styles import (
     video_of,
 )
 from pipelines.video_cells import stylized_name
-from tasks.style.measure_quality import QualityParams, measure_quality
+from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
 
 QUALITY = Path("results/style/quality.csv")
 ITERATIONS = Path("results/style/iterations.csv")

@@ -7,7 +7,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import PHOTOS, model_of, normalized, painting_of
-from tasks.style.measure_speed import SpeedParams, measure_speed
+from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
 
 SPEED = Path("results/style/speed.csv")
 PARTS = Path("build/speed")

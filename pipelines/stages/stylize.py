@@ -9,9 +9,9 @@ from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES, STYLIZED, model_of, video_of
 from pipelines.video_cells import segment_cells, stylized_name
-from tasks.style.stylize import StylizeParams, stylize_photos
-from tasks.style.video import VideoInfo, probe
-from tasks.style.video_segments import SEGMENT, join_segments
+from tasks.style.apply.stylize import StylizeParams, stylize_photos
+from tasks.style.video.reader import VideoInfo, probe
+from tasks.style.video.segments import SEGMENT, join_segments
 
 
 def run(stage: Stage) -> None:

@@ -20,11 +20,11 @@ from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.judge import Judge, Scores, Seen
-from tasks.style.masks import prunable
+from tasks.style.apply.stylize import stylize
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.judge import Judge, Scores, Seen
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
-from tasks.style.stylize import stylize
+from tasks.style.pruning.masks import prunable
 
 DENSE = "dense"
 
@@ -96,7 +96,7 @@ class PrunedStyleRow:
 def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
     """Measure each job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
 
-    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `painting`, `vgg16` and `alexnet`
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16` and `alexnet`
     (`weights.safetensors`), `lpips` (`heads.safetensors`); by each network's variant its `model.safetensors`,
     and by variant and form its graph, e.g. `snip-0.98/compacted`. The output gets `pruning.csv`
     (:class:`PrunedStyleRow`), `photo.png` and, as each network stylises that, `<variant>.png`.

@@ -14,8 +14,8 @@ from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.errors import UserError
 from tasks.sparse.packed import is_packed
-from tasks.style.compaction import compact
 from tasks.style.model_file import ModelCard, load_model
+from tasks.style.pruning.compaction import compact
 
 __all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
 NORMALISED = 3.0

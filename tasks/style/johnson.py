@@ -24,6 +24,8 @@ from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
 from tasks.style.backbones import load_backbone
+from tasks.style.contact_sheet import contact_sheet
+from tasks.style.datasets.photos import PhotoSet
 from tasks.style.losses import (
     JOHNSON_CONTENT_LAYER,
     JOHNSON_STYLE_LAYERS,
@@ -32,11 +34,9 @@ from tasks.style.losses import (
     normalized_gram,
     total_variation,
 )
-from tasks.style.masks import Mask, load_mask
 from tasks.style.model_file import ModelCard, encode_model, save_model
-from tasks.style.photos import PhotoSet
 from tasks.style.precision import Precision, autocast, channels_last, resolve
-from tasks.style.previews import contact_sheet
+from tasks.style.pruning.masks import Mask, load_mask
 from tasks.style.transformer_net import TransformerNet
 
 GPU_READERS = 4
@@ -111,9 +111,9 @@ class Losses:
 def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train each job's style (:class:`TrainStyleParams`).
 
-    Inputs: `photos` (a directory, :class:`tasks.style.photos.PhotoSet`), `painting` (a picture),
-    `backbone` (VGG16's weights) and, for a pruned network, its `mask` (:mod:`tasks.style.masks`): initial
-    weights, photos and updates are then those of the dense one, without the pruned weights. The output gets
+    Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
+    and, for a pruned network, its `mask` (:func:`load_mask`): initial weights, photos and updates are then
+    those of the dense one, without the pruned weights. The output gets
     `model.safetensors` (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
     `contact_sheet.jpg` (one photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of
     the batch beside its stylised picture, for every checkpoint and the end, and for every checkpoint

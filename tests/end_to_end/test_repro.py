@@ -13,7 +13,7 @@ from checkouts import Checkout, cleaned, progress, wait_until
 
 from tasks.deployment.onnx_model import read_card
 from tasks.style.model_file import load_model
-from tasks.style.video import probe
+from tasks.style.video.reader import probe
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,11 +14,11 @@ from tasks.deployment.measure_pruned_styles import PrunedNetwork, PrunedStylesPa
 from tasks.errors import UserError
 from tasks.job import Job, Metrics
 from tasks.style.backbones import Backbone, load_backbone, save_backbone
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.metrics import represent, style_ratio
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, train_style
-from tasks.style.masks import Mask, prunable
-from tasks.style.metrics import represent, style_ratio
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
+from tasks.style.pruning.masks import Mask, prunable
 
 pytestmark = pytest.mark.slow
 TINY = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1, batches=2)

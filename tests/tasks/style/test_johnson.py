@@ -12,9 +12,9 @@ from tasks.data.images import read_rgb
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
 from tasks.style.backbones import load_backbone
+from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
 from tasks.style.transformer_net import TransformerNet
 
 TINY = JohnsonConfig(

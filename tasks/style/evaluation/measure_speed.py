@@ -1,0 +1,229 @@
+"""Task: seconds per picture of Versions 1 and 2, the report's Table I."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean, median
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, MinLen
+from torch import Tensor
+
+from tasks.data.images import read_rgb
+from tasks.data.tables import write_csv
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.apply.stylize import stylize
+from tasks.style.backbones import BackboneName, load_backbone
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.gatys import GatysConfig, Iterate, optimize
+from tasks.style.model_file import load_model
+from tasks.style.precision import Precision, resolve
+
+
+@dataclass(frozen=True)
+class SpeedParams:
+    """What is timed, besides the input files."""
+
+    images: Annotated[int, Ge(1)]
+    """Photos to use, the first ones of the set."""
+    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
+    """Sides of the square pictures."""
+    backbones: tuple[BackboneName, ...]
+    """Of Version 1."""
+    gatys: GatysConfig
+    """Version 1's settings but for backbone and size."""
+    measured_iterations: Annotated[int, Ge(1)]
+    """Of Version 1's `gatys.iterations`; the time of the others is extrapolated."""
+    repeats: Annotated[int, Ge(1)] = 1
+    precision: Precision = "auto"
+    """Of Version 2; Version 1's is among its settings."""
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """One version at one size: a row of speed.csv."""
+
+    version: int
+    backbone: str
+    """Version 1's; Version 2 has none."""
+    size_px: int
+    device: str
+    """`cpu`, or the GPU's name."""
+    seconds_per_image: float
+    """Mean over photos and repeats, from the photo in memory to the finished picture in memory."""
+    iterations: int | None
+    """Version 1's, all of which `seconds_per_image` is for."""
+    extrapolated: bool
+    """From the seconds of fewer iterations."""
+    images: int
+    """Photos that were timed, each in every repeat."""
+    threads: int
+    """Of the CPU."""
+    precision: str
+    seconds_p50: float
+    cpu_seconds_per_image: float
+    """Of all threads. Less than `seconds_per_image` on one thread: something else ran on that core."""
+
+
+@dataclass(frozen=True)
+class _Seconds:
+    """Of a clock on the wall and of the processor's cores."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class _Contender:
+    """One version at one size."""
+
+    backbone: BackboneName | None
+    """None is Version 2."""
+    size_px: int
+
+
+def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Time each job's versions and sizes (:class:`SpeedParams`). Nothing else should run meanwhile.
+
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` and, by its name, each
+    backbone's `normalized.safetensors` for Version 1, `model` for Version 2. The output gets `speed.csv`
+    (:class:`SpeedRow`). Metrics have the size as their step.
+
+    Pictures are squares cut from the middle of the photos, as the report's are; a photo smaller than that is
+    scaled up, which takes as long to stylise as any other picture. Version 2 makes them one at a time.
+
+    A run of Version 1 begins with the features of photo and painting and a first evaluation. After these come
+    `gatys.iterations` more, of which only `measured_iterations` are run:
+
+        seconds per image = first + iterations · seconds of the measured ones / measured iterations
+
+    All contenders take turns photo by photo, so a machine that slows down slows all of them. They have a turn
+    before that doesn't count, Version 1 at the smallest size alone: the first evaluation warms up the others.
+
+    Raises:
+        UserError: an input is damaged, or Version 1 can't even begin.
+    """
+    for i, job in enumerate(jobs):
+        params: SpeedParams = job.params
+        bench = _Bench(job)
+        contenders = [
+            _Contender(backbone, size_px)
+            for size_px in params.sizes_px
+            for backbone in (None, *params.backbones)
+        ]
+        warm_up = [c for c in contenders if c.backbone is None or c.size_px == min(params.sizes_px)]
+        for contender in warm_up:
+            bench.time(contender, bench.names[0])
+        samples: dict[_Contender, list[_Seconds]] = {contender: [] for contender in contenders}
+        turns = list(product(range(params.repeats), bench.names, contenders))
+        for n, (_, photo, contender) in enumerate(turns, start=1):
+            samples[contender].append(bench.time(contender, photo))
+            yield Progress((i + n / len(turns)) / len(jobs))
+        rows = [bench.row(contender, seconds) for contender, seconds in samples.items()]
+        write_csv(job.output / "speed.csv", SpeedRow, rows)
+        for size_px in params.sizes_px:
+            yield Metrics(i, size_px, _metrics([row for row in rows if row.size_px == size_px]))
+
+
+class _Bench:
+    """The networks and pictures of a job, and the clock."""
+
+    def __init__(self, job: Job) -> None:
+        self.device, self.params = torch.device(job.device), job.params
+        self.photos = PhotoSet.open(job.inputs["photos"])
+        self.names = self.photos.names[: self.params.images]
+        if len(self.names) < self.params.images:
+            raise UserError(
+                f"{job.inputs['photos']}: has {len(self.names)} photos, fewer than the {self.params.images} "
+                "to time; lower speed.images"
+            )
+        self.paintings = {
+            size_px: read_rgb(job.inputs["painting"], short_side=size_px).to(self.device)
+            for size_px in self.params.sizes_px
+        }
+        self.network = load_model(job.inputs["model"])[0].to(self.device)
+        self.backbones = {
+            name: load_backbone(job.inputs[name], pooling="average").to(self.device)
+            for name in self.params.backbones
+        }
+
+    def time(self, contender: _Contender, photo: str) -> _Seconds:
+        """Of one picture."""
+        square = self._square(photo, contender.size_px)
+        if contender.backbone is None:
+            return self._clock(lambda: stylize(self.network, square[None], precision=self.params.precision))
+        config = replace(
+            self.params.gatys,
+            backbone=contender.backbone,
+            size_px=contender.size_px,
+            iterations=self._measured_iterations,
+        )
+        painting, backbone = self.paintings[contender.size_px], self.backbones[contender.backbone]
+        iterates = optimize(square, painting, backbone, config)
+        first = self._clock(lambda: next(iterates))
+        # The last alone: each one holds the picture and more, and there may be hundreds.
+        last: deque[Iterate] = deque(maxlen=1)
+        rest = self._clock(lambda: last.extend(iterates))
+        if not last:
+            raise UserError(
+                f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down "
+                "from its first picture, so there is nothing to time; change its settings or the photo"
+            )
+        factor = self.params.gatys.iterations / last[0].iteration
+        return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
+
+    @property
+    def _measured_iterations(self) -> int:
+        return min(self.params.measured_iterations, self.params.gatys.iterations)
+
+    def _square(self, photo: str, size_px: int) -> Tensor:
+        """(3, S, S)"""
+        picture = self.photos.read(photo, short_side=size_px)
+        top, left = (picture.shape[1] - size_px) // 2, (picture.shape[2] - size_px) // 2
+        return picture[:, top : top + size_px, left : left + size_px].to(self.device)
+
+    def _clock(self, work: Callable[[], object]) -> _Seconds:
+        self._synchronize()
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        self._synchronize()
+        return _Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def row(self, contender: _Contender, samples: Sequence[_Seconds]) -> SpeedRow:
+        version_1 = contender.backbone is not None
+        params: SpeedParams = self.params
+        precision = params.gatys.precision if version_1 else params.precision
+        dtype = resolve(precision, str(self.device))
+        return SpeedRow(
+            version=1 if version_1 else 2,
+            backbone=contender.backbone or "",
+            size_px=contender.size_px,
+            device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
+            seconds_per_image=fmean(sample.wall for sample in samples),
+            iterations=params.gatys.iterations if version_1 else None,
+            extrapolated=version_1 and self._measured_iterations < params.gatys.iterations,
+            images=len(self.names),
+            threads=torch.get_num_threads(),
+            precision=str(dtype).removeprefix("torch."),
+            seconds_p50=median(sample.wall for sample in samples),
+            cpu_seconds_per_image=fmean(sample.cpu for sample in samples),
+        )
+
+
+def _metrics(rows: Sequence[SpeedRow]) -> dict[str, float]:
+    """Seconds of each, and how many times as fast Version 2 is as Version 1; of rows of one size."""
+    (version_2,) = (row.seconds_per_image for row in rows if row.version == 2)
+    version_1 = {row.backbone: row.seconds_per_image for row in rows if row.version == 1}
+    return (
+        {"seconds_version_2": version_2}
+        | {f"seconds_{backbone}": seconds for backbone, seconds in version_1.items()}
+        | {f"speedup_{backbone}": seconds / version_2 for backbone, seconds in version_1.items()}
+    )
