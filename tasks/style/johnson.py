@@ -6,13 +6,11 @@ import itertools
 import json
 import math
 import time
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import numpy as np
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
@@ -20,6 +18,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from tasks.data.images import encode_jpeg, read_rgb, side_by_side
+from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
@@ -320,7 +319,7 @@ class _Training:
 
     def _noise_loss(self, x: Tensor, ŷ: Tensor) -> Tensor:
         """Mean squared difference between the stylised photos and those of the photos with noise."""
-        generator = _stream("noise", self.params.seed, self.step)
+        generator = stream("noise", self.params.seed, self.step, bits=64)
         z = self.config.noise_std * torch.randn(x.shape, generator=generator).to(self.device)
         return functional.mse_loss(self._transform(x + z.to(x)), ŷ)
 
@@ -371,7 +370,7 @@ class _Training:
     def _preview(self) -> Artifact:
         """One photo of the last batch beside its stylised picture."""
         photos = self.batches[self.step - 1]
-        generator = _stream("preview", self.params.seed, self.step)
+        generator = stream("preview", self.params.seed, self.step, bits=64)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
         picture = side_by_side(photo, self._stylized(photo))
         return Artifact(self.index, f"previews/{self.step:06}.jpg", encode_jpeg(picture))
@@ -409,12 +408,6 @@ def _origins(photos: Path) -> list[str]:
     """Where the photos in a directory come from, as the cards beside them say."""
     cards = [json.loads(path.read_text()) for path in sorted(photos.rglob("card.json"))]
     return sorted({card["origin"] for card in cards})
-
-
-def _stream(purpose: str, seed: int, step: int) -> torch.Generator:
-    """A generator of its own for each purpose and step, so that nothing of it need be in a checkpoint."""
-    entropy = np.random.SeedSequence([zlib.crc32(purpose.encode()), seed, step])
-    return torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0]))
 
 
 def _to_bytes(picture: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
 from tasks.data.images import read_rgb
+from tasks.data.randomness import stream
 from tasks.errors import UserError
 
 ARCHIVE = "photos.zip"
@@ -109,8 +109,9 @@ class PhotoSet:
         crops = []
         for position in range(step * batch_size, (step + 1) * batch_size):
             epoch, i = divmod(position, len(self))
-            permutation = torch.randperm(len(self), generator=_generator(seed, 0, epoch))
-            crops.append(self.crop(int(permutation[i]), size, _generator(seed, 1, position), augment))
+            permutation = torch.randperm(len(self), generator=stream(seed, 0, epoch, bits=64))
+            generator = stream(seed, 1, position, bits=64)
+            crops.append(self.crop(int(permutation[i]), size, generator, augment))
         return torch.stack(crops)
 
 
@@ -124,12 +125,6 @@ def _members(archive: Path) -> dict[str, _Member]:
         entry.filename.removesuffix(".jpg"): _Member(archive, entry.header_offset, entry.file_size, entry.CRC)
         for entry in entries
     }
-
-
-def _generator(*key: int) -> Generator:
-    """A generator of its own for each key."""
-    (seed,) = np.random.SeedSequence(key).generate_state(1, np.uint64)
-    return Generator().manual_seed(int(seed))
 
 
 def _uniform(low: float, high: float, generator: Generator) -> float:
