@@ -4,7 +4,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import STYLES, PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
-from tasks.style.johnson import train_style
+from tasks.style.train_style import train_style
 
 
 def run(stage: Stage) -> None:

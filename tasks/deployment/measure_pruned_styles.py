@@ -22,7 +22,7 @@ from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.apply.stylize import stylize
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.evaluation.judge import Judge, Scores, Seen
+from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
 from tasks.style.model_file import load_model
 from tasks.style.pruning.masks import prunable
 
@@ -108,13 +108,15 @@ def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
     """
     for i, job in enumerate(jobs):
         params: PrunedStylesParams = job.params
-        judge = Judge(job.inputs, params.quality_px, job.device)
+        evaluator = Evaluator(job.inputs, params.quality_px, job.device)
         photos = PhotoSet.open(job.inputs["photos"])
-        seen = [judge.see(photos.read(name, short_side=params.quality_px)) for name in params.photos]
-        (job.output / "photo.png").write_bytes(encode_png(seen[0].picture.cpu()))
+        pictures = [
+            evaluator.represent(photos.read(name, short_side=params.quality_px)) for name in params.photos
+        ]
+        (job.output / "photo.png").write_bytes(encode_png(pictures[0].pixels.cpu()))
         scores = {}
         for n, network in enumerate(params.networks, start=1):
-            scores[network] = _quality(job, network, judge, seen)
+            scores[network] = _quality(job, network, evaluator, pictures)
             yield Progress((i + n / len(params.networks) / 2) / len(jobs))
         seconds = _seconds(job)
         rows = [_row(job, network, scores[network], seconds) for network in params.networks]
@@ -123,7 +125,7 @@ def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
         yield Progress((i + 1) / len(jobs))
 
 
-def _quality(job: Job, network: PrunedNetwork, judge: Judge, photos: Sequence[Seen]) -> Scores:
+def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[Picture]) -> Scores:
     """Means over photos; keeps the first one, stylised."""
     model, card = load_model(job.inputs[network.variant])
     pruning: Mapping[str, Any] = card.settings.get("pruning", {"pruner": DENSE, "sparsity": 0.0})
@@ -137,9 +139,11 @@ def _quality(job: Job, network: PrunedNetwork, judge: Judge, photos: Sequence[Se
             f"{pruning['sparsity']:g}, not {job.params.style}, {network.variant}; train the styles again"
         )
     model = model.to(job.device)
-    stylized = [stylize(model, photo.picture[None], precision="float32")[0] for photo in photos]
+    stylized = [stylize(model, photo.pixels[None], precision="float32")[0] for photo in photos]
     (job.output / f"{network.variant}.png").write_bytes(encode_png(stylized[0].cpu()))
-    scores = [judge.scores(judge.see(x), photo) for x, photo in zip(stylized, photos, strict=True)]
+    scores = [
+        evaluator.scores(evaluator.represent(x), photo) for x, photo in zip(stylized, photos, strict=True)
+    ]
     return Scores(*np.mean(scores, axis=0).tolist())
 
 

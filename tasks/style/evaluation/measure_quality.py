@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,15 +14,14 @@ from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.apply.stylize import stylize
-from tasks.style.backbones import Backbone, BackboneName
+from tasks.style.backbones import BackboneName
 from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
 from tasks.style.evaluation.flow import Frame, warping_error
-from tasks.style.evaluation.judge import Judge, Scores, Seen
-from tasks.style.evaluation.metrics import Representation, content_loss, represent, style_loss
 from tasks.style.gatys import LBFGS_HISTORY
-from tasks.style.johnson import JohnsonConfig, style_weight
-from tasks.style.losses import total_variation
+from tasks.style.johnson import JohnsonConfig
 from tasks.style.model_file import ModelCard, load_model
+from tasks.style.perceptual_loss import PerceptualLoss
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import read_frames
 
@@ -123,30 +121,31 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
 
 def _measure(i: int, job: Job) -> Iterator[Event]:
     params: QualityParams = job.params
-    judge, photos = Judge(job.inputs, params.size_px, job.device), PhotoSet.open(job.inputs["photos"])
+    evaluator = Evaluator(job.inputs, params.size_px, job.device)
+    photos = PhotoSet.open(job.inputs["photos"])
     network, card, training = _load_network(job)
-    painting = judge.see_painting(training.style_px)
+    painting = evaluator.painting_grams(training.style_px)
+    loss = PerceptualLoss(evaluator.network, painting, training.loss_weights)
     rows: list[QualityRow] = []
     iterations: list[IterationRow] = []
     steps = len(params.photos) + (params.clip is not None)
     for n, name in enumerate(params.photos):
-        photo = judge.see(photos.read(name, short_side=params.size_px))
-        stylized = judge.see(stylize(network, photo.picture[None], precision="float32")[0])
+        photo = evaluator.represent(photos.read(name, short_side=params.size_px))
+        stylized = evaluator.represent(stylize(network, photo.pixels[None], precision="float32")[0])
         equals = None
         if n < params.compared_photos:
-            objective = _Objective(judge.vgg16, photo.features, painting, training)
-            for row in _iterations(params, name, photo, stylized, objective):
+            for row in _iterations(params, name, photo, stylized, loss):
                 iterations.append(row)
                 yield Progress((n + row.iteration / (params.max_iterations + 1)) / steps)
             equals = iterations[-1]
-        rows.append(QualityRow(params.style, "photo", name, *judge.scores(photo, photo)))
-        scores = judge.scores(stylized, photo)
+        rows.append(QualityRow(params.style, "photo", name, *evaluator.scores(photo, photo)))
+        scores = evaluator.scores(stylized, photo)
         rows.append(QualityRow(params.style, "johnson", name, *scores, *_equals(equals)))
         if name == params.gatys_photo:
-            rows += [_gatys_row(job, judge, photo, backbone) for backbone in params.gatys_backbones]
+            rows += [_gatys_row(job, evaluator, photo, backbone) for backbone in params.gatys_backbones]
         yield Progress((n + 1) / steps)
     if params.clip is not None:
-        rows.append(_video_row(job, judge, params.clip))
+        rows.append(_video_row(job, evaluator, params.clip))
         yield Progress(1.0)
     write_csv(job.output / "quality.csv", QualityRow, rows)
     write_csv(job.output / "iterations.csv", IterationRow, iterations)
@@ -168,61 +167,39 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
     return network.to(job.device), card, training
 
 
-def _gatys_row(job: Job, judge: Judge, photo: Seen, backbone: BackboneName) -> QualityRow:
+def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: BackboneName) -> QualityRow:
     params: QualityParams = job.params
     method = f"gatys-{backbone}"
     picture = read_rgb(job.inputs[method])
-    if picture.shape != photo.picture.shape:
+    if picture.shape != photo.pixels.shape:
         raise UserError(
             f"{job.inputs[method]}: has {min(picture.shape[1:])} px, but quality is measured at "
             f"{params.size_px}; give both one size"
         )
     assert params.gatys_photo is not None
-    return QualityRow(params.style, method, params.gatys_photo, *judge.scores(judge.see(picture), photo))
-
-
-class _Losses(NamedTuple):
-    content: Tensor
-    style: Tensor
-    total: Tensor
-
-
-class _Objective:
-    """λ_c · eq. 5 + λ_s · Σ eq. 6 / ‖G(s)‖ + λ_TV · total variation, as the network was trained with."""
-
-    def __init__(
-        self, vgg16: Backbone, photo: Representation, painting: Representation, training: JohnsonConfig
-    ) -> None:
-        self.vgg16, self.photo, self.painting, self.training = vgg16, photo, painting, training
-        self.style_weight = style_weight(training, painting.style)
-
-    def __call__(self, picture: Tensor) -> _Losses:
-        λ = self.training
-        ŷ = represent(self.vgg16, picture)
-        content, style = content_loss(ŷ, self.photo), style_loss(ŷ, self.painting)
-        total = (
-            λ.content_weight * content + self.style_weight * style + λ.tv_weight * total_variation(picture)
-        )
-        return _Losses(content, style, total)
+    return QualityRow(
+        params.style, method, params.gatys_photo, *evaluator.scores(evaluator.represent(picture), photo)
+    )
 
 
 def _iterations(
-    params: QualityParams, image: str, photo: Seen, stylized: Seen, objective: _Objective
+    params: QualityParams, image: str, photo: Picture, stylized: Picture, loss: PerceptualLoss
 ) -> Iterator[IterationRow]:
     """From the photo to the first picture whose loss is no more than Version 2's, or as far as it may go."""
+    content = photo.representation.content
     with torch.no_grad():
-        goal = float(objective(stylized.picture).total)
-    approach = _projected_lbfgs(objective, photo.picture, params.max_iterations)
-    for iteration, (content, style, total) in enumerate(approach):
-        row = IterationRow(params.style, image, iteration, content, style, total, goal)
+        goal = float(loss(stylized.pixels[None], content).total)
+    descent = _projected_lbfgs(loss, photo, params.max_iterations)
+    for iteration, (content_loss, style_loss, total_loss) in enumerate(descent):
+        row = IterationRow(params.style, image, iteration, content_loss, style_loss, total_loss, goal)
         yield row
         if row.reached:
             return
 
 
-def _projected_lbfgs(objective: _Objective, photo: Tensor, iterations: int) -> Iterator[list[float]]:
+def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> Iterator[list[float]]:
     """Content, style and total loss of the photo, and after each update, which is projected onto [0, 1]."""
-    x = photo.clone().requires_grad_()
+    x = photo.pixels.clone().requires_grad_()
     # Full steps, without a line search: in 60 updates of 12 pictures none raised the loss by over 3 %.
     optimizer = torch.optim.LBFGS(
         [x], lr=1, max_iter=1, history_size=LBFGS_HISTORY, tolerance_grad=0, tolerance_change=0
@@ -230,10 +207,10 @@ def _projected_lbfgs(objective: _Objective, photo: Tensor, iterations: int) -> I
 
     def evaluate() -> Tensor:
         optimizer.zero_grad()
-        losses = objective(x)
-        losses.total.backward()
-        evaluated.append(torch.stack(losses).tolist())
-        return losses.total
+        terms = loss(x[None], photo.representation.content)
+        terms.total.backward()
+        evaluated.append(torch.stack([terms.content, terms.style, terms.total]).tolist())
+        return terms.total
 
     for _ in range(iterations + 1):
         evaluated: list[list[float]] = []
@@ -250,15 +227,15 @@ def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
     return None, last.iteration if last.reached else None, last.iteration
 
 
-def _video_row(job: Job, judge: Judge, clip: str) -> QualityRow:
+def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
     params: QualityParams = job.params
     video, stylized = job.inputs["video"], job.inputs["stylized_video"]
     flicker = warping_error(read_frames(video), read_frames(stylized))
     pairs = zip(read_frames(video), read_frames(stylized), strict=True)
     scores = []
     for pair in islice(pairs, 0, None, params.frame_step):
-        frame, stylized_frame = (judge.see(_to_tensor(pixels)) for pixels in pair)
-        scores.append(judge.scores(stylized_frame, frame))
+        frame, stylized_frame = (evaluator.represent(_to_tensor(pixels)) for pixels in pair)
+        scores.append(evaluator.scores(stylized_frame, frame))
     means = Scores(*np.mean(scores, axis=0).tolist())
     return QualityRow(params.style, "johnson", clip, *means, flicker.relative)
 

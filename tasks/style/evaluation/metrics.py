@@ -1,10 +1,6 @@
-"""How well a picture carries a painting's style, and what is left of its photo.
-
-Pictures are RGB in [0, 1], (3, H, W).
-"""
+"""Similarity of a stylised picture to its photo: SSIM and LPIPS. Pictures are RGB in [0, 1], (3, H, W)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,48 +11,9 @@ from torch import Tensor
 
 from tasks.errors import UserError
 from tasks.style.backbones import Backbone
-from tasks.style.losses import (
-    JOHNSON_CONTENT_LAYER,
-    JOHNSON_STYLE_LAYERS,
-    feature_loss,
-    gram_loss,
-    normalized_gram,
-)
 
 LPIPS_EPSILON = 1e-10
 """Added to a norm before it divides, as in `lpips` 0.1."""
-
-
-@dataclass(frozen=True)
-class Representation:
-    """What VGG16 (torchvision's weights, max pooling) sees in one picture."""
-
-    content: Tensor
-    """φ of relu2_2, (1, C, H/2, W/2)."""
-    style: Mapping[str, Tensor]
-    """G^φ / (C H W) of each of Johnson's style layers, (1, C, C)."""
-
-
-def represent(vgg16: Backbone, picture: Tensor) -> Representation:
-    """What `vgg16` sees in `picture`, differentiable."""
-    φ = vgg16(picture[None], {JOHNSON_CONTENT_LAYER, *JOHNSON_STYLE_LAYERS})
-    G = {layer: normalized_gram(φ[layer]) for layer in JOHNSON_STYLE_LAYERS}
-    return Representation(φ[JOHNSON_CONTENT_LAYER], G)
-
-
-def content_loss(stylized: Representation, photo: Representation) -> Tensor:
-    """1 / (C H W) ‖φ(ŷ) - φ(y)‖² of relu2_2 (report, eq. 5), of two pictures of one size; a scalar."""
-    return feature_loss(stylized.content, photo.content)
-
-
-def style_loss(stylized: Representation, painting: Representation) -> Tensor:
-    """Σ_l ‖G_l(ŷ) - G_l(s)‖² (report, eq. 6); a scalar."""
-    return torch.stack([gram_loss(G, painting.style[layer]) for layer, G in stylized.style.items()]).sum()
-
-
-def style_ratio(stylized: Representation, photo: Representation, painting: Representation) -> float:
-    """What is left of the photo's distance to the painting's style: 1 of the photo, 0 of the painting."""
-    return float(style_loss(stylized, painting) / style_loss(photo, painting))
 
 
 def ssim(x: Tensor, y: Tensor) -> float:

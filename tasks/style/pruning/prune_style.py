@@ -15,7 +15,7 @@ from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective, Weights
 from tasks.pruning.statistics import LayerCount, count_layers
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.johnson import PerceptualLoss, TrainStyleParams, initial_network
+from tasks.style.johnson import TrainStyleParams, initial_network, open_loss
 from tasks.style.pruning.masks import Mask, prunable
 from tasks.style.transformer_net import Residual, TransformerNet
 
@@ -44,7 +44,7 @@ class PruneStyleParams:
 def prune_style(jobs: Sequence[Job]) -> Iterator[Event]:
     """Make each job's mask (:class:`PruneStyleParams`), from the initial weights of its training.
 
-    Inputs are those of :func:`tasks.style.johnson.train_style`. The output gets `mask.safetensors`
+    Inputs are those of :func:`tasks.style.train_style.train_style`. The output gets `mask.safetensors`
     (:class:`Mask`) and `layers.csv` (what is left of each layer). Weights of all layers
     compete. Their scores are computed in float32.
 
@@ -67,16 +67,17 @@ def make_mask(job: Job) -> dict[str, Tensor]:
     config = training.johnson
     network = initial_network(config.width, training.seed).to(job.device)
     open_residuals(network)
-    loss = PerceptualLoss(job.inputs["backbone"], job.inputs["painting"], config, job.device, torch.float32)
+    loss = open_loss(job.inputs, config, job.device, torch.float32)
     photos = PhotoSet.open(job.inputs["photos"])
 
     def objectives(iteration: int) -> Mapping[str, Objective]:
         x = photos.batch(training.seed, iteration, settings.photos, config.image_px, config.augment)
         x = x.to(job.device, memory_format=torch.channels_last)
+        content = loss.network.content(x)
         generator = torch.Generator().manual_seed(training.seed + iteration)
         return {
             training.style: Objective(
-                lambda weights: loss(x, functional_call(network, weights, (x,))).total,
+                lambda weights: loss(functional_call(network, weights, (x,)), content).total,
                 lambda weights: flow(network, weights),
                 generator,
             )

@@ -17,9 +17,10 @@ from tasks.style.datasets.photos import PhotoSet
 from tasks.style.datasets.weights import read_backbone, read_lpips_heads
 from tasks.style.evaluation import measure_quality as module
 from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
-from tasks.style.evaluation.metrics import represent, style_ratio
-from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams
 from tasks.style.losses import total_variation
+from tasks.style.perceptual_loss import LossNetwork, style_ratio
+from tasks.style.train_style import train_style
 from tasks.style.video.clip import make_clip
 from tasks.style.video.reader import read_frames
 from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
@@ -155,10 +156,10 @@ class TestIterations:
     def test_the_loss_is_the_one_of_training(self, measure, inputs):
         _, (first, *rest), _ = measure(PARAMS)
         # Of the photo itself, by other means: no loss of content, the painting at the training's size.
-        vgg16 = load_backbone(inputs["vgg16"])
+        network = LossNetwork(load_backbone(inputs["vgg16"]))
         photo = PhotoSet.open(inputs["photos"]).read("astronaut", short_side=SIZE)
         painting = read_rgb(inputs["painting"], short_side=TRAINING.style_px)
-        G, A = (represent(vgg16, picture).style for picture in (photo, painting))
+        G, A = (network.grams(picture) for picture in (photo, painting))
         style = sum(float((G[layer] - A[layer]).square().sum()) for layer in G)
         assert float(first["content_loss"]) == 0
         assert float(first["style_loss"]) == pytest.approx(style, rel=1e-4)
@@ -178,9 +179,9 @@ class TestVersion1:
         rows, _, _ = measure(self.PARAMS, **{"gatys-alexnet": picture})
         (row,) = (row for row in rows if row["method"] == "gatys-alexnet")
         assert row["image"] == "coffee"
-        vgg16 = load_backbone(inputs["vgg16"])
+        network = LossNetwork(load_backbone(inputs["vgg16"]))
         pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
-        expected = style_ratio(*(represent(vgg16, picture) for picture in pictures))
+        expected = style_ratio(*(network.grams(picture) for picture in pictures))
         assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
 
     def test_sizes_have_to_agree(self, measure, tmp_path):

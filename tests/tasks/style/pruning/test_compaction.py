@@ -8,10 +8,11 @@ from torch import nn
 
 from tasks.job import Job
 from tasks.style.apply.tiling import Tile, stylized_bands
-from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams
 from tasks.style.model_file import load_model
 from tasks.style.pruning.compaction import compact
 from tasks.style.pruning.masks import Mask, prunable
+from tasks.style.train_style import train_style
 from tasks.style.transformer_net import Residual, TransformerNet
 
 WIDTH = 4

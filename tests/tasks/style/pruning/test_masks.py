@@ -8,15 +8,10 @@ from small_networks import style_inputs
 from tasks.errors import UserError
 from tasks.job import Checkpoint, Job
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.johnson import (
-    JohnsonConfig,
-    PerceptualLoss,
-    TrainStyleParams,
-    initial_network,
-    train_style,
-)
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, open_loss
 from tasks.style.model_file import load_model
 from tasks.style.pruning.masks import Mask, load_mask, prunable
+from tasks.style.train_style import train_style
 
 TINY = JohnsonConfig(
     width=4, image_px=32, style_px=32, batch_size=2, batches=4, augment=True, checkpoint_every=2
@@ -75,9 +70,9 @@ def test_the_first_gradient_is_the_dense_one_of_the_masked_network(inputs, mask,
     network = initial_network(4, 0)
     for name, θ in prunable(network).items():
         θ.data *= kept[name]
-    loss = PerceptualLoss(inputs["backbone"], inputs["painting"], TINY, "cpu", torch.float32)
+    loss = open_loss(inputs, TINY, "cpu", torch.float32)
     x = PhotoSet.open(inputs["photos"]).batch(0, 0, 2, 32, True)
-    loss(x, network(x)).total.backward()
+    loss(network(x), loss.network.content(x)).total.backward()
     name = "stages.22.weight"
     moved = dict(trained.named_parameters())[name] - prunable(network)[name]
     gradient = prunable(network)[name].grad

@@ -8,7 +8,7 @@ from small_networks import style_inputs
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.johnson import JohnsonConfig, PerceptualLoss, TrainStyleParams, initial_network
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, open_loss
 from tasks.style.pruning.masks import load_mask, prunable
 from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, flow, open_residuals, prune_style
 
@@ -44,9 +44,10 @@ def scored(inputs):
     """The network that is scored, and its loss by its ordinary forward pass."""
     network = initial_network(4, 0)
     open_residuals(network)
-    loss = PerceptualLoss(inputs["backbone"], inputs["painting"], TINY, "cpu", torch.float32)
+    loss = open_loss(inputs, TINY, "cpu", torch.float32)
     x = PhotoSet.open(inputs["photos"]).batch(0, 0, 2, 32, True)
-    return network, lambda: loss(x, network(x)).total
+    content = loss.network.content(x)
+    return network, lambda: loss(network(x), content).total
 
 
 def top(scores, kept):

@@ -13,8 +13,9 @@ from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
 from tasks.style.backbones import load_backbone
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.johnson import JohnsonConfig, TrainStyleParams, train_style
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams
 from tasks.style.model_file import load_model
+from tasks.style.train_style import train_style
 from tasks.style.transformer_net import TransformerNet
 
 TINY = JohnsonConfig(
