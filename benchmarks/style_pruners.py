@@ -21,7 +21,7 @@ from pipelines.engine.config import Config, compose, load_config
 from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
 from tasks.errors import UserError
 from tasks.job import Job
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Scores
 from tasks.style.johnson import TrainStyleParams, initial_network, open_loss
@@ -159,7 +159,7 @@ def _scores(bench: Bench, model: Path) -> Scores:
     scores = []
     for name in quality.photos:
         photo = evaluator.represent(samples.read(name, short_side=quality.size_px))
-        picture = stylize(network, photo.pixels[None], precision="float32")[0]
+        picture = stylize(network, photo.pixels[None], StylizeSettings(precision="float32"))[0]
         scores.append(evaluator.scores(evaluator.represent(picture), photo))
     return Scores(*np.mean(scores, axis=0).tolist())
 

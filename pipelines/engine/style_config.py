@@ -7,6 +7,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from pipelines.engine.pruner_name import PrunerName
 from tasks.errors import UserError
+from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.backbones import BackboneName
 from tasks.style.datasets.fetch_photos import PhotosConfig
 from tasks.style.datasets.fetch_weights import NormalizationConfig
@@ -113,6 +114,11 @@ class StylizeConfig:
     """Frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
     """Of a video: the frames of one cell, which workers share out."""
+
+    @property
+    def settings(self) -> StylizeSettings:
+        """What the pixels of a stylised picture depend on."""
+        return StylizeSettings(self.strength, self.preserve_color, self.precision)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
 from tasks.style.model_file import load_model
@@ -139,7 +139,8 @@ def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Seq
             f"{pruning['sparsity']:g}, not {job.params.style}, {network.variant}; train the styles again"
         )
     model = model.to(job.device)
-    stylized = [stylize(model, photo.pixels[None], precision="float32")[0] for photo in photos]
+    float32 = StylizeSettings(precision="float32")
+    stylized = [stylize(model, photo.pixels[None], float32)[0] for photo in photos]
     (job.output / f"{network.variant}.png").write_bytes(encode_png(stylized[0].cpu()))
     scores = [
         evaluator.scores(evaluator.represent(x), photo) for x, photo in zip(stylized, photos, strict=True)

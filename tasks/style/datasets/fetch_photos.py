@@ -1,6 +1,5 @@
 """Task: photos from whichever source is configured, packed into one archive a shard, with a card."""
 
-import io
 import json
 import logging
 import zipfile
@@ -16,7 +15,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 
 from tasks.data.download import download_cached, is_remote, sha256_of
-from tasks.data.images import encode_jpeg, read_rgb
+from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
 from tasks.errors import UserError
 from tasks.job import Event, Job, Progress
 from tasks.style.datasets.photos import ARCHIVE
@@ -165,7 +164,7 @@ def _pack(
     with zipfile.ZipFile(job.output / ARCHIVE, "w") as archive:
         for k, picture in enumerate(pictures):
             try:
-                file = _NamedBytes(source.read(picture.path), picture.path)
+                file = NamedBytes(source.read(picture.path), picture.path)
                 photo = read_rgb(file, short_side=job.params.config.short_side_px, enlarge=False)
             except (UserError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
                 skipped[picture.path] = str(error)
@@ -176,14 +175,6 @@ def _pack(
                 archive.writestr(member, encode_jpeg(photo, QUALITY))
             yield Progress((i + (k + 1) / len(pictures)) / jobs)
     return skipped
-
-
-class _NamedBytes(io.BytesIO):
-    """Content that an error can name."""
-
-    def __init__(self, content: bytes, name: str):
-        super().__init__(content)
-        self.name = name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
-from tasks.data.images import read_rgb
+from tasks.data.images import LUMA, read_rgb
 from tasks.data.randomness import stream
 from tasks.errors import UserError
 
@@ -24,8 +24,6 @@ ASPECT = (0.8, 1.25)
 """Width over height of an augmented crop, before it is made square."""
 JITTER = (0.8, 1.2)
 """Factors of brightness, contrast and saturation: mild, so that content stays what it is."""
-LUMA = torch.tensor((0.299, 0.587, 0.114)).view(3, 1, 1)
-"""ITU-R BT.601, as Pillow and torchvision have it."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ def _random_crop(photo: Tensor, size: int, generator: Generator) -> Tensor:
 def _jittered(picture: Tensor, generator: Generator) -> Tensor:
     brightness, contrast, saturation = (_uniform(*JITTER, generator) for _ in range(3))
     picture = picture * brightness
-    grey = (picture * LUMA).sum(dim=0, keepdim=True)
+    grey = (picture * torch.tensor(LUMA).view(3, 1, 1)).sum(dim=0, keepdim=True)
     picture = grey + saturation * (picture - grey)
     mean = grey.mean()
     return (mean + contrast * (picture - mean)).clamp(0, 1)

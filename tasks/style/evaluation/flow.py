@@ -8,10 +8,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.data.images import Frame
 from tasks.errors import UserError
 
-Frame = NDArray[np.uint8]
-"""RGB pixels, (height, width, 3)."""
 Flow = NDArray[np.float32]
 """Displacement (x, y) in pixels of each pixel, (height, width, 2)."""
 MIN_SIDE = 12

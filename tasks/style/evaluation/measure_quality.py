@@ -9,21 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.data.images import read_rgb
+from tasks.data.images import Frame, read_rgb
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.backbones import BackboneName
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
-from tasks.style.evaluation.flow import Frame, warping_error
+from tasks.style.evaluation.flow import warping_error
 from tasks.style.gatys import LBFGS_HISTORY
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.model_file import ModelCard, load_model
 from tasks.style.perceptual_loss import PerceptualLoss
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import read_frames
+
+FLOAT32 = StylizeSettings(precision="float32")
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
     steps = len(params.photos) + (params.clip is not None)
     for n, name in enumerate(params.photos):
         photo = evaluator.represent(photos.read(name, short_side=params.size_px))
-        stylized = evaluator.represent(stylize(network, photo.pixels[None], precision="float32")[0])
+        stylized = evaluator.represent(stylize(network, photo.pixels[None], FLOAT32)[0])
         equals = None
         if n < params.compared_photos:
             for row in _iterations(params, name, photo, stylized, loss):

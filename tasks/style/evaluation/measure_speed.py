@@ -16,7 +16,7 @@ from tasks.data.images import read_rgb
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.backbones import BackboneName, load_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.gatys import GatysConfig, Iterate, optimize
@@ -155,7 +155,8 @@ class _Bench:
         """Of one picture."""
         square = self._square(photo, contender.size_px)
         if contender.backbone is None:
-            return self._clock(lambda: stylize(self.network, square[None], precision=self.params.precision))
+            settings = StylizeSettings(precision=self.params.precision)
+            return self._clock(lambda: stylize(self.network, square[None], settings))
         config = replace(
             self.params.gatys,
             backbone=contender.backbone,

@@ -14,13 +14,13 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
 
+from tasks.data.images import Frame
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.model_file import load_model
-from tasks.style.precision import Precision
 from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
-from tasks.style.video.writer import Frame, VideoFormat, add_h264, encode, mux
+from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
 
 SEGMENT = "segment.mp4"
 
@@ -35,9 +35,7 @@ class StylizeSegmentParams:
     segment: Segment
     format: VideoFormat
     """Of the whole video, so that all segments are encoded alike."""
-    strength: float = 1.0
-    preserve_color: bool = False
-    precision: Precision = "auto"
+    settings: StylizeSettings = FULL_STYLE
     batch_size: int = 4
     """Frames to stylise at once."""
 
@@ -82,13 +80,7 @@ def _stylize(job: Job) -> Iterator[Frame]:
     frames = read_segment(job.inputs["video"], params.segment)
     while batch := list(islice(frames, params.batch_size)):
         pictures = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
-        stylized = stylize(
-            network,
-            pictures,
-            strength=params.strength,
-            preserve_color=params.preserve_color,
-            precision=params.precision,
-        )
+        stylized = stylize(network, pictures, params.settings)
         yield from stylized.permute(0, 2, 3, 1).numpy()
 
 

@@ -11,10 +11,8 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace
 from av.video.stream import VideoStream
-from numpy.typing import NDArray
 
-Frame = NDArray[np.uint8]
-"""Upright RGB pixels, (height, width, 3)."""
+from tasks.data.images import Frame
 
 X264 = {"crf": "18", "preset": "veryfast", "bf": "0", "threads": "4"}
 """crf 18 can hardly be told from its input. Without B-frames packets come in the order of display, so those

@@ -1,23 +1,17 @@
-import io
-import zipfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from PIL import Image
 from skimage.color import rgb2yiq
 from skimage.data import astronaut
 from torch import Tensor
 
-from tasks.data.images import read_rgb
 from tasks.errors import UserError
-from tasks.job import Job, Metrics, Progress
 from tasks.style.apply import stylize as module
-from tasks.style.apply.stylize import StylizeParams, stylize, stylize_photos
-from tasks.style.model_file import ModelCard, save_model
+from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.transformer_net import TransformerNet
+
+FLOAT32 = StylizeSettings(precision="float32")
 
 
 @pytest.fixture
@@ -36,20 +30,20 @@ def photos() -> Tensor:
 def test_a_picture_is_what_the_network_makes_of_it(network: TransformerNet, photos: Tensor) -> None:
     with torch.inference_mode():
         expected = network(photos).clamp(0, 1)
-    torch.testing.assert_close(stylize(network, photos, precision="float32"), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(stylize(network, photos, FLOAT32), expected, rtol=0, atol=1e-5)
 
 
 def test_strength_goes_from_the_photo_to_the_result(network: TransformerNet, photos: Tensor) -> None:
-    assert torch.equal(stylize(network, photos, strength=0), photos)
-    full, half = stylize(network, photos), stylize(network, photos, strength=0.5)
+    assert torch.equal(stylize(network, photos, StylizeSettings(strength=0)), photos)
+    full, half = stylize(network, photos), stylize(network, photos, StylizeSettings(strength=0.5))
     torch.testing.assert_close(half, (photos + full) / 2)
     assert (full - photos).abs().mean() > 0.1
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan")])
-def test_strength_is_a_fraction(network: TransformerNet, photos: Tensor, strength: float) -> None:
+def test_strength_is_a_fraction(strength: float) -> None:
     with pytest.raises(UserError, match=r"strength is .*from 0 to 1"):
-        stylize(network, photos, strength=strength)
+        StylizeSettings(strength=strength)
 
 
 def test_a_picture_of_four_pixels_is_too_small(network: TransformerNet) -> None:
@@ -63,7 +57,10 @@ def test_preserved_colour_is_the_photos_chroma_with_the_results_luma(
     def yiq(pictures: Tensor) -> np.ndarray:
         return rgb2yiq(pictures.permute(0, 2, 3, 1).numpy())
 
-    plain, preserved = stylize(network, photos), stylize(network, photos, preserve_color=True)
+    plain, preserved = (
+        stylize(network, photos),
+        stylize(network, photos, StylizeSettings(preserve_color=True)),
+    )
     inside = ((preserved > 0) & (preserved < 1)).all(dim=1).numpy()
     assert inside.mean() > 0.3
     assert_allclose(yiq(preserved)[inside][:, 1:], yiq(photos)[inside][:, 1:], atol=1e-4)
@@ -73,11 +70,11 @@ def test_preserved_colour_is_the_photos_chroma_with_the_results_luma(
 
 def test_bytes_give_bytes(network: TransformerNet, photos: Tensor) -> None:
     pixels = photos.mul(255).round().byte()
-    result = stylize(network, pixels, strength=0.7)
+    result = stylize(network, pixels, StylizeSettings(strength=0.7))
     assert result.dtype == torch.uint8
-    expected = stylize(network, pixels / 255, strength=0.7) * 255
+    expected = stylize(network, pixels / 255, StylizeSettings(strength=0.7)) * 255
     assert (result - expected).abs().max() <= 0.51
-    assert torch.equal(stylize(network, pixels, strength=0), pixels)
+    assert torch.equal(stylize(network, pixels, StylizeSettings(strength=0)), pixels)
 
 
 def test_the_result_may_be_trained_on_and_the_network_is_as_before(
@@ -99,7 +96,9 @@ def test_batches_and_tiles_change_nothing(
     preserve_color: bool,
 ) -> None:
     def run() -> Tensor:
-        return stylize(network, photos, strength=0.8, preserve_color=preserve_color, precision="float32")
+        return stylize(
+            network, photos, StylizeSettings(strength=0.8, preserve_color=preserve_color, precision="float32")
+        )
 
     at_once = run()
     monkeypatch.setattr(module, "CPU_WHOLE_PX", whole_px)
@@ -108,23 +107,22 @@ def test_batches_and_tiles_change_nothing(
 
 
 def test_bfloat16_is_near_float32(network: TransformerNet, photos: Tensor) -> None:
-    difference = stylize(network, photos, precision="bfloat16") - stylize(
-        network, photos, precision="float32"
-    )
+    bfloat16 = StylizeSettings(precision="bfloat16")
+    difference = stylize(network, photos, bfloat16) - stylize(network, photos, FLOAT32)
     assert 0 < difference.abs().mean() < 2 / 255  # trained networks: 0.2 to 0.4 / 255
 
 
 def test_what_does_not_fit_as_a_whole_is_tiled(
     network: TransformerNet, photos: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, calls = stylize(network, photos, precision="float32"), []
+    expected, calls = stylize(network, photos, FLOAT32), []
 
     def forward(pictures: Tensor) -> Tensor:
         calls.append(len(pictures))
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(network, "forward", forward)
-    result = stylize(network, photos, precision="float32")
+    result = stylize(network, photos, FLOAT32)
     assert calls == [3]
     torch.testing.assert_close(result, expected, rtol=0, atol=2e-5)
 
@@ -132,59 +130,11 @@ def test_what_does_not_fit_as_a_whole_is_tiled(
 def test_little_memory_makes_small_tiles(
     network: TransformerNet, photos: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, tiles = stylize(network, photos, precision="float32"), []
+    expected, tiles = stylize(network, photos, FLOAT32), []
     stylized_bands = module.stylized_bands
     monkeypatch.setattr(module, "free_memory", lambda device: 2 * 8 * module.TILE_BYTES * 64 * 4)
     monkeypatch.setattr(
         module, "stylized_bands", lambda n, p, tile: tiles.append(tile.rows) or stylized_bands(n, p, tile)
     )
-    torch.testing.assert_close(stylize(network, photos, precision="float32"), expected, rtol=0, atol=2e-5)
+    torch.testing.assert_close(stylize(network, photos, FLOAT32), expected, rtol=0, atol=2e-5)
     assert tiles == [4, 4, 4]
-
-
-def a_job(directory: Path, params: StylizeParams, network: TransformerNet) -> Job:
-    (directory / "output").mkdir(parents=True)
-    (directory / "photos").mkdir()
-    pixels = astronaut()
-    with zipfile.ZipFile(directory / "photos/photos.zip", "w") as archive:
-        for name, part in (("face", pixels[:96, 180:300]), ("suit", pixels[300:420, 100:180])):
-            content = io.BytesIO()
-            Image.fromarray(part).save(content, "JPEG")
-            archive.writestr(f"{name}.jpg", content.getvalue())
-    card = ModelCard("waves", "0" * 64, "photos", 7, {}, {}, "abc")
-    save_model(network, card, directory / "waves/model.safetensors")
-    inputs = {"photos": directory / "photos", "model": directory / "waves/model.safetensors"}
-    return Job(params, inputs, directory / "output")
-
-
-def test_the_task_writes_each_photo_and_all_before_and_after(network: TransformerNet, tmp_path: Path) -> None:
-    params = StylizeParams("waves", ("face", "suit"), short_side=64, strength=0.6, precision="float32")
-    jobs = [a_job(tmp_path / name, params, network) for name in ("one", "two")]
-    events = [list(stylize_photos([job])) for job in jobs]
-    (metrics,) = [event for event in events[0] if isinstance(event, Metrics)]
-    assert metrics.step == 7
-    assert metrics.values["seconds_per_image"] > 0
-    assert [event.fraction for event in events[0] if isinstance(event, Progress)] == [0.5, 1.0]
-    files = {file.name: file.read_bytes() for file in jobs[0].output.iterdir()}
-    assert sorted(files) == ["before_after.jpg", "face.jpg", "suit.jpg"]
-    assert files == {file.name: file.read_bytes() for file in jobs[1].output.iterdir()}
-    with zipfile.ZipFile(tmp_path / "one/photos/photos.zip") as archive:
-        photo = read_rgb(io.BytesIO(archive.read("face.jpg")), short_side=64)
-    written = read_rgb(jobs[0].output / "face.jpg")
-    expected = stylize(network, photo[None], strength=0.6, precision="float32")[0]
-    assert written.shape == (3, 64, 80)
-    assert (written - expected).abs().mean() < 0.05  # JPEG, of noise
-    sheet = read_rgb(jobs[0].output / "before_after.jpg")
-    assert sheet.shape == (3, round(64 * 128 / 160) + 96, 128)
-
-
-def test_another_styles_model_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
-    job = a_job(tmp_path / "job", StylizeParams("swirls", ("face",)), network)
-    with pytest.raises(UserError, match=r"model.safetensors: of style waves, not swirls"):
-        list(stylize_photos([job]))
-
-
-def test_an_unknown_photo_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
-    job = a_job(tmp_path / "job", StylizeParams("waves", ("dog",)), network)
-    with pytest.raises(UserError, match="no photo 'dog'"):
-        list(stylize_photos([job]))

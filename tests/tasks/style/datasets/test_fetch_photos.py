@@ -67,7 +67,9 @@ def test_folder(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert card["origin"] == "holiday"
     assert set(card["skipped"]) == {"cut.png", "page.jpg"}
     assert "truncated" in card["skipped"]["cut.png"]
-    assert card["skipped"]["page.jpg"].startswith("page.jpg: can't be read as a picture (of no known format)")
+    assert card["skipped"]["page.jpg"].startswith(
+        "page.jpg: can't be read as a picture (empty, or of no known format)"
+    )
     assert {record.message.split(":")[0] for record in caplog.records} == {
         "skipped cut.png",
         "skipped page.jpg",

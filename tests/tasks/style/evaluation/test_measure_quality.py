@@ -71,7 +71,7 @@ def network_returns(monkeypatch):
     """In place of the network: any function of a picture (3, H, W)."""
 
     def patch(function):
-        monkeypatch.setattr(module, "stylize", lambda _, pictures, **options: function(pictures[0])[None])
+        monkeypatch.setattr(module, "stylize", lambda _, pictures, settings: function(pictures[0])[None])
 
     return patch
 

@@ -103,10 +103,10 @@ class Clock:
             evaluated = iterate.iteration
             yield iterate
 
-    def stylize(self, network, pictures, **options):
+    def stylize(self, network, pictures, settings):
         self.log.append((2, pictures.shape[-1], tuple(pictures.shape[1:]), None))
         self.now += 0.5
-        return stylize(network, pictures, **options)
+        return stylize(network, pictures, settings)
 
 
 def test_version_1_is_extrapolated_from_measured_iterations(measure, monkeypatch):

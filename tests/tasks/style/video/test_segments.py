@@ -12,6 +12,7 @@ from odd_videos import NTSC, make_video, number_of
 
 from tasks.errors import UserError
 from tasks.job import Job, Metrics, Progress
+from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, load_model, save_model
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import VideoInfo, probe, read_frames, read_segment
@@ -203,7 +204,7 @@ def test_the_task_stylises_its_own_frames_alone(tmp_path, model):
     video = make_video(tmp_path / "video.mp4", size=(65, 47), pix_fmt="yuv444p")
     info = probe(video)
     segment = info.segment(13, 24)
-    params = StylizeSegmentParams(segment, info.format, precision="float32", batch_size=4)
+    params = StylizeSegmentParams(segment, info.format, StylizeSettings(precision="float32"), 4)
     path, events = stylized(tmp_path, model, video, params, "segment")
     network, _ = load_model(model)
     frames = [frame for n, frame in enumerate(read_frames(video)) if 13 <= n < 24]
@@ -238,7 +239,7 @@ def test_segments_of_a_style_join_and_are_the_same_each_time(tmp_path, model):
 def test_no_strength_gives_the_original(tmp_path, model):
     video = make_video(tmp_path / "video.mp4", frames=4)
     info = probe(video)
-    params = StylizeSegmentParams(info.segment(0, 4), info.format, strength=0)
+    params = StylizeSegmentParams(info.segment(0, 4), info.format, StylizeSettings(strength=0))
     path, _ = stylized(tmp_path, model, video, params, "segment")
     assert [number_of(frame) for frame in read_frames(path)] == [0, 1, 2, 3]
 

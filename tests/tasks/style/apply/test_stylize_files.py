@@ -14,9 +14,10 @@ from skimage.data import astronaut
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.style.apply import image_files
-from tasks.style.apply.image_files import stylize_files
-from tasks.style.apply.stylize import stylize
+from tasks.style.apply import picture_files
+from tasks.style.apply import stylize_files as module
+from tasks.style.apply.stylize import StylizeSettings, stylize
+from tasks.style.apply.stylize_files import stylize_files
 from tasks.style.transformer_net import TransformerNet
 
 PIXELS = np.ascontiguousarray(astronaut()[40:80, 200:256])
@@ -65,7 +66,7 @@ def test_every_orientation_is_shown_as_before(
     exif[ExifTags.Base.Artist] = "Ada"
     source = save(tmp_path / f"a.{suffix}", exif=exif)
     same, other = tmp_path / "same", tmp_path / "other"
-    run(network, source, same, strength=0)
+    run(network, source, same, settings=StylizeSettings(strength=0))
     run(network, source, other)
     before = shown(source)
     assert before.shape == ((40, 56, 3) if orientation < 5 else (56, 40, 3))
@@ -149,7 +150,7 @@ def test_other_modes_become_rgb(network: TransformerNet, tmp_path: Path, mode: s
 def test_16_bit_grey_is_scaled(network: TransformerNet, tmp_path: Path) -> None:
     grey = PIXELS[..., 0]
     source = save(tmp_path / "a.png", grey.astype(np.uint16) * 257)
-    (target,) = run(network, source, tmp_path / "out", strength=0)
+    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     assert_array_equal(shown(target)[..., 1], grey)
 
 
@@ -169,7 +170,7 @@ def test_a_grey_profile_is_not_kept_for_colours(network: TransformerNet, tmp_pat
     header[68:80] = white[8:]
     profile = bytes(header) + (3).to_bytes(4, "big") + table + parts
     source = save(tmp_path / "a.png", np.full((40, 40), 128, np.uint8), icc_profile=profile)
-    (target,) = run(network, source, tmp_path / "out", strength=0)
+    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     assert abs(int(shown(target)[0, 0, 0]) - 188) <= 1
     with Image.open(target) as image:
         assert "icc_profile" not in image.info
@@ -210,7 +211,7 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(
     exif[ExifTags.Base.Artist] = "Ada"
     save(tmp_path / "in/a.jpg", exif=exif)
     save(tmp_path / "in/b.jpg")
-    monkeypatch.setattr(image_files, "_exif", lambda image, name: bytes(70_000) if image.getexif() else b"")
+    monkeypatch.setattr(picture_files, "_exif", lambda image, name: bytes(70_000) if image.getexif() else b"")
     with pytest.raises(
         UserError, match=r"1 of 2 .*\n.*in/a.jpg: can't be written as JPEG \(EXIF data is too"
     ):
@@ -282,11 +283,11 @@ def test_batches_are_of_one_size_and_give_what_single_pictures_give(
         save(tmp_path / f"in/{i}.png", np.roll(PIXELS, i, axis=1)[:height])
     sizes = []
 
-    def spy(network: TransformerNet, pictures: Tensor, **options) -> Tensor:
+    def spy(network: TransformerNet, pictures: Tensor, settings: StylizeSettings) -> Tensor:
         sizes.append(tuple(pictures.shape))
-        return stylize(network, pictures, **options)
+        return stylize(network, pictures, settings)
 
-    monkeypatch.setattr(image_files, "stylize", spy)
+    monkeypatch.setattr(module, "stylize", spy)
     single = run(network, tmp_path / "in", tmp_path / "single")
     sizes.clear()
     batched = run(network, tmp_path / "in", tmp_path / "batched", batch_size=2)
