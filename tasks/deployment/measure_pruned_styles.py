@@ -20,13 +20,12 @@ from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
+from tasks.pruning.variant import DENSE, variant_name
 from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
 from tasks.style.model_file import load_model
 from tasks.style.pruning.masks import prunable
-
-DENSE = "dense"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class PrunedNetwork:
     @property
     def variant(self) -> str:
         """`dense`, `snip-0.98`: the stem of its inputs' names."""
-        return DENSE if self.pruner == DENSE else f"{self.pruner}-{self.sparsity:g}"
+        return variant_name(self.pruner, self.sparsity)
 
 
 @dataclass(frozen=True)

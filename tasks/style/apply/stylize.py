@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tasks.data.images import LUMA
-from tasks.errors import UserError
-from tasks.style.apply.tiling import Tile, free_memory, is_out_of_memory, stylized_bands, to_float
+from tasks.errors import UserError, is_out_of_memory
+from tasks.style.apply.tiling import Tile, free_memory, stylized_bands, to_float
 from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.transformer_net import MIN_SIDE_PX, TransformerNet
 

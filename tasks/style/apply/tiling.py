@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tasks.errors import UserError
+from tasks.errors import UserError, is_out_of_memory
 from tasks.style.transformer_net import Residual, TransformerNet
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -100,11 +100,6 @@ def _left_to_container() -> Iterator[int]:
             statistics = dict(line.split() for line in (directory / "memory.stat").read_text().splitlines())
             bounds = [int((directory / name).read_text()) for name in (limit, usage)]
             yield bounds[0] - bounds[1] + int(statistics[cache])
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: on a GPU, or on a CPU, for which torch has no exception of its own."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator: " in str(error)
 
 
 @dataclass(frozen=True)
