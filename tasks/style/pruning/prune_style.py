@@ -9,6 +9,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.pruning.masks import PruningConfig, prune
@@ -74,7 +75,7 @@ def make_mask(job: Job) -> dict[str, Tensor]:
         x = photos.batch(training.seed, iteration, settings.photos, config.image_px, config.augment)
         x = x.to(job.device, memory_format=torch.channels_last)
         content = loss.network.content(x)
-        generator = torch.Generator().manual_seed(training.seed + iteration)
+        generator = stream("pruning", training.seed, iteration)
         return {
             training.style: Objective(
                 lambda weights: loss(functional_call(network, weights, (x,)), content).total,

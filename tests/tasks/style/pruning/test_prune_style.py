@@ -10,7 +10,14 @@ from tasks.job import Job
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, open_loss
 from tasks.style.pruning.masks import load_mask, prunable
-from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, flow, open_residuals, prune_style
+from tasks.style.pruning.prune_style import (
+    MaskSettings,
+    PruneStyleParams,
+    flow,
+    make_mask,
+    open_residuals,
+    prune_style,
+)
 
 TINY = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=2, batches=3, augment=True, tv_weight=2.0)
 
@@ -96,6 +103,21 @@ def test_random_masks_are_as_sparse_everywhere_and_differ_by_seed(prune):
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["stages.6.weight"], other["stages.6.weight"])
     assert float(first["stages.9.body.0.weight"].float().mean()) == pytest.approx(0.25, abs=0.03)
+
+
+def test_rounds_of_one_seed_are_not_those_of_the_next(inputs, tmp_path, monkeypatch):
+    draws = []
+
+    def spy(objectives, weights, *_):
+        generators = [objectives(iteration)["stripes"].generator for iteration in (0, 1)]
+        draws.extend(float(torch.rand((), generator=generator)) for generator in generators)
+        return {"stripes": {name: θ > 0 for name, θ in weights["stripes"].items()}}
+
+    monkeypatch.setattr("tasks.style.pruning.prune_style.prune", spy)
+    for seed in (0, 1):
+        params = PruneStyleParams(TrainStyleParams("stripes", TINY, seed), MaskSettings("random", 0.5, 1))
+        make_mask(Job(params, inputs, tmp_path))
+    assert len(set(draws)) == 4
 
 
 def test_flow_is_the_forward_pass_without_biases_norms_and_nonlinearities():
