@@ -12,6 +12,8 @@ from tasks.style.backbones import BackboneName
 from tasks.style.datasets.fetch_photos import PhotosConfig
 from tasks.style.datasets.fetch_weights import NormalizationConfig
 from tasks.style.datasets.weights import WeightsSource
+from tasks.style.evaluation.measure_quality import QualityConfig
+from tasks.style.evaluation.measure_speed import SpeedConfig
 from tasks.style.gatys import GatysConfig, OptimizerName
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.losses import Criterion
@@ -119,38 +121,6 @@ class StylizeConfig:
     def settings(self) -> StylizeSettings:
         """What the pixels of a stylised picture depend on."""
         return StylizeSettings(self.strength, self.preserve_color, self.precision)
-
-
-@dataclass(frozen=True)
-class QualityConfig:
-    """What is measured of each style."""
-
-    photos: Annotated[tuple[str, ...], MinLen(1)]
-    size_px: Annotated[int, Ge(32)]
-    """Short side of photos and painting."""
-    study: str | None
-    """Whose pictures of Version 1 are measured too, of `size_px`; null for none."""
-    compared_photos: Annotated[int, Ge(0)]
-    """Photos for which it is counted how many iterations of Version 1 reach Version 2's loss."""
-    max_iterations: Annotated[int, Ge(1)]
-    frame_step: Annotated[int, Ge(1)]
-    """Every so many-th frame of the video is measured as a photo is."""
-
-
-@dataclass(frozen=True)
-class SpeedConfig:
-    """What is timed: Table I."""
-
-    images: Annotated[int, Ge(1)]
-    """Photos to time each version on, the first of those that styles are trained on."""
-    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
-    """Of Version 1."""
-    iterations: Annotated[int, Ge(1)]
-    """That make a picture of Version 1."""
-    measured_iterations: Annotated[int, Ge(1)]
-    """That are run; the time of the rest is extrapolated."""
-    repeats: Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)

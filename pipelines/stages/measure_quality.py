@@ -50,14 +50,10 @@ def _cell(config: Config, style: str) -> Cell:
         }
     params = QualityParams(
         style,
-        photos=quality.photos,
-        size_px=quality.size_px,
+        quality,
         gatys_photo=transfer.content if pictures else None,
         gatys_backbones=tuple(pictures),
-        compared_photos=quality.compared_photos,
-        max_iterations=quality.max_iterations,
         clip=video.name,
-        frame_step=quality.frame_step,
     )
     inputs = {
         "photos": SAMPLES,

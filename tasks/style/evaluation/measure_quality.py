@@ -4,9 +4,11 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, MinLen
 from torch import Tensor
 
 from tasks.data.images import Frame, read_rgb
@@ -29,26 +31,37 @@ FLOAT32 = StylizeSettings(precision="float32")
 
 
 @dataclass(frozen=True)
+class QualityConfig:
+    """What is measured of each style."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    """Names in the set of photos."""
+    size_px: Annotated[int, Ge(32)]
+    """Short side of photos and painting."""
+    study: str | None
+    """Study whose pictures by Gatys et al.'s optimisation are measured too, of `size_px`; null for none."""
+    compared_photos: Annotated[int, Ge(0)]
+    """Number of photos, the first, for which iterations of Gatys et al.'s optimisation are counted until its
+    loss is no more than the trained network's."""
+    max_iterations: Annotated[int, Ge(1)]
+    """Iterations after which counting ends."""
+    frame_step: Annotated[int, Ge(1)]
+    """Distance between the frames of a video that are measured as photos are. Flicker is measured between all
+    frames."""
+
+
+@dataclass(frozen=True)
 class QualityParams:
     """What is measured of one style, besides the input files."""
 
     style: str
-    photos: tuple[str, ...]
-    """Names in the set of photos."""
-    size_px: int
-    """Short side of photos and painting."""
+    config: QualityConfig
     gatys_photo: str | None = None
-    """The one that there are pictures of by Version 1."""
+    """Photo that there are pictures of by Gatys et al.'s optimisation."""
     gatys_backbones: tuple[BackboneName, ...] = ()
-    """One picture each."""
-    compared_photos: int = 0
-    """Of so many photos, the first, iterations are counted until Version 1 is as good as Version 2."""
-    max_iterations: int = 500
-    """Where counting ends."""
+    """Backbones of these pictures, one each."""
     clip: str | None = None
-    """The video's name, if there is one."""
-    frame_step: int = 10
-    """Of the video's frames, every so many-th is measured as photos are; flicker, between all."""
+    """Name of the video, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -123,22 +136,22 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
 
 def _measure(i: int, job: Job) -> Iterator[Event]:
     params: QualityParams = job.params
-    evaluator = Evaluator(job.inputs, params.size_px, job.device)
+    evaluator = Evaluator(job.inputs, params.config.size_px, job.device)
     photos = PhotoSet.open(job.inputs["photos"])
     network, card, training = _load_network(job)
     painting = evaluator.painting_grams(training.style_px)
     loss = PerceptualLoss(evaluator.network, painting, training.loss_weights)
     rows: list[QualityRow] = []
     iterations: list[IterationRow] = []
-    steps = len(params.photos) + (params.clip is not None)
-    for n, name in enumerate(params.photos):
-        photo = evaluator.represent(photos.read(name, short_side=params.size_px))
+    steps = len(params.config.photos) + (params.clip is not None)
+    for n, name in enumerate(params.config.photos):
+        photo = evaluator.represent(photos.read(name, short_side=params.config.size_px))
         stylized = evaluator.represent(stylize(network, photo.pixels[None], FLOAT32)[0])
         equals = None
-        if n < params.compared_photos:
+        if n < params.config.compared_photos:
             for row in _iterations(params, name, photo, stylized, loss):
                 iterations.append(row)
-                yield Progress((n + row.iteration / (params.max_iterations + 1)) / steps)
+                yield Progress((n + row.iteration / (params.config.max_iterations + 1)) / steps)
             equals = iterations[-1]
         rows.append(QualityRow(params.style, "photo", name, *evaluator.scores(photo, photo)))
         scores = evaluator.scores(stylized, photo)
@@ -176,7 +189,7 @@ def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: Backbon
     if picture.shape != photo.pixels.shape:
         raise UserError(
             f"{job.inputs[method]}: has {min(picture.shape[1:])} px, but quality is measured at "
-            f"{params.size_px}; give both one size"
+            f"{params.config.size_px}; give both one size"
         )
     assert params.gatys_photo is not None
     return QualityRow(
@@ -191,7 +204,7 @@ def _iterations(
     content = photo.representation.content
     with torch.no_grad():
         goal = float(loss(stylized.pixels[None], content).total)
-    descent = _projected_lbfgs(loss, photo, params.max_iterations)
+    descent = _projected_lbfgs(loss, photo, params.config.max_iterations)
     for iteration, (content_loss, style_loss, total_loss) in enumerate(descent):
         row = IterationRow(params.style, image, iteration, content_loss, style_loss, total_loss, goal)
         yield row
@@ -235,7 +248,7 @@ def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
     flicker = warping_error(read_frames(video), read_frames(stylized))
     pairs = zip(read_frames(video), read_frames(stylized), strict=True)
     scores = []
-    for pair in islice(pairs, 0, None, params.frame_step):
+    for pair in islice(pairs, 0, None, params.config.frame_step):
         frame, stylized_frame = (evaluator.represent(_to_tensor(pixels)) for pixels in pair)
         scores.append(evaluator.scores(stylized_frame, frame))
     means = Scores(*np.mean(scores, axis=0).tolist())

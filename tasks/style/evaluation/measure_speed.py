@@ -25,22 +25,32 @@ from tasks.style.precision import Precision, resolve
 
 
 @dataclass(frozen=True)
+class SpeedConfig:
+    """What is timed: the report's Table I."""
+
+    images: Annotated[int, Ge(1)]
+    """Photos that each version is timed on, the first of those that styles are trained on."""
+    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
+    """Sides of the square pictures."""
+    backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
+    """Backbones of Gatys et al.'s optimisation."""
+    iterations: Annotated[int, Ge(1)]
+    """Iterations of Gatys et al.'s optimisation that make a picture."""
+    measured_iterations: Annotated[int, Ge(1)]
+    """Iterations that are run and timed; the time of the rest is extrapolated."""
+    repeats: Annotated[int, Ge(1)]
+    """Times that each photo is stylised."""
+
+
+@dataclass(frozen=True)
 class SpeedParams:
     """What is timed, besides the input files."""
 
-    images: Annotated[int, Ge(1)]
-    """Photos to use, the first ones of the set."""
-    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    """Sides of the square pictures."""
-    backbones: tuple[BackboneName, ...]
-    """Of Version 1."""
+    config: SpeedConfig
     gatys: GatysConfig
-    """Version 1's settings but for backbone and size."""
-    measured_iterations: Annotated[int, Ge(1)]
-    """Of Version 1's `gatys.iterations`; the time of the others is extrapolated."""
-    repeats: Annotated[int, Ge(1)] = 1
+    """Settings of Gatys et al.'s optimisation but for backbone, size and iterations."""
     precision: Precision = "auto"
-    """Of Version 2; Version 1's is among its settings."""
+    """Arithmetic of the trained network; the optimisation's is among its settings."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +107,7 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
     scaled up, which takes as long to stylise as any other picture. Version 2 makes them one at a time.
 
     A run of Version 1 begins with the features of photo and painting and a first evaluation. After these come
-    `gatys.iterations` more, of which only `measured_iterations` are run:
+    `iterations` more, of which only `measured_iterations` are run:
 
         seconds per image = first + iterations · seconds of the measured ones / measured iterations
 
@@ -112,20 +122,20 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
         bench = _Bench(job)
         contenders = [
             _Contender(backbone, size_px)
-            for size_px in params.sizes_px
-            for backbone in (None, *params.backbones)
+            for size_px in params.config.sizes_px
+            for backbone in (None, *params.config.backbones)
         ]
-        warm_up = [c for c in contenders if c.backbone is None or c.size_px == min(params.sizes_px)]
+        warm_up = [c for c in contenders if c.backbone is None or c.size_px == min(params.config.sizes_px)]
         for contender in warm_up:
             bench.time(contender, bench.names[0])
         samples: dict[_Contender, list[_Seconds]] = {contender: [] for contender in contenders}
-        turns = list(product(range(params.repeats), bench.names, contenders))
+        turns = list(product(range(params.config.repeats), bench.names, contenders))
         for n, (_, photo, contender) in enumerate(turns, start=1):
             samples[contender].append(bench.time(contender, photo))
             yield Progress((i + n / len(turns)) / len(jobs))
         rows = [bench.row(contender, seconds) for contender, seconds in samples.items()]
         write_csv(job.output / "speed.csv", SpeedRow, rows)
-        for size_px in params.sizes_px:
+        for size_px in params.config.sizes_px:
             yield Metrics(i, size_px, _metrics([row for row in rows if row.size_px == size_px]))
 
 
@@ -135,20 +145,20 @@ class _Bench:
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
         self.photos = PhotoSet.open(job.inputs["photos"])
-        self.names = self.photos.names[: self.params.images]
-        if len(self.names) < self.params.images:
+        self.names = self.photos.names[: self.params.config.images]
+        if len(self.names) < self.params.config.images:
             raise UserError(
-                f"{job.inputs['photos']}: has {len(self.names)} photos, fewer than the {self.params.images} "
-                "to time; lower speed.images"
+                f"{job.inputs['photos']}: has {len(self.names)} photos, fewer than the "
+                f"{self.params.config.images} to time; lower speed.images"
             )
         self.paintings = {
             size_px: read_rgb(job.inputs["painting"], short_side=size_px).to(self.device)
-            for size_px in self.params.sizes_px
+            for size_px in self.params.config.sizes_px
         }
         self.network = load_model(job.inputs["model"])[0].to(self.device)
         self.backbones = {
             name: load_backbone(job.inputs[name], pooling="average").to(self.device)
-            for name in self.params.backbones
+            for name in self.params.config.backbones
         }
 
     def time(self, contender: _Contender, photo: str) -> _Seconds:
@@ -174,12 +184,12 @@ class _Bench:
                 f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down "
                 "from its first picture, so there is nothing to time; change its settings or the photo"
             )
-        factor = self.params.gatys.iterations / last[0].iteration
+        factor = self.params.config.iterations / last[0].iteration
         return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
 
     @property
     def _measured_iterations(self) -> int:
-        return min(self.params.measured_iterations, self.params.gatys.iterations)
+        return min(self.params.config.measured_iterations, self.params.config.iterations)
 
     def _square(self, photo: str, size_px: int) -> Tensor:
         """(3, S, S)"""
@@ -209,8 +219,8 @@ class _Bench:
             size_px=contender.size_px,
             device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             seconds_per_image=fmean(sample.wall for sample in samples),
-            iterations=params.gatys.iterations if version_1 else None,
-            extrapolated=version_1 and self._measured_iterations < params.gatys.iterations,
+            iterations=params.config.iterations if version_1 else None,
+            extrapolated=version_1 and self._measured_iterations < params.config.iterations,
             images=len(self.names),
             threads=torch.get_num_threads(),
             precision=str(dtype).removeprefix("torch."),

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from skimage.metrics import structural_similarity
 from torch import Tensor
 
 from tasks.errors import UserError
@@ -21,6 +20,9 @@ def ssim(x: Tensor, y: Tensor) -> float:
 
     1 for equal pictures. Sides are 11 px or more.
     """
+    # Here, since it takes a second: who only needs the configuration of tasks is not to wait.
+    from skimage.metrics import structural_similarity
+
     similarity = structural_similarity(  # type: ignore[no-untyped-call]
         x.cpu().numpy(),
         y.cpu().numpy(),

@@ -16,7 +16,7 @@ from tasks.style.backbones import load_backbone, save_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.datasets.weights import read_backbone, read_lpips_heads
 from tasks.style.evaluation import measure_quality as module
-from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
+from tasks.style.evaluation.measure_quality import QualityConfig, QualityParams, measure_quality
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams
 from tasks.style.losses import total_variation
 from tasks.style.perceptual_loss import LossNetwork, style_ratio
@@ -29,7 +29,10 @@ SIZE = 64
 TRAINING = JohnsonConfig(
     width=4, image_px=32, style_px=48, batch_size=1, batches=1, style_weight=200.0, tv_weight=3.0
 )
-PARAMS = QualityParams("stripes", ("astronaut", "coffee"), SIZE, compared_photos=1, max_iterations=3)
+CONFIG = QualityConfig(
+    ("astronaut", "coffee"), SIZE, study=None, compared_photos=1, max_iterations=3, frame_step=10
+)
+PARAMS = QualityParams("stripes", CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ class TestIterations:
         worth = []
         for weight in (0.0, 0.1, 0.3):
             network_returns(lambda photo, weight=weight: torch.lerp(photo, painting, weight))
-            rows, iterations, _ = measure(replace(PARAMS, max_iterations=40))
+            rows, iterations, _ = measure(replace(PARAMS, config=replace(CONFIG, max_iterations=40)))
             worth.append(int(rows[1]["equals_iterations"]))
             *before, last = [
                 float(row["total_loss"]) <= float(row["johnson_total_loss"]) for row in iterations
@@ -170,7 +173,8 @@ class TestIterations:
 
 
 class TestVersion1:
-    PARAMS = replace(PARAMS, compared_photos=0, gatys_photo="coffee", gatys_backbones=("alexnet",))
+    CONFIG = replace(CONFIG, compared_photos=0)
+    PARAMS = QualityParams("stripes", CONFIG, gatys_photo="coffee", gatys_backbones=("alexnet",))
 
     def test_its_picture_is_measured_beside_version_2s(self, measure, inputs, tmp_path):
         photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
@@ -192,7 +196,7 @@ class TestVersion1:
 
 
 class TestVideo:
-    PARAMS = replace(PARAMS, compared_photos=0, clip="pan", frame_step=2)
+    PARAMS = QualityParams("stripes", replace(CONFIG, compared_photos=0, frame_step=2), clip="pan")
 
     def test_unchanged_video_has_the_photos_values(self, measure, clip):
         rows, _, _ = measure(self.PARAMS, video=clip, stylized_video=clip)
@@ -222,4 +226,4 @@ class TestErrors:
 
     def test_unknown_photo(self, measure):
         with pytest.raises(UserError, match="no photo 'moon'; known are astronaut, coffee"):
-            measure(replace(PARAMS, photos=("moon",)))
+            measure(replace(PARAMS, config=replace(CONFIG, photos=("moon",))))

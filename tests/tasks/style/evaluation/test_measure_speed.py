@@ -13,19 +13,15 @@ from tasks.style.apply.stylize import stylize
 from tasks.style.backbones import save_backbone
 from tasks.style.datasets.weights import read_backbone
 from tasks.style.evaluation import measure_speed as module
-from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
+from tasks.style.evaluation.measure_speed import SpeedConfig, SpeedParams, measure_speed
 from tasks.style.gatys import GatysConfig, optimize
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet
 
-PARAMS = SpeedParams(
-    images=2,
-    sizes_px=(32, 64),
-    backbones=("alexnet",),
-    gatys=GatysConfig(iterations=30),
-    measured_iterations=2,
-    repeats=2,
+CONFIG = SpeedConfig(
+    images=2, sizes_px=(32, 64), backbones=("alexnet",), iterations=30, measured_iterations=2, repeats=2
 )
+PARAMS = SpeedParams(CONFIG, GatysConfig())
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +114,7 @@ def test_version_1_is_extrapolated_from_measured_iterations(measure, monkeypatch
 
 def test_as_many_iterations_as_there_are_is_no_extrapolation(measure, monkeypatch):
     Clock(monkeypatch)
-    rows, _ = measure(replace(PARAMS, measured_iterations=100, gatys=replace(PARAMS.gatys, iterations=3)))
+    rows, _ = measure(replace(PARAMS, config=replace(CONFIG, measured_iterations=100, iterations=3)))
     assert [float(row["seconds_per_image"]) for row in rows] == [0.5, 13, 0.5, 13]
     assert {row["extrapolated"] for row in rows} == {"False"}
 
@@ -139,4 +135,4 @@ def test_nothing_to_time_is_an_error(measure):
 
 def test_more_photos_than_there_are_is_an_error(inputs, tmp_path):
     with pytest.raises(UserError, match=r"has 2 photos, fewer than the 3 to time; lower speed\.images"):
-        list(measure_speed([Job(replace(PARAMS, images=3), inputs, tmp_path)]))
+        list(measure_speed([Job(replace(PARAMS, config=replace(CONFIG, images=3)), inputs, tmp_path)]))
