@@ -128,7 +128,7 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
     training, johnson = bench.training, bench.training.johnson
     network = initial_network(johnson.width, training.seed)
     kept = load_mask(mask)
-    kept.hold(network, mask)
+    kept.apply(network, mask)
     last = prunable(network)[LAST]
     yield ", ".join(f"{share:.0%}" for share in (last > 0).sum((1, 2, 3)) / kept.kept[LAST].sum((1, 2, 3)))
     photos = PhotoSet.open(bench.inputs["photos"])

@@ -106,7 +106,7 @@ def video_of(config: Config) -> Path:
 
 
 def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """Study and settings of every picture of Version 1: sections V.B, V.C and V.D of the report."""
+    """Study and settings of every picture by optimisation: sections V.B, V.C and V.D of the report."""
     transfer = config.style.transfer
     for name, study in transfer.studies.items():
         for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):

@@ -1,4 +1,4 @@
-"""The part of the configuration that is about style transfer (seed 3)."""
+"""The part of the configuration that is about style transfer."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -28,7 +28,7 @@ class PaintingConfig:
     source: str
     """`drawn` for one of ours, or a picture file's path or URL."""
     sha256: str | None = None
-    """What the file's must be; null records it only."""
+    """SHA-256 that the file must have; null: any, and it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Version 1: one photo and one painting through every study."""
+    """Gatys et al.'s optimisation (the report's Version 1): one photo and one painting in every study."""
 
     content: str
     """Name of the photo."""
@@ -72,31 +72,31 @@ class TransferConfig:
 
 @dataclass(frozen=True)
 class StyleTrainingConfig:
-    """Version 2: a network for each style."""
+    """Networks after Johnson et al. (the report's Version 2), one for each style."""
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
-    """In place of `johnson.style_weight`, for styles that need another."""
+    """Style weights of the styles for which `johnson.style_weight` is not right."""
 
 
 @dataclass(frozen=True)
 class StylePruningConfig:
-    """Networks of Version 2 that are pruned before training: by each pruner, at each of its sparsities."""
+    """Style networks that are pruned before training: by each pruner, at each of its sparsities."""
 
     styles: tuple[str, ...]
     """Among those that are trained."""
     sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
-    """Of each pruner."""
+    """Sparsities of each pruner."""
     photos: Annotated[int, Ge(1)]
-    """In the batch that weights are scored on."""
+    """Photos in the batch that weights are scored on."""
     iterations: Annotated[int, Ge(1)]
     """Rounds of scoring and pruning."""
     size_px: Annotated[int, Ge(32)]
     """Side of the pictures that are timed."""
     seconds: Annotated[float, Gt(0)]
-    """For which each network is timed on each runtime."""
+    """Seconds for which each network is timed on each runtime."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class StylizeConfig:
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
     short_side_px: Annotated[int, Ge(32)] | None
-    """They are scaled to it; null keeps their size."""
+    """Short side that photos are scaled to; null keeps their size."""
     video: str | None
     """Path of a video; null is the clip."""
     strength: Annotated[float, Ge(0), Le(1)]
@@ -115,7 +115,7 @@ class StylizeConfig:
     batch_size: Annotated[int, Ge(1)]
     """Frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
-    """Of a video: the frames of one cell, which workers share out."""
+    """Frames of a video that make one cell. Cells are computed in parallel."""
 
     @property
     def settings(self) -> StylizeSettings:
@@ -125,7 +125,7 @@ class StylizeConfig:
 
 @dataclass(frozen=True)
 class StyleConfig:
-    """Seed 3: style transfer of images and videos."""
+    """Style transfer of images and videos (Shen and Wang)."""
 
     photos: PhotosConfig
     """What styles are trained on."""

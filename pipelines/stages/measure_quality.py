@@ -1,4 +1,4 @@
-"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside Version 1's."""
+"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside optimised ones."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ PARTS = Path("results/style/quality")
 
 
 def run(stage: Stage) -> None:
-    """Leave `quality.csv`, and how Version 1 came down to Version 2's loss, in `iterations.csv`."""
+    """Leave `quality.csv`, and how optimisation reaches the networks' losses, in `iterations.csv`."""
     styles = stage.config.style.training.styles
     directories = stage.compute([_cell(stage.config, style) for style in styles], PARTS, gpu=True)
     stage.tabulate([directory / "quality.csv" for directory in directories], QUALITY)

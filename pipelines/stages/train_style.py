@@ -1,4 +1,4 @@
-"""Stage `train_style`: Version 2; one cell a style, and one for each pruned network of it."""
+"""Stage `train_style`: networks after Johnson et al.; a cell for each style, and for each pruned network."""
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config

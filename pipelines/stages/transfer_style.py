@@ -1,4 +1,4 @@
-"""Stage `transfer_style`: Version 1; one cell a picture of each study."""
+"""Stage `transfer_style`: Gatys et al.'s optimisation; one cell a picture of each study."""
 
 from pathlib import Path
 

@@ -148,7 +148,7 @@ def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Seq
 
 
 @dataclass(frozen=True)
-class _Contender:
+class _Form:
     """A network in one form on one runtime, in this process."""
 
     run: Callable[[], object]
@@ -168,7 +168,7 @@ def _seconds(job: Job) -> Mapping[str, float]:
     params: PrunedStylesParams = job.params
     side = params.speed_px
     pictures = np.random.default_rng(0).random((1, 3, side, side), dtype=np.float32)
-    contenders = {}
+    forms = {}
     for network in params.networks:
         source = job.inputs[network.variant]
         for form in style_forms(source):
@@ -176,9 +176,9 @@ def _seconds(job: Job) -> Mapping[str, float]:
             style = open_style(source, form)
             eager = runner(style, style.module, torch.device("cpu"))
             graph = load_onnx(job.inputs[name], torch.get_num_threads())
-            contenders[f"{name}/torch"] = _Contender(partial(eager, {"pictures": pictures}))
-            contenders[f"{name}/onnxruntime"] = _Contender(partial(graph, pictures=pictures))
-    timings = {name: cast(Timing, t) for name, t in take_turns(contenders, params.seconds).items()}
+            forms[f"{name}/torch"] = _Form(partial(eager, {"pictures": pictures}))
+            forms[f"{name}/onnxruntime"] = _Form(partial(graph, pictures=pictures))
+    timings = {name: cast(Timing, t) for name, t in take_turns(forms, params.seconds).items()}
     return {name: timing.p50_ms / 1000 for name, timing in timings.items()}
 
 

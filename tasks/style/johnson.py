@@ -35,25 +35,31 @@ class JohnsonConfig:
     image_px: Annotated[int, Ge(32)] = 256
     """Side of the squares it is trained on."""
     style_px: Annotated[int, Ge(32)] = 256
-    """Short side of the painting: the larger, the larger its strokes in a stylised photo."""
+    """Short side of the painting. A larger painting has larger strokes in a stylised photo."""
     batch_size: Annotated[int, Ge(1)] = 4
+    """Photos in a batch."""
     epochs: Annotated[int, Ge(1)] = 2
     """Passes over the photos."""
     batches: Annotated[int, Ge(1)] | None = None
-    """Length of training in place of `epochs`."""
+    """Length of training in batches; null: `epochs` decide."""
     learning_rate: Annotated[float, Gt(0)] = 1e-3
-    """Of Adam at its height: it rises over the first batches, and falls along half a cosine to the end."""
+    """Adam's highest learning rate: it rises over the first batches, and falls along half a cosine to the
+    end."""
     content_weight: Annotated[float, Ge(0)] = 1.0
+    """Weight of the feature reconstruction loss (eq. 5)."""
     style_weight: Annotated[float, Ge(0)] = 20.0
-    """In units of 1 / ‖G(s)‖ of the painting s (:func:`scaled_style_weight`)."""
+    """Weight of the style reconstruction loss (eq. 6), in units of 1 / ‖G(s)‖ of the painting s."""
     tv_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the total variation, which the report's loss lacks."""
     noise_weight: Annotated[float, Ge(0)] = 0.0
-    """Of the difference that noise in a photo makes in its stylised picture: with it, videos flicker less."""
+    """Weight of the difference that noise in a photo makes in its stylised picture. With it, videos flicker
+    less."""
     noise_std: Annotated[float, Gt(0)] = 0.05
-    """Of that noise; values are in [0, 1]."""
+    """Standard deviation of that noise, of values in [0, 1]."""
     augment: bool = False
     """Crop, mirror and tint photos at random, so that a few can serve."""
     precision: Precision = "auto"
+    """Arithmetic of convolutions."""
     checkpoint_every: Annotated[int, Ge(1)] = 500
     """Batches between checkpoints, each with previews."""
 

@@ -108,7 +108,7 @@ class _Training:
         self.mask: Mask | None = None
         if (path := job.inputs.get("mask")) is not None:
             self.mask = load_mask(path)
-            self.mask.hold(network, path)
+            self.mask.apply(network, path)
         loss = open_loss(job.inputs, self.config, job.device, dtype)
         self.trainer = Trainer(network, loss, self.config, batches=len(self.batches), seed=seed, dtype=dtype)
         self.losses: list[Losses] = []

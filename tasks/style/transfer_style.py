@@ -1,4 +1,4 @@
-"""Task: one photo in one painting's style, by Version 1, with the history of its losses."""
+"""Task: one photo in one painting's style by Gatys et al.'s optimisation, with the history of its losses."""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""Task: what a style's network makes of photos and a video, in numbers, beside Version 1."""
+"""Task: the quality of a style's photos and video, beside pictures by Gatys et al.'s optimisation.
+
+The report calls that optimisation Version 1, and networks after Johnson et al. Version 2.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -66,7 +69,7 @@ class QualityParams:
 
 @dataclass(frozen=True)
 class QualityRow:
-    """One picture, or one video: a row of quality.csv. Empty is what wasn't measured."""
+    """One picture, or one video: a row of quality.csv. What wasn't measured is empty."""
 
     style: str
     method: str
@@ -80,17 +83,18 @@ class QualityRow:
     ssim: float
     """To the photo; so is LPIPS."""
     lpips: float
-    """AlexNet's: VGG16 is what Version 2 was trained on, it would be its own judge."""
+    """By AlexNet. The networks were trained on VGG16's activations, so VGG16 would favour them."""
     warping_error_ratio: float | None = None
     """Flicker of the stylised video over the original's (Lai et al. 2018)."""
     equals_iterations: int | None = None
-    """After which Version 1 is no worse than Version 2; empty if it is worse after all that were tried."""
+    """Iterations of the optimisation after which its loss is no more than the network's; empty if it is more
+    after all that were tried."""
     iterations_tried: int | None = None
 
 
 @dataclass(frozen=True)
 class IterationRow:
-    """One picture on Version 1's way to Version 2's loss: a row of iterations.csv."""
+    """One picture of the optimisation that is to reach the network's loss: a row of iterations.csv."""
 
     style: str
     image: str
@@ -101,30 +105,30 @@ class IterationRow:
     style_loss: float
     """Eq. 6 over all layers; not weighted."""
     total_loss: float
-    """Weighted as in Version 2's training."""
+    """Weighted as in the network's training."""
     johnson_total_loss: float
-    """The same of Version 2's picture: what is to be reached."""
+    """Weighted loss of the network's picture, which is to be reached."""
 
     @property
     def reached(self) -> bool:
-        """Version 1 is no worse by now."""
+        """Whether the loss is no more than the network's."""
         return self.total_loss <= self.johnson_total_loss
 
 
 def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
     """Measure each job's style (:class:`QualityParams`).
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the
-    style's), `vgg16` and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with
-    `params.gatys_photo`, Version 1's picture by each backbone, named like `gatys-vgg19`; with `params.clip`,
-    `video` and `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16` and
+    `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
+    optimisation's picture by each backbone, named like `gatys-vgg19`; with `params.clip`, `video` and
+    `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
     (:class:`IterationRow`). All is computed in float32.
 
-    How many iterations of Version 1 a picture of Version 2 is worth is found as Johnson et al. 2016 did
-    (section 4.1, figure 5): the loss that Version 2 was trained with is minimised over pixels, from the photo
-    on, by L-BFGS with a projection onto [0, 1] after every update, since Version 2's picture is there too. An
-    iteration is one evaluation of loss and gradient, as in :func:`tasks.style.gatys.optimize`. What Version 2
-    was trained with against noise is no loss of one picture, so it isn't in it.
+    The number of iterations that a network's picture is worth is found as by Johnson et al. 2016 (section
+    4.1, figure 5): the loss that the network was trained with is minimised over pixels, from the photo on, by
+    L-BFGS with a projection onto [0, 1] after every update, since the network's pictures are in that range
+    too. An iteration is one evaluation of loss and gradient, as in :func:`tasks.style.gatys.optimize`. The
+    noise loss of training is no loss of a single picture, and is left out.
 
     Raises:
         UserError: an input is damaged, or it isn't what the parameters say.
@@ -200,7 +204,7 @@ def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: Backbon
 def _iterations(
     params: QualityParams, image: str, photo: Picture, stylized: Picture, loss: PerceptualLoss
 ) -> Iterator[IterationRow]:
-    """From the photo to the first picture whose loss is no more than Version 2's, or as far as it may go."""
+    """From the photo to the first picture whose loss is no more than the network's, if there is one."""
     content = photo.representation.content
     with torch.no_grad():
         goal = float(loss(stylized.pixels[None], content).total)
@@ -260,7 +264,7 @@ def _to_tensor(frame: Frame) -> Tensor:
 
 
 def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
-    """Of Version 2's rows, each column's mean over those that have it."""
+    """Each column's mean over the rows of the network that have it."""
     columns = [field.name for field in fields(QualityRow)][3:]
     johnson = [row for row in rows if row.method == "johnson"]
     values = {name: [v for row in johnson if (v := getattr(row, name)) is not None] for name in columns}

@@ -1,4 +1,7 @@
-"""Task: seconds per picture of Versions 1 and 2, the report's Table I."""
+"""Task: seconds per picture of both methods, the report's Table I.
+
+Version 1 is Gatys et al.'s optimisation, Version 2 a network after Johnson et al.
+"""
 
 import time
 from collections import deque
@@ -59,40 +62,41 @@ class SpeedRow:
 
     version: int
     backbone: str
-    """Version 1's; Version 2 has none."""
+    """Backbone of Version 1; Version 2 has none."""
     size_px: int
     device: str
     """`cpu`, or the GPU's name."""
     seconds_per_image: float
     """Mean over photos and repeats, from the photo in memory to the finished picture in memory."""
     iterations: int | None
-    """Version 1's, all of which `seconds_per_image` is for."""
+    """Iterations of Version 1, all of which `seconds_per_image` includes."""
     extrapolated: bool
-    """From the seconds of fewer iterations."""
+    """Whether fewer iterations were timed."""
     images: int
     """Photos that were timed, each in every repeat."""
     threads: int
-    """Of the CPU."""
+    """Compute threads of the CPU."""
     precision: str
     seconds_p50: float
     cpu_seconds_per_image: float
-    """Of all threads. Less than `seconds_per_image` on one thread: something else ran on that core."""
+    """Processor time of all threads. Less than `seconds_per_image` on one thread: something else ran on that
+    core."""
 
 
 @dataclass(frozen=True)
 class _Seconds:
-    """Of a clock on the wall and of the processor's cores."""
+    """Elapsed time and processor time, in seconds."""
 
     wall: float
     cpu: float
 
 
 @dataclass(frozen=True)
-class _Contender:
-    """One version at one size."""
+class _Case:
+    """What is timed: one version at one size."""
 
     backbone: BackboneName | None
-    """None is Version 2."""
+    """Version 1's backbone; None is Version 2."""
     size_px: int
 
 
@@ -111,7 +115,7 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
 
         seconds per image = first + iterations · seconds of the measured ones / measured iterations
 
-    All contenders take turns photo by photo, so a machine that slows down slows all of them. They have a turn
+    All cases take turns photo by photo, so a machine that slows down slows all of them. They have a turn
     before that doesn't count, Version 1 at the smallest size alone: the first evaluation warms up the others.
 
     Raises:
@@ -120,20 +124,20 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
     for i, job in enumerate(jobs):
         params: SpeedParams = job.params
         bench = _Bench(job)
-        contenders = [
-            _Contender(backbone, size_px)
+        cases = [
+            _Case(backbone, size_px)
             for size_px in params.config.sizes_px
             for backbone in (None, *params.config.backbones)
         ]
-        warm_up = [c for c in contenders if c.backbone is None or c.size_px == min(params.config.sizes_px)]
-        for contender in warm_up:
-            bench.time(contender, bench.names[0])
-        samples: dict[_Contender, list[_Seconds]] = {contender: [] for contender in contenders}
-        turns = list(product(range(params.config.repeats), bench.names, contenders))
-        for n, (_, photo, contender) in enumerate(turns, start=1):
-            samples[contender].append(bench.time(contender, photo))
+        warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
+        for case in warm_up:
+            bench.time(case, bench.names[0])
+        samples: dict[_Case, list[_Seconds]] = {case: [] for case in cases}
+        turns = list(product(range(params.config.repeats), bench.names, cases))
+        for n, (_, photo, case) in enumerate(turns, start=1):
+            samples[case].append(bench.time(case, photo))
             yield Progress((i + n / len(turns)) / len(jobs))
-        rows = [bench.row(contender, seconds) for contender, seconds in samples.items()]
+        rows = [bench.row(case, seconds) for case, seconds in samples.items()]
         write_csv(job.output / "speed.csv", SpeedRow, rows)
         for size_px in params.config.sizes_px:
             yield Metrics(i, size_px, _metrics([row for row in rows if row.size_px == size_px]))
@@ -161,19 +165,19 @@ class _Bench:
             for name in self.params.config.backbones
         }
 
-    def time(self, contender: _Contender, photo: str) -> _Seconds:
-        """Of one picture."""
-        square = self._square(photo, contender.size_px)
-        if contender.backbone is None:
+    def time(self, case: _Case, photo: str) -> _Seconds:
+        """Seconds of one picture."""
+        square = self._square(photo, case.size_px)
+        if case.backbone is None:
             settings = StylizeSettings(precision=self.params.precision)
             return self._clock(lambda: stylize(self.network, square[None], settings))
         config = replace(
             self.params.gatys,
-            backbone=contender.backbone,
-            size_px=contender.size_px,
+            backbone=case.backbone,
+            size_px=case.size_px,
             iterations=self._measured_iterations,
         )
-        painting, backbone = self.paintings[contender.size_px], self.backbones[contender.backbone]
+        painting, backbone = self.paintings[case.size_px], self.backbones[case.backbone]
         iterates = optimize(square, painting, backbone, config)
         first = self._clock(lambda: next(iterates))
         # The last alone: each one holds the picture and more, and there may be hundreds.
@@ -181,7 +185,7 @@ class _Bench:
         rest = self._clock(lambda: last.extend(iterates))
         if not last:
             raise UserError(
-                f"{photo}: Version 1 with {contender.backbone} at {contender.size_px} px finds no way down "
+                f"{photo}: Version 1 with {case.backbone} at {case.size_px} px finds no way down "
                 "from its first picture, so there is nothing to time; change its settings or the photo"
             )
         factor = self.params.config.iterations / last[0].iteration
@@ -208,15 +212,15 @@ class _Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def row(self, contender: _Contender, samples: Sequence[_Seconds]) -> SpeedRow:
-        version_1 = contender.backbone is not None
+    def row(self, case: _Case, samples: Sequence[_Seconds]) -> SpeedRow:
+        version_1 = case.backbone is not None
         params: SpeedParams = self.params
         precision = params.gatys.precision if version_1 else params.precision
         dtype = resolve(precision, str(self.device))
         return SpeedRow(
             version=1 if version_1 else 2,
-            backbone=contender.backbone or "",
-            size_px=contender.size_px,
+            backbone=case.backbone or "",
+            size_px=case.size_px,
             device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             seconds_per_image=fmean(sample.wall for sample in samples),
             iterations=params.config.iterations if version_1 else None,

@@ -1,4 +1,4 @@
-"""Masks of pruned style networks: which weights are kept, in a file, and training that keeps to them."""
+"""Masks of pruned style networks: which weights are kept, as a file and as a constraint of training."""
 
 import json
 from collections.abc import Mapping
@@ -38,9 +38,9 @@ class Mask:
         tensors = {name: kept.cpu().contiguous() for name, kept in self.kept.items()}
         path.write_bytes(safetensors.torch.save(tensors, metadata))
 
-    def hold(self, network: TransformerNet, path: Path) -> None:
-        """Set the pruned weights to zero, and their gradients from now on: no optimiser without weight decay
-        moves them any more.
+    def apply(self, network: TransformerNet, path: Path) -> None:
+        """Set the pruned weights to zero, and their gradients from now on, so that no optimiser without
+        weight decay moves them any more.
 
         Raises:
             UserError: the mask, read from `path`, is another network's.

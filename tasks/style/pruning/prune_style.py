@@ -110,12 +110,12 @@ def flow(network: TransformerNet, weights: Weights) -> Tensor:
     kernels' sums.
     """
 
-    def through(modules: nn.Module, place: str, v: Tensor) -> Tensor:
+    def through(modules: nn.Module, prefix: str, v: Tensor) -> Tensor:
         for name, module in modules.named_children():
             if isinstance(module, nn.Conv2d):
-                v = weights[f"{place}.{name}.weight"].sum((2, 3)) @ v
+                v = weights[f"{prefix}.{name}.weight"].sum((2, 3)) @ v
             elif isinstance(module, Residual):
-                v = v + through(module.body, f"{place}.{name}.body", v)
+                v = v + through(module.body, f"{prefix}.{name}.body", v)
         return v
 
     first = weights["stages.0.weight"]
