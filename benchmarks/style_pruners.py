@@ -21,13 +21,14 @@ from pipelines.engine.config import Config, compose, load_config
 from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
 from tasks.errors import UserError
 from tasks.job import Job
-from tasks.style.johnson import PerceptualLoss, TrainStyleParams, initial_network, train_style
-from tasks.style.judge import Judge, Scores
-from tasks.style.masks import Mask, load_mask, prunable
+from tasks.style.apply.stylize import StylizeSettings, stylize
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.evaluator import Evaluator, Scores
+from tasks.style.johnson import TrainStyleParams, initial_network, open_loss
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
-from tasks.style.prune_style import MaskSettings, PruneStyleParams, make_mask
-from tasks.style.stylize import stylize
+from tasks.style.pruning.masks import Mask, load_mask, prunable
+from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, make_mask
+from tasks.style.train_style import train_style
 
 SPARSITY = 0.9
 SEEDS = (0, 1)
@@ -127,7 +128,7 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
     training, johnson = bench.training, bench.training.johnson
     network = initial_network(johnson.width, training.seed)
     kept = load_mask(mask)
-    kept.hold(network, mask)
+    kept.apply(network, mask)
     last = prunable(network)[LAST]
     yield ", ".join(f"{share:.0%}" for share in (last > 0).sum((1, 2, 3)) / kept.kept[LAST].sum((1, 2, 3)))
     photos = PhotoSet.open(bench.inputs["photos"])
@@ -135,10 +136,8 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
     x = photos.batch(training.seed, 0, number, johnson.image_px, johnson.augment)
     y = network(x)
     yield ", ".join(f"{colour:.2f}" for colour in y.mean((0, 2, 3)))
-    criterion = PerceptualLoss(
-        bench.inputs["backbone"], bench.inputs["painting"], johnson, "cpu", torch.float32
-    )
-    loss = criterion(x, y).total
+    criterion = open_loss(bench.inputs, johnson, "cpu", torch.float32)
+    loss = criterion(y, criterion.network.content(x)).total
     yield f"{loss:.0f}"
     loss.backward()
     gradients = [θ.grad for θ in network.parameters() if θ.grad is not None]
@@ -155,13 +154,13 @@ def _scores(bench: Bench, model: Path) -> Scores:
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
         "painting": painting_of(bench.training.style),
     }
-    judge = Judge(inputs, quality.size_px, "cpu")
+    evaluator = Evaluator(inputs, quality.size_px, "cpu")
     samples = PhotoSet.open(SAMPLES)
     scores = []
     for name in quality.photos:
-        photo = judge.see(samples.read(name, short_side=quality.size_px))
-        picture = stylize(network, photo.picture[None], precision="float32")[0]
-        scores.append(judge.scores(judge.see(picture), photo))
+        photo = evaluator.represent(samples.read(name, short_side=quality.size_px))
+        picture = stylize(network, photo.pixels[None], StylizeSettings(precision="float32"))[0]
+        scores.append(evaluator.scores(evaluator.represent(picture), photo))
     return Scores(*np.mean(scores, axis=0).tolist())
 
 

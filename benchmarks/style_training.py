@@ -16,13 +16,8 @@ from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns, timed
 from tasks.errors import UserError
 from tasks.style.backbones import Backbone
-from tasks.style.losses import (
-    JOHNSON_CONTENT_LAYER,
-    JOHNSON_STYLE_LAYERS,
-    feature_loss,
-    gram_loss,
-    normalized_gram,
-)
+from tasks.style.losses import feature_reconstruction_loss, normalized_gram, style_reconstruction_loss
+from tasks.style.perceptual_loss import CONTENT_LAYER, STYLE_LAYERS
 from tasks.style.precision import autocast
 from tasks.style.transformer_net import TransformerNet
 
@@ -97,16 +92,18 @@ def _update(
             return {layer: φ.float() for layer, φ in vgg16(pictures, layers).items()}
 
     with torch.no_grad():
-        targets = {layer: normalized_gram(φ) for layer, φ in features(photos, JOHNSON_STYLE_LAYERS).items()}
+        targets = {layer: normalized_gram(φ) for layer, φ in features(photos, STYLE_LAYERS).items()}
 
     def update() -> None:
         with autocast(device, dtype):
             stylised = network(photos)
-        φ = features(stylised, JOHNSON_STYLE_LAYERS)
+        φ = features(stylised, STYLE_LAYERS)
         with torch.no_grad():
-            content = features(photos, (JOHNSON_CONTENT_LAYER,))[JOHNSON_CONTENT_LAYER]
-        style = [gram_loss(normalized_gram(φ[layer]), target) for layer, target in targets.items()]
-        loss = feature_loss(φ[JOHNSON_CONTENT_LAYER], content) + torch.stack(style).sum()
+            content = features(photos, (CONTENT_LAYER,))[CONTENT_LAYER]
+        style = [
+            style_reconstruction_loss(normalized_gram(φ[layer]), target) for layer, target in targets.items()
+        ]
+        loss = feature_reconstruction_loss(φ[CONTENT_LAYER], content) + torch.stack(style).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipelines.engine.config import Config
 from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
 from tasks.offline_rl.training import TrainingConfig
+from tasks.pruning.variant import variant_name
 
 DATASETS = Path("data/offline_rl")
 MASKS = Path("models/masks")
@@ -32,12 +33,7 @@ def pruned_agents(config: Config) -> Iterator[AgentSpec]:
 
 def name_of(agent: AgentSpec) -> str:
     """An agent's directory below :data:`MASKS` and :data:`AGENTS`, and its run's name."""
-    return f"{agent.task}/{agent.algorithm}/{variant_of(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
-
-
-def variant_of(pruner: str, sparsity: float) -> str:
-    """How an agent was pruned, in a word: `dense`, `snip-0.95`."""
-    return DENSE if pruner == DENSE else f"{pruner}-{sparsity:g}"
+    return f"{agent.task}/{agent.algorithm}/{variant_name(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
 
 
 def tags_of(agent: AgentSpec) -> dict[str, str]:

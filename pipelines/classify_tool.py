@@ -1,6 +1,5 @@
 """`python -m pipelines classify`: what an exported classifier takes a user's own pictures for."""
 
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +8,12 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from tasks.data.images import read_rgb
+from tasks.data.images import NamedBytes, read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
-from tasks.style.image_files import STANDARD, expand, picture_suffixes
+from tasks.style.apply.input_files import STANDARD, expand
+from tasks.style.apply.picture_files import picture_suffixes
 
 CLASSIFIERS = Path("models/onnx/classifiers")
 
@@ -99,8 +99,6 @@ def _pictures(text: str) -> list[Path]:
     return files
 
 
-def _standard_input() -> io.BytesIO:
+def _standard_input() -> NamedBytes:
     """All of it, as a file that one can seek in."""
-    picture = io.BytesIO(sys.stdin.buffer.read())
-    picture.name = "standard input"  # for the message of an error
-    return picture
+    return NamedBytes(sys.stdin.buffer.read(), "standard input")

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from pipelines.engine.config import Config
+from tasks.pruning.variant import DENSE, variant_name
 from tasks.style.gatys import GatysConfig
 from tasks.style.johnson import TrainStyleParams
 
@@ -46,7 +47,7 @@ def training_inputs(style: str) -> dict[str, Path]:
     return {"photos": PHOTOS, "painting": painting_of(style), "backbone": trained("vgg16")}
 
 
-def style_tags(style: str, pruner: str = "dense", sparsity: float = 0.0) -> dict[str, str]:
+def style_tags(style: str, pruner: str = DENSE, sparsity: float = 0.0) -> dict[str, str]:
     """What to filter a network's runs by in MLflow."""
     return {"style": style, "pruner": pruner, "sparsity": f"{sparsity:g}"}
 
@@ -62,7 +63,7 @@ class PrunedStyle:
     @property
     def variant(self) -> str:
         """How it was pruned, in a word: `snip-0.98`."""
-        return f"{self.pruner}-{self.sparsity:g}"
+        return variant_name(self.pruner, self.sparsity)
 
     @property
     def name(self) -> str:
@@ -105,7 +106,7 @@ def video_of(config: Config) -> Path:
 
 
 def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """Study and settings of every picture of Version 1: sections V.B, V.C and V.D of the report."""
+    """Study and settings of every picture by optimisation: sections V.B, V.C and V.D of the report."""
     transfer = config.style.transfer
     for name, study in transfer.studies.items():
         for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):

@@ -15,24 +15,24 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.styles import STYLES, model_of
 from pipelines.video_cells import segment_cells, stylized_name
 from tasks.errors import UserError
-from tasks.style.image_files import STANDARD, expand, picture_suffixes, stylize_files
+from tasks.style.apply.input_files import STANDARD, expand
+from tasks.style.apply.picture_files import picture_suffixes
+from tasks.style.apply.stylize import StylizeSettings
+from tasks.style.apply.stylize_files import stylize_files
 from tasks.style.model_file import load_model
-from tasks.style.precision import Precision
-from tasks.style.video import probe
-from tasks.style.video_segments import SEGMENT, join_segments
+from tasks.style.video.reader import probe
+from tasks.style.video.segments import SEGMENT, join_segments
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120
 """Some seconds of video: what an interruption costs at most, and what workers share out."""
-PRECISION: Precision = "auto"
 
 
 @dataclass(frozen=True)
 class StylizeOptions:
     """How pictures and videos are stylised."""
 
-    strength: float
-    preserve_color: bool
+    settings: StylizeSettings
     batch_size: int
     force: bool
 
@@ -59,8 +59,7 @@ def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOpt
                 network.to(device_of(executor, gpu=True)),
                 pictures,
                 output,
-                strength=options.strength,
-                preserve_color=options.preserve_color,
+                options.settings,
                 batch_size=options.batch_size,
                 force=options.force,
                 progress=sys.stderr.isatty(),
@@ -150,9 +149,7 @@ def _stylize_video(
         video,
         info,
         model,
-        strength=options.strength,
-        preserve_color=options.preserve_color,
-        precision=PRECISION,
+        settings=options.settings,
         batch_size=options.batch_size,
         frames_per_segment=FRAMES_PER_SEGMENT,
         tags={},

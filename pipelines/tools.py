@@ -155,9 +155,11 @@ def stylize(
     that params.yaml names, and go on from there when interrupted.
     """
     from pipelines import pack_tool, stylize_tool
+    from tasks.style.apply.stylize import StylizeSettings
 
     pack_tool.refuse_packed(Path(style))
-    options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
+    settings = StylizeSettings(strength, preserve_color)
+    options = stylize_tool.StylizeOptions(settings, batch_size, force)
     try:
         stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
     except KeyboardInterrupt:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.engine.cells import Cell
-from tasks.style.precision import Precision
-from tasks.style.video import VideoInfo
-from tasks.style.video_segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
+from tasks.style.apply.stylize import StylizeSettings
+from tasks.style.video.reader import VideoInfo
+from tasks.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
 
 
 def segment_cells(
@@ -15,9 +15,7 @@ def segment_cells(
     info: VideoInfo,
     model: Path,
     *,
-    strength: float,
-    preserve_color: bool,
-    precision: Precision,
+    settings: StylizeSettings,
     batch_size: int,
     frames_per_segment: int,
     tags: Mapping[str, str],
@@ -27,14 +25,7 @@ def segment_cells(
         Cell(
             f"{name}/segment-{number:04}",
             stylize_segment,
-            StylizeSegmentParams(
-                segment,
-                info.format,
-                strength=strength,
-                preserve_color=preserve_color,
-                precision=precision,
-                batch_size=batch_size,
-            ),
+            StylizeSegmentParams(segment, info.format, settings, batch_size),
             {"video": video, "model": model},
             tags,
         )

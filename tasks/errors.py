@@ -1,4 +1,11 @@
-"""The error a user can mend."""
+"""Errors: the one that a user can mend, and how running out of memory is known."""
+
+OUT_OF_MEMORY = (
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: ",
+)
+"""Parts of PyTorch's messages where it has no exception of its own, but raises a RuntimeError."""
 
 
 class UserError(ValueError):
@@ -6,3 +13,19 @@ class UserError(ValueError):
 
     The command line prints it as one line and exits with status 1, without a traceback.
     """
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, of a GPU or of this machine.
+
+    So it is, too, where that led to the error: the capture of a CUDA graph may end with one of its own.
+    """
+    import torch
+
+    if error is None:
+        return False
+    return (
+        isinstance(error, torch.OutOfMemoryError | MemoryError)
+        or any(words in str(error) for words in OUT_OF_MEMORY)
+        or is_out_of_memory(error.__cause__ or error.__context__)
+    )

@@ -13,15 +13,8 @@ import annotated_types
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.provenance import Made, git_commit
-from tasks.errors import UserError
+from tasks.errors import UserError, is_out_of_memory
 from tasks.job import Event, Job, Task
-
-OUT_OF_MEMORY = (
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "DefaultCPUAllocator: can't alloc",
-)
-"""Words of PyTorch's for it, where it raises a plain RuntimeError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,25 +103,12 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
         yield from task(jobs)
         return
     except Exception as error:
-        if isinstance(error, UserError) or not _means_out_of_memory(error):
+        if isinstance(error, UserError) or not is_out_of_memory(error):
             raise
         reason = first_line(error)
     gc.collect()
     torch.cuda.empty_cache()
     raise OutOfMemoryError(reason)
-
-
-def _means_out_of_memory(error: BaseException | None) -> bool:
-    """Also of what it led to: the capture of a CUDA graph may end with an error of its own."""
-    import torch
-
-    if error is None:
-        return False
-    return (
-        isinstance(error, torch.OutOfMemoryError | MemoryError)
-        or any(words in str(error) for words in OUT_OF_MEMORY)
-        or _means_out_of_memory(error.__cause__ or error.__context__)
-    )
 
 
 def halves(batch: Batch, store: CellStore) -> list[Batch]:

@@ -1,4 +1,4 @@
-"""The part of the configuration that is about style transfer (seed 3)."""
+"""The part of the configuration that is about style transfer."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -7,15 +7,18 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from pipelines.engine.pruner_name import PrunerName
 from tasks.errors import UserError
+from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.backbones import BackboneName
-from tasks.style.clip import ClipParams
-from tasks.style.fetch_photos import PhotosConfig
-from tasks.style.fetch_weights import NormalizationConfig
+from tasks.style.datasets.fetch_photos import PhotosConfig
+from tasks.style.datasets.fetch_weights import NormalizationConfig
+from tasks.style.datasets.weights import WeightsSource
+from tasks.style.evaluation.measure_quality import QualityConfig
+from tasks.style.evaluation.measure_speed import SpeedConfig
 from tasks.style.gatys import GatysConfig, OptimizerName
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.losses import Criterion
 from tasks.style.precision import Precision
-from tasks.style.weights import WeightsSource
+from tasks.style.video.clip import ClipParams
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class PaintingConfig:
     source: str
     """`drawn` for one of ours, or a picture file's path or URL."""
     sha256: str | None = None
-    """What the file's must be; null records it only."""
+    """SHA-256 that the file must have; null: any, and it is recorded."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Version 1: one photo and one painting through every study."""
+    """Gatys et al.'s optimisation (the report's Version 1): one photo and one painting in every study."""
 
     content: str
     """Name of the photo."""
@@ -69,31 +72,31 @@ class TransferConfig:
 
 @dataclass(frozen=True)
 class StyleTrainingConfig:
-    """Version 2: a network for each style."""
+    """Networks after Johnson et al. (the report's Version 2), one for each style."""
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
-    """In place of `johnson.style_weight`, for styles that need another."""
+    """Style weights of the styles for which `johnson.style_weight` is not right."""
 
 
 @dataclass(frozen=True)
 class StylePruningConfig:
-    """Networks of Version 2 that are pruned before training: by each pruner, at each of its sparsities."""
+    """Style networks that are pruned before training: by each pruner, at each of its sparsities."""
 
     styles: tuple[str, ...]
     """Among those that are trained."""
     sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
-    """Of each pruner."""
+    """Sparsities of each pruner."""
     photos: Annotated[int, Ge(1)]
-    """In the batch that weights are scored on."""
+    """Photos in the batch that weights are scored on."""
     iterations: Annotated[int, Ge(1)]
     """Rounds of scoring and pruning."""
     size_px: Annotated[int, Ge(32)]
     """Side of the pictures that are timed."""
     seconds: Annotated[float, Gt(0)]
-    """For which each network is timed on each runtime."""
+    """Seconds for which each network is timed on each runtime."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class StylizeConfig:
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
     short_side_px: Annotated[int, Ge(32)] | None
-    """They are scaled to it; null keeps their size."""
+    """Short side that photos are scaled to; null keeps their size."""
     video: str | None
     """Path of a video; null is the clip."""
     strength: Annotated[float, Ge(0), Le(1)]
@@ -112,44 +115,17 @@ class StylizeConfig:
     batch_size: Annotated[int, Ge(1)]
     """Frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
-    """Of a video: the frames of one cell, which workers share out."""
+    """Frames of a video that make one cell. Cells are computed in parallel."""
 
-
-@dataclass(frozen=True)
-class QualityConfig:
-    """What is measured of each style."""
-
-    photos: Annotated[tuple[str, ...], MinLen(1)]
-    size_px: Annotated[int, Ge(32)]
-    """Short side of photos and painting."""
-    study: str | None
-    """Whose pictures of Version 1 are measured too, of `size_px`; null for none."""
-    compared_photos: Annotated[int, Ge(0)]
-    """Photos for which it is counted how many iterations of Version 1 reach Version 2's loss."""
-    max_iterations: Annotated[int, Ge(1)]
-    frame_step: Annotated[int, Ge(1)]
-    """Every so many-th frame of the video is measured as a photo is."""
-
-
-@dataclass(frozen=True)
-class SpeedConfig:
-    """What is timed: Table I."""
-
-    images: Annotated[int, Ge(1)]
-    """Photos to time each version on, the first of those that styles are trained on."""
-    sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
-    """Of Version 1."""
-    iterations: Annotated[int, Ge(1)]
-    """That make a picture of Version 1."""
-    measured_iterations: Annotated[int, Ge(1)]
-    """That are run; the time of the rest is extrapolated."""
-    repeats: Annotated[int, Ge(1)]
+    @property
+    def settings(self) -> StylizeSettings:
+        """What the pixels of a stylised picture depend on."""
+        return StylizeSettings(self.strength, self.preserve_color, self.precision)
 
 
 @dataclass(frozen=True)
 class StyleConfig:
-    """Seed 3: style transfer of images and videos."""
+    """Style transfer of images and videos (Shen and Wang)."""
 
     photos: PhotosConfig
     """What styles are trained on."""

@@ -8,7 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from pipelines.serving.answers import Refusal
-from tasks.data.images import encode_jpeg, encode_png, read_rgb
+from tasks.data.images import encode_jpeg, encode_png, read_rgb, read_size
 from tasks.errors import UserError
 
 # Few and common ones: each decoder is code that strangers' bytes run through. MPO is a telephone's JPEG.
@@ -23,12 +23,11 @@ WRITTEN: tuple[Written, ...] = get_args(Written)
 def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor | Refusal:
     """The picture (3, H, W) in [0, 1] of a file, or what is wrong with it."""
     try:
-        # Reads the head of the file alone, so a bomb of a small file and a huge picture does no harm.
-        with Image.open(io.BytesIO(body), formats=FORMATS) as picture:
-            width, height = picture.size
-    except Image.DecompressionBombError as error:
-        return Refusal(413, str(error))
-    except Exception:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, …
+        # By the header alone, so a bomb of a small file and a huge picture does no harm.
+        width, height = read_size(io.BytesIO(body), FORMATS)
+    except UserError as error:
+        if isinstance(error.__cause__, Image.DecompressionBombError):
+            return Refusal(413, str(error.__cause__))
         return Refusal(422, f"the body is no whole picture in one of {', '.join(READ)}")
     if width * height > max_pixels:
         side = math.isqrt(max_pixels)
@@ -36,7 +35,7 @@ def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor | Refusal:
     if min(width, height) < min_side:
         return Refusal(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
     try:
-        return read_rgb(io.BytesIO(body))
+        return read_rgb(io.BytesIO(body), formats=FORMATS)
     except UserError as error:
         return Refusal(422, str(error))
 

@@ -6,8 +6,8 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from pipelines.engine.style_config import PaintingsConfig, StyleConfig
 from pipelines.styles import IMAGES
-from tasks.style.fetch_painting import PaintingParams, fetch_painting
-from tasks.style.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
+from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
+from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 
 def run(stage: Stage) -> None:

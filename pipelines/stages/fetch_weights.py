@@ -7,7 +7,7 @@ from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import BACKBONES, PHOTOS
 from tasks.style.backbones import BackboneName
-from tasks.style.fetch_weights import WeightsParams, fetch_weights
+from tasks.style.datasets.fetch_weights import WeightsParams, fetch_weights
 
 
 def run(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES, VIDEOS
-from tasks.style.clip import fetch_clip
+from tasks.style.video.clip import fetch_clip
 
 
 def run(stage: Stage) -> None:

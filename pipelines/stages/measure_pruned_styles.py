@@ -18,12 +18,12 @@ from pipelines.styles import (
 )
 from tasks.data.tables import write_csv
 from tasks.deployment.measure_pruned_styles import (
-    DENSE,
     PrunedNetwork,
     PrunedStyleRow,
     PrunedStylesParams,
     measure_pruned_styles,
 )
+from tasks.pruning.variant import DENSE
 
 PRUNING = Path("results/style/pruning.csv")
 

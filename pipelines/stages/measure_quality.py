@@ -1,4 +1,4 @@
-"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside Version 1's."""
+"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside optimised ones."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ from pipelines.styles import (
     video_of,
 )
 from pipelines.video_cells import stylized_name
-from tasks.style.measure_quality import QualityParams, measure_quality
+from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
 
 QUALITY = Path("results/style/quality.csv")
 ITERATIONS = Path("results/style/iterations.csv")
@@ -30,7 +30,7 @@ PARTS = Path("results/style/quality")
 
 
 def run(stage: Stage) -> None:
-    """Leave `quality.csv`, and how Version 1 came down to Version 2's loss, in `iterations.csv`."""
+    """Leave `quality.csv`, and how optimisation reaches the networks' losses, in `iterations.csv`."""
     styles = stage.config.style.training.styles
     directories = stage.compute([_cell(stage.config, style) for style in styles], PARTS, gpu=True)
     stage.tabulate([directory / "quality.csv" for directory in directories], QUALITY)
@@ -50,14 +50,10 @@ def _cell(config: Config, style: str) -> Cell:
         }
     params = QualityParams(
         style,
-        photos=quality.photos,
-        size_px=quality.size_px,
+        quality,
         gatys_photo=transfer.content if pictures else None,
         gatys_backbones=tuple(pictures),
-        compared_photos=quality.compared_photos,
-        max_iterations=quality.max_iterations,
         clip=video.name,
-        frame_step=quality.frame_step,
     )
     inputs = {
         "photos": SAMPLES,

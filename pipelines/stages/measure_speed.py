@@ -1,13 +1,12 @@
 """Stage `measure_speed`: one cell, so that nothing else runs beside what is timed (the report's Table I)."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import PHOTOS, model_of, normalized, painting_of
-from tasks.style.measure_speed import SpeedParams, measure_speed
+from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
 
 SPEED = Path("results/style/speed.csv")
 PARTS = Path("build/speed")
@@ -22,15 +21,7 @@ def run(stage: Stage) -> None:
 def _cell(config: Config) -> Cell:
     speed, transfer = config.style.speed, config.style.transfer
     style = config.style.training.styles[0]
-    params = SpeedParams(
-        images=speed.images,
-        sizes_px=speed.sizes_px,
-        backbones=speed.backbones,
-        gatys=replace(transfer.settings, iterations=speed.iterations),
-        measured_iterations=speed.measured_iterations,
-        repeats=speed.repeats,
-        precision=config.style.stylize.precision,
-    )
+    params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
     inputs: dict[str, Path] = {
         "photos": PHOTOS,
         "painting": painting_of(style),

@@ -4,7 +4,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import STYLE_MASKS, PrunedStyle, pruned_styles, training_inputs, training_of
-from tasks.style.prune_style import MaskSettings, PruneStyleParams, prune_style
+from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, prune_style
 
 
 def run(stage: Stage) -> None:

@@ -9,9 +9,9 @@ from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES, STYLIZED, model_of, video_of
 from pipelines.video_cells import segment_cells, stylized_name
-from tasks.style.stylize import StylizeParams, stylize_photos
-from tasks.style.video import VideoInfo, probe
-from tasks.style.video_segments import SEGMENT, join_segments
+from tasks.style.apply.stylize_photos import StylizeParams, stylize_photos
+from tasks.style.video.reader import VideoInfo, probe
+from tasks.style.video.segments import SEGMENT, join_segments
 
 
 def run(stage: Stage) -> None:
@@ -26,32 +26,23 @@ def run(stage: Stage) -> None:
 
 
 def _photos(config: Config) -> Iterator[Cell]:
-    settings = config.style.stylize
+    stylize = config.style.stylize
     for style in config.style.training.styles:
-        params = StylizeParams(
-            style,
-            settings.photos,
-            settings.short_side_px,
-            settings.strength,
-            settings.preserve_color,
-            settings.precision,
-        )
+        params = StylizeParams(style, stylize.photos, stylize.short_side_px, stylize.settings)
         inputs = {"photos": SAMPLES, "model": model_of(style)}
         yield Cell(f"{style}/photos", stylize_photos, params, inputs, {"style": style})
 
 
 def _segments(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
-    settings = config.style.stylize
+    stylize = config.style.stylize
     for style in config.style.training.styles:
         yield from segment_cells(
             f"{style}/segments",
             video,
             info,
             model_of(style),
-            strength=settings.strength,
-            preserve_color=settings.preserve_color,
-            precision=settings.precision,
-            batch_size=settings.batch_size,
-            frames_per_segment=settings.frames_per_segment,
+            settings=stylize.settings,
+            batch_size=stylize.batch_size,
+            frames_per_segment=stylize.frames_per_segment,
             tags={"style": style, "video": video.name},
         )

@@ -14,13 +14,13 @@ from pipelines.agents import (
     name_of,
     tags_of,
     training_config,
-    variant_of,
 )
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.training import TrainParams, train
+from tasks.pruning.variant import variant_name
 
 SCORES = Path("results/offline_rl/scores.csv")
 SUMMARY = Path("results/offline_rl/summary.json")
@@ -59,6 +59,6 @@ def _summary(scores: pandas.DataFrame) -> dict[str, float]:
     last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {
-        f"{task}/{algorithm}/{variant_of(str(pruner), sparsity)}": round(score, 2)
+        f"{task}/{algorithm}/{variant_name(str(pruner), sparsity)}": round(score, 2)
         for (task, algorithm, pruner, sparsity), score in means.items()
     }

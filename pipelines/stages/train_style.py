@@ -1,10 +1,10 @@
-"""Stage `train_style`: Version 2; one cell a style, and one for each pruned network of it."""
+"""Stage `train_style`: networks after Johnson et al.; a cell for each style, and for each pruned network."""
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import STYLES, PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
-from tasks.style.johnson import train_style
+from tasks.style.train_style import train_style
 
 
 def run(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Stage `transfer_style`: Version 1; one cell a picture of each study."""
+"""Stage `transfer_style`: Gatys et al.'s optimisation; one cell a picture of each study."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from pipelines.styles import SAMPLES, TRANSFERS, normalized, painting_of, transfer_name, transfers
 from tasks.style.gatys import GatysConfig
-from tasks.style.transfer import TransferParams, transfer_style
+from tasks.style.transfer_style import TransferParams, transfer_style
 
 STUDIES = Path("results/style/studies.csv")
 

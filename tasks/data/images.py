@@ -8,14 +8,34 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tasks.errors import UserError
 
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of R, G and B in luma (ITU-R BT.601), as Pillow and torchvision have them."""
+Frame = NDArray[np.uint8]
+"""A frame of a video: upright RGB pixels, (height, width, 3)."""
 
-def read_rgb(source: Path | BinaryIO, *, short_side: int | None = None, enlarge: bool = True) -> Tensor:
-    """The picture (3, H, W) in a file of any format that Pillow knows.
+
+class NamedBytes(io.BytesIO):
+    """The content of a file, with a name for the message of an error."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        super().__init__(content)
+        self.name = name
+
+
+def read_rgb(
+    source: Path | BinaryIO,
+    *,
+    short_side: int | None = None,
+    enlarge: bool = True,
+    formats: tuple[str, ...] | None = None,
+) -> Tensor:
+    """The picture (3, H, W) in a file of any of Pillow's `formats`; None allows all.
 
     It is turned as its EXIF orientation says, laid over white where it is transparent, and scaled (Lanczos)
     to `short_side` pixels, without `enlarge` only down; None keeps its size. Of several frames, the first.
@@ -23,25 +43,64 @@ def read_rgb(source: Path | BinaryIO, *, short_side: int | None = None, enlarge:
     Raises:
         UserError: missing, damaged, truncated, no picture, or one of floating-point samples.
     """
-    with _decoding(source, short_side) as picture:
-        rgb = _over_white(picture)
+    with open_picture(source, formats) as picture:
+        if short_side:
+            # libjpeg scales by 1/2, 1/4 or 1/8 as it decodes. The last half at least is left to Lanczos.
+            picture.draft(None, (2 * short_side, 2 * short_side))
+        rgb = _over_white(ImageOps.exif_transpose(picture))
     if short_side and (enlarge or short_side < min(rgb.size)):
         rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
     return _to_tensor(rgb)
 
 
-def read_alpha(source: Path | BinaryIO) -> Tensor | None:
-    """Opacity (1, H, W) in [0, 1] of a picture, turned as :func:`read_rgb` turns it; None if all is opaque.
+def read_size(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> tuple[int, int]:
+    """Width and height of the picture in a file, by its header: no pixel is decoded.
 
-    Raises UserError as :func:`read_rgb` does.
+    Raises:
+        UserError: missing, no picture of one of the formats, or so large that Pillow refuses to decode it;
+            then the error's cause is `PIL.Image.DecompressionBombError`.
     """
-    with _decoding(source) as picture:
-        alpha = picture.convert("RGBA").getchannel("A") if picture.has_transparency_data else None
-    return None if alpha is None else _to_tensor(alpha)
+    with open_picture(source, formats) as picture:
+        return picture.size
+
+
+@contextmanager
+def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
+    """Pillow's image of a file, its pixels not yet decoded.
+
+    Raises:
+        UserError: the file can't be read as a picture. So is whatever is raised in the context, such as by
+            damaged bytes as they are decoded.
+    """
+    try:
+        with Image.open(source, formats=formats) as picture:
+            yield picture
+    except UserError:
+        raise
+    except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
+        name = source if isinstance(source, Path) else getattr(source, "name", "picture")
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):  # Pillow would name an object by its address.
+            reason = "empty, or of no known format"
+        raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
+
+
+def to_8_bits(picture: Image.Image) -> Image.Image:
+    """A picture of 8 bits a sample. Greys of 16 bits are scaled; Pillow would clip them.
+
+    Raises:
+        ValueError: its samples are floating-point numbers.
+    """
+    if picture.mode == "F":
+        raise ValueError("floating-point samples have no agreed white")
+    if not picture.mode.startswith("I"):
+        return picture
+    grey = np.asarray(picture, np.float32) / 257  # 65535 / 255
+    return Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
 
 
 def encode_png(picture: Tensor) -> bytes:
-    """A PNG file of a picture (3, H, W), or (4, H, W) with opacity last; values are clamped and rounded."""
+    """A PNG file of a picture (3, H, W); values are clamped and rounded."""
     return _encode(picture, "PNG")
 
 
@@ -58,30 +117,9 @@ def side_by_side(*pictures: Tensor) -> Tensor:
     return torch.cat(pictures, dim=-1)
 
 
-@contextmanager
-def _decoding(source: Path | BinaryIO, short_side: int | None = None) -> Iterator[Image.Image]:
-    """The decoded picture, upright; a JPEG's may be smaller already, with twice `short_side` or more left."""
-    try:
-        with Image.open(source) as picture:
-            if short_side:
-                # libjpeg scales by 1/2, 1/4 or 1/8 as it decodes. The last half at least is left to Lanczos.
-                picture.draft(None, (2 * short_side, 2 * short_side))
-            yield ImageOps.exif_transpose(picture)
-    except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
-        name = source if isinstance(source, Path) else getattr(source, "name", "picture")
-        # Pillow would name the object where it was given no path, with its address.
-        unknown = isinstance(error, UnidentifiedImageError)
-        reason = "of no known format" if unknown else getattr(error, "strerror", None) or str(error)
-        raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
-
-
 def _over_white(picture: Image.Image) -> Image.Image:
-    """Any picture in RGB: 16-bit greys scaled to 8 bits (Pillow would clip them), transparency over white."""
-    if picture.mode == "F":
-        raise ValueError("floating-point samples have no agreed white")
-    if picture.mode.startswith("I"):
-        grey = np.asarray(picture, np.float32) / 257  # 65535 / 255
-        return Image.fromarray(grey.round().clip(0, 255).astype(np.uint8)).convert("RGB")
+    """Any picture in RGB, over white where it is transparent."""
+    picture = to_8_bits(picture)
     if not picture.has_transparency_data:
         return picture.convert("RGB")
     white = Image.new("RGBA", picture.size, "white")
@@ -95,8 +133,7 @@ def _scaled(size: tuple[int, int], short_side: int) -> tuple[int, int]:
 
 
 def _to_tensor(picture: Image.Image) -> Tensor:
-    pixels = np.atleast_3d(np.array(picture))
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float() / 255
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float() / 255
 
 
 def _encode(picture: Tensor, file_format: str, **options: object) -> bytes:

@@ -13,6 +13,7 @@ import torch
 from annotated_types import Ge, Gt, MinLen
 from numpy.typing import NDArray
 
+from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
 from tasks.deployment.isolation import PreparedReport, Worker, WorkerFailed
 from tasks.deployment.network import Network
@@ -24,7 +25,6 @@ from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
 from tasks.deployment.timing import Timing, take_turns
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_environment
-from tasks.offline_rl.randomness import stream
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tasks.deployment.isolation import Worker, WorkerFailed
 from tasks.deployment.runtimes import NOT_INSTALLED, RuntimeAt
 from tasks.deployment.runtimes.protocol import ModelFiles
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.photos import PhotoSet
+from tasks.style.datasets.photos import PhotoSet
 
 Preparation = Literal["right", "reported"]
 PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
@@ -40,7 +40,7 @@ class ClassifyParams:
     """Which photos and runtimes."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
-    """Names in the :class:`~tasks.style.photos.PhotoSet`."""
+    """Names in the :class:`PhotoSet`."""
     runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
     time_limit_s: Annotated[float, Gt(0)]
     """For one runtime to compile the network and classify all photos; then it has failed."""
@@ -88,7 +88,7 @@ class _Picture:
 def classify(jobs: Sequence[Job]) -> Iterator[Event]:
     """Classify each job's photos (:class:`ClassifyParams`) on every runtime, one at a time on one thread.
 
-    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `source` (what
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `source` (what
     :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`, its graph. The output gets
     `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its own, so one that crashes or
     hangs costs its own rows. What they are compared with is computed by PyTorch in this one.

@@ -20,13 +20,12 @@ from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.judge import Judge, Scores, Seen
-from tasks.style.masks import prunable
+from tasks.pruning.variant import DENSE, variant_name
+from tasks.style.apply.stylize import StylizeSettings, stylize
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
-from tasks.style.stylize import stylize
-
-DENSE = "dense"
+from tasks.style.pruning.masks import prunable
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class PrunedNetwork:
     @property
     def variant(self) -> str:
         """`dense`, `snip-0.98`: the stem of its inputs' names."""
-        return DENSE if self.pruner == DENSE else f"{self.pruner}-{self.sparsity:g}"
+        return variant_name(self.pruner, self.sparsity)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class PrunedStyleRow:
 def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
     """Measure each job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
 
-    Inputs: `photos` (directory of a :class:`~tasks.style.photos.PhotoSet`), `painting`, `vgg16` and `alexnet`
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16` and `alexnet`
     (`weights.safetensors`), `lpips` (`heads.safetensors`); by each network's variant its `model.safetensors`,
     and by variant and form its graph, e.g. `snip-0.98/compacted`. The output gets `pruning.csv`
     (:class:`PrunedStyleRow`), `photo.png` and, as each network stylises that, `<variant>.png`.
@@ -108,13 +107,15 @@ def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
     """
     for i, job in enumerate(jobs):
         params: PrunedStylesParams = job.params
-        judge = Judge(job.inputs, params.quality_px, job.device)
+        evaluator = Evaluator(job.inputs, params.quality_px, job.device)
         photos = PhotoSet.open(job.inputs["photos"])
-        seen = [judge.see(photos.read(name, short_side=params.quality_px)) for name in params.photos]
-        (job.output / "photo.png").write_bytes(encode_png(seen[0].picture.cpu()))
+        pictures = [
+            evaluator.represent(photos.read(name, short_side=params.quality_px)) for name in params.photos
+        ]
+        (job.output / "photo.png").write_bytes(encode_png(pictures[0].pixels.cpu()))
         scores = {}
         for n, network in enumerate(params.networks, start=1):
-            scores[network] = _quality(job, network, judge, seen)
+            scores[network] = _quality(job, network, evaluator, pictures)
             yield Progress((i + n / len(params.networks) / 2) / len(jobs))
         seconds = _seconds(job)
         rows = [_row(job, network, scores[network], seconds) for network in params.networks]
@@ -123,7 +124,7 @@ def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
         yield Progress((i + 1) / len(jobs))
 
 
-def _quality(job: Job, network: PrunedNetwork, judge: Judge, photos: Sequence[Seen]) -> Scores:
+def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[Picture]) -> Scores:
     """Means over photos; keeps the first one, stylised."""
     model, card = load_model(job.inputs[network.variant])
     pruning: Mapping[str, Any] = card.settings.get("pruning", {"pruner": DENSE, "sparsity": 0.0})
@@ -137,14 +138,17 @@ def _quality(job: Job, network: PrunedNetwork, judge: Judge, photos: Sequence[Se
             f"{pruning['sparsity']:g}, not {job.params.style}, {network.variant}; train the styles again"
         )
     model = model.to(job.device)
-    stylized = [stylize(model, photo.picture[None], precision="float32")[0] for photo in photos]
+    float32 = StylizeSettings(precision="float32")
+    stylized = [stylize(model, photo.pixels[None], float32)[0] for photo in photos]
     (job.output / f"{network.variant}.png").write_bytes(encode_png(stylized[0].cpu()))
-    scores = [judge.scores(judge.see(x), photo) for x, photo in zip(stylized, photos, strict=True)]
+    scores = [
+        evaluator.scores(evaluator.represent(x), photo) for x, photo in zip(stylized, photos, strict=True)
+    ]
     return Scores(*np.mean(scores, axis=0).tolist())
 
 
 @dataclass(frozen=True)
-class _Contender:
+class _Form:
     """A network in one form on one runtime, in this process."""
 
     run: Callable[[], object]
@@ -164,7 +168,7 @@ def _seconds(job: Job) -> Mapping[str, float]:
     params: PrunedStylesParams = job.params
     side = params.speed_px
     pictures = np.random.default_rng(0).random((1, 3, side, side), dtype=np.float32)
-    contenders = {}
+    forms = {}
     for network in params.networks:
         source = job.inputs[network.variant]
         for form in style_forms(source):
@@ -172,9 +176,9 @@ def _seconds(job: Job) -> Mapping[str, float]:
             style = open_style(source, form)
             eager = runner(style, style.module, torch.device("cpu"))
             graph = load_onnx(job.inputs[name], torch.get_num_threads())
-            contenders[f"{name}/torch"] = _Contender(partial(eager, {"pictures": pictures}))
-            contenders[f"{name}/onnxruntime"] = _Contender(partial(graph, pictures=pictures))
-    timings = {name: cast(Timing, t) for name, t in take_turns(contenders, params.seconds).items()}
+            forms[f"{name}/torch"] = _Form(partial(eager, {"pictures": pictures}))
+            forms[f"{name}/onnxruntime"] = _Form(partial(graph, pictures=pictures))
+    timings = {name: cast(Timing, t) for name, t in take_turns(forms, params.seconds).items()}
     return {name: timing.p50_ms / 1000 for name, timing in timings.items()}
 
 

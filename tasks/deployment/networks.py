@@ -13,9 +13,10 @@ from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.errors import UserError
+from tasks.pruning.variant import DENSE, variant_name
 from tasks.sparse.packed import is_packed
-from tasks.style.compaction import compact
 from tasks.style.model_file import ModelCard, load_model
+from tasks.style.pruning.compaction import compact
 
 __all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
 NORMALISED = 3.0
@@ -57,7 +58,8 @@ def open_style(source: Path, form: Form) -> Network:
     if form not in forms:
         kind = "pruned style" if pruning else "style that was never pruned"
         raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
-    style = f"{card.style}-{pruning['pruner']}-{pruning['sparsity']:g}" if pruning else card.style
+    variant = variant_name(pruning["pruner"], pruning["sparsity"]) if pruning else DENSE
+    style = f"{card.style}-{variant}" if pruning else card.style
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
     return Network(
         kind="style",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.randomness import stream
+from tasks.data.randomness import stream
 
 if TYPE_CHECKING:
     from tasks.sparse.perceptron import SparsePerceptron

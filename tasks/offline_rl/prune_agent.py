@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import safetensors.torch
 
+from tasks.data.randomness import stream
 from tasks.job import Event, Job, Progress
 from tasks.offline_rl.agents import (
     AgentSpec,
@@ -17,7 +18,7 @@ from tasks.offline_rl.agents import (
 )
 from tasks.offline_rl.datasets import Transitions
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.randomness import Randomness, stream
+from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import ReplayBuffer
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective

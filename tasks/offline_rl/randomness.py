@@ -1,21 +1,11 @@
 """Random numbers that depend on the seed alone, shared by the agents of a stack that have that seed."""
 
-import zlib
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-
-def stream(purpose: str, seed: int, *counters: int, device: str = "cpu") -> torch.Generator:
-    """A generator for one purpose (`training`, `evaluation`, …) of one seed.
-
-    Streams of different purposes or counters are independent, so that drawing more for one never moves
-    another: evaluating an agent more often leaves its training as it was.
-    """
-    entropy = np.random.SeedSequence([zlib.crc32(purpose.encode()), seed, *counters])
-    return torch.Generator(device).manual_seed(int(entropy.generate_state(1)[0]))
+from tasks.data.randomness import stream
 
 
 class Randomness:

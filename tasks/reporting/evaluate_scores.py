@@ -11,6 +11,7 @@ import pandas
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics
+from tasks.pruning.variant import DENSE, variant_name
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
@@ -20,7 +21,6 @@ from tasks.reporting.statistics import (
     retention,
 )
 
-DENSE = "dense"
 ALL = "all"
 """In place of a task: over all of them."""
 VARIANT = ["algorithm", "pruner", "sparsity"]
@@ -175,7 +175,7 @@ def _summary(rows: Sequence[StatisticsRow]) -> dict[str, float | None]:
     pruned = [row for row in rows if row.pruner != DENSE]
     highest = max((row.sparsity for row in pruned), default=0)
     return {
-        f"retention/{row.task}/{row.algorithm}/{row.pruner}-{row.sparsity:g}": row.retention
+        f"retention/{row.task}/{row.algorithm}/{variant_name(row.pruner, row.sparsity)}": row.retention
         and round(row.retention, 4)
         for row in pruned
         if row.sparsity == highest

@@ -24,6 +24,7 @@ import pandas
 
 from tasks.data.images import read_rgb
 from tasks.job import Event, Job, Metrics
+from tasks.pruning.variant import variant_name
 from tasks.reporting.blocks import percent
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
 from tasks.reporting.look import name as word
@@ -185,7 +186,7 @@ def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]
 
 def variant(row: pandas.Series) -> str:
     """Of a row of `pruning.csv`: `dense`, `snip-0.98`."""
-    return DENSE if row["pruner"] == DENSE else f"{row['pruner']}-{row['sparsity']:g}"
+    return variant_name(row["pruner"], row["sparsity"])
 
 
 def network_label(row: pandas.Series) -> str:

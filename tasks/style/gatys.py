@@ -1,6 +1,7 @@
-"""Version 1: a photo's content in a painting's style, by optimising the pixels of one picture.
+"""A photo's content in a painting's style, by optimising the pixels of one picture (Gatys et al. 2016).
 
-Gatys et al. 2016, *Image Style Transfer Using Convolutional Neural Networks*; the report's section IV.A.
+*Image Style Transfer Using Convolutional Neural Networks*; the report's section IV.A, which calls this method
+Version 1.
 """
 
 import math
@@ -21,8 +22,9 @@ Initialization = Literal["content", "style", "noise"]
 OptimizerName = Literal["lbfgs", "adam", "sgd"]
 
 LEARNING_RATES: dict[OptimizerName, float] = {"lbfgs": 1.0, "adam": 0.02, "sgd": 0.01}
-"""Where none is configured. L-BFGS: the full quasi-Newton step. Adam: 2 % of the range of a pixel. SGD: the
-textbook's, which makes it diverge at any style weight that shows (the report's section V.D)."""
+"""Learning rates where none is configured. L-BFGS: the full quasi-Newton step. Adam: 2 % of the range of a
+pixel. SGD: the textbook's, which makes it diverge at any style weight that shows (the report's section
+V.D)."""
 LAYER_WEIGHTS: dict[BackboneName, tuple[float, ...]] = {
     "vgg16": (0.2, 0.2, 0.2, 0.2, 0.2),
     "vgg19": (0.2, 0.2, 0.2, 0.2, 0.2),
@@ -32,7 +34,7 @@ LAYER_WEIGHTS: dict[BackboneName, tuple[float, ...]] = {
 to VGG's. Its activations are rarer and larger, so E_l are up to 100 times as large at a mean of one; with
 equal weights the deeper layers draw a grid of AlexNet's stride, and colours stay the photo's."""
 LINE_SEARCH = 25
-"""Evaluations at most, torch's default."""
+"""Evaluations in one line search at most, as is torch's default."""
 FIRST_STEP = 1 / 255
 """Mean change of a pixel in the first trial of L-BFGS. torch's own is 1/n for n values: less than bfloat16
 rounds off, and the curvature measured on it sent AlexNet's losses beyond float32."""
@@ -51,27 +53,28 @@ class GatysConfig:
     """What measures how far features and Gram matrices are apart; eq. 1 and 3 are `mse`."""
     optimizer: OptimizerName = "lbfgs"
     learning_rate: Annotated[float, Gt(0)] | None = None
-    """By default the optimiser's own, of `LEARNING_RATES`."""
+    """Learning rate; by default the optimiser's own, of `LEARNING_RATES`."""
     iterations: Annotated[int, Ge(1)] = 300
     """Evaluations of loss and gradient, whatever the optimiser."""
     content_weight: Annotated[float, Ge(0)] = 3e3
-    """α times the number of content features: eq. 1 is a sum over them and eq. 3 a mean, and α alone would
-    shift the balance with the size of the picture. These three weights were chosen by looking at pictures of
-    128 to 256 px, made from the photo with L-BFGS and mse: palette and strokes of the painting are there, and
-    what the photo shows."""
+    """Weight α of the content loss, times the number of content features: eq. 1 is a sum over them and eq. 3
+    a mean, and α alone would shift the balance with the size of the picture. These three weights were chosen
+    by looking at pictures of 128 to 256 px, made from the photo with L-BFGS and mse: palette and strokes of
+    the painting are there, and what the photo shows."""
     style_weight: Annotated[float, Ge(0)] = 1e5
-    """β."""
+    """Weight β of the style loss (eq. 2)."""
     tv_weight: Annotated[float, Ge(0)] = 3e5
+    """Weight of the total variation."""
     layer_weights: Annotated[tuple[Annotated[float, Ge(0)], ...], Len(5, 5)] | None = None
-    """w_l of eq. 2, stages 1 to 5. By default the backbone's own, of `LAYER_WEIGHTS`."""
+    """Weights w_l of eq. 2, of the stages 1 to 5. By default the backbone's own, of `LAYER_WEIGHTS`."""
     size_px: Annotated[int, Ge(32)] = 512
-    """Of the short sides of photo and painting, so that strokes keep their size relative to the picture."""
+    """Short sides of photo and painting, so that strokes keep their size relative to the picture."""
     precision: Precision = "auto"
-    """Of the backbone's convolutions. bfloat16 measures losses within 0.2 % of float32's, comes within 1.3 %
-    of its loss in 60 iterations (VGG-19, L-BFGS, 128 px, two paintings; AlexNet came lower), and takes 0.45
-    of the time on a processor with AMX (256 px)."""
+    """Arithmetic of the backbone's convolutions. bfloat16 measures losses within 0.2 % of float32's, comes
+    within 1.3 % of its loss in 60 iterations (VGG-19, L-BFGS, 128 px, two paintings; AlexNet came lower), and
+    takes 0.45 of the time on a processor with AMX (256 px)."""
     seed: Annotated[int, Ge(0)] = 0
-    """Of the white noise."""
+    """Seed of the white noise that a picture may begin as."""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,6 @@ _CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
     "huber": functional.huber_loss,
 }
 
-JOHNSON_STYLE_LAYERS = ("relu1_2", "relu2_2", "relu3_3", "relu4_3")
-JOHNSON_CONTENT_LAYER = "relu2_2"
-"""Layers of VGG16 that Johnson et al. (2016) compare."""
-
 
 def gram_matrix(features: Tensor) -> Tensor:
     """G_ij = Σ_k F_ik F_jk, inner products of vectorized feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
@@ -53,7 +49,7 @@ def total_variation(pictures: Tensor) -> Tensor:
     return rows.square().mean() + columns.square().mean()
 
 
-def feature_loss(phi_hat: Tensor, phi: Tensor) -> Tensor:
+def feature_reconstruction_loss(phi_hat: Tensor, phi: Tensor) -> Tensor:
     """1 / (C H W) ‖φ(ŷ) - φ(y)‖² (eq. 5), averaged over the batch; a scalar."""
     return functional.mse_loss(phi_hat, phi)
 
@@ -64,7 +60,7 @@ def normalized_gram(features: Tensor) -> Tensor:
     return gram_matrix(features / features.shape[1:].numel() ** 0.5)
 
 
-def gram_loss(G_hat: Tensor, G: Tensor) -> Tensor:
+def style_reconstruction_loss(G_hat: Tensor, G: Tensor) -> Tensor:
     """‖G^φ(ŷ) - G^φ(y)‖² (eq. 6), summed over C x C and averaged over the batch; a scalar.
 
     `G` may have one picture, the painting, for the whole batch of `G_hat`.

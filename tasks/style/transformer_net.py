@@ -1,4 +1,4 @@
-"""The image transformation network of Johnson et al. 2016 (report, Version 2, step 4)."""
+"""The image transformation network of Johnson et al. 2016 (the report's Version 2, step 4)."""
 
 from torch import Tensor, nn
 from torch.nn import functional

@@ -15,7 +15,7 @@ from waiting import PATIENCE_S, wait_until
 
 from tasks.deployment.onnx_model import read_card
 from tasks.style.model_file import load_model
-from tasks.style.video import probe
+from tasks.style.video.reader import probe
 
 COLUMNS = {
     "results/offline_rl/scores.csv": (

@@ -17,8 +17,8 @@ from pipelines.engine import cells, config
 from pipelines.engine.config import Config, compose, load_config
 from tasks.errors import UserError
 from tasks.reporting.results import FILES
-from tasks.style.clip import make_clip
-from tasks.style.video import probe
+from tasks.style.video.clip import make_clip
+from tasks.style.video.reader import probe
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

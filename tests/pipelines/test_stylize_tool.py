@@ -11,12 +11,13 @@ from pipelines import stylize_tool
 from pipelines.engine.sweep import CellsFailedError
 from pipelines.stylize_tool import StylizeOptions, stylize
 from tasks.errors import UserError
+from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = StylizeOptions(strength=1.0, preserve_color=False, batch_size=2, force=False)
-PLAIN = StylizeOptions(strength=0.0, preserve_color=False, batch_size=2, force=False)
+OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
+PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +117,7 @@ def test_nothing_is_overwritten_unasked():
     with pytest.raises(UserError, match=r"out/film\.mp4: exists; give --force"):
         stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
     with pytest.raises(UserError, match="is an input"):
-        stylize("ink", ["film.mp4"], Path(), StylizeOptions(1.0, False, 1, force=True))
+        stylize("ink", ["film.mp4"], Path(), StylizeOptions(StylizeSettings(), 1, force=True))
 
 
 def test_videos_are_found_in_directories_and_patterns():

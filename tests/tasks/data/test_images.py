@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tasks.data.images import encode_jpeg, encode_png, read_alpha, read_rgb, side_by_side
+from tasks.data.images import NamedBytes, encode_jpeg, encode_png, read_rgb, read_size, side_by_side
 from tasks.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,6 @@ def test_a_picture_survives_png(tmp_path: Path) -> None:
     path.write_bytes(encode_png(tensor(PIXELS)))
     assert torch.equal(read_rgb(path), tensor(PIXELS))
     assert torch.equal(read_rgb(io.BytesIO(path.read_bytes())), tensor(PIXELS))
-    assert read_alpha(path) is None
 
 
 def test_values_are_clamped_and_rounded() -> None:
@@ -79,11 +78,6 @@ UPRIGHT = {
 def test_exif_orientation(orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    alpha = PIXELS[..., :1]
-    content = to_bytes(Image.fromarray(np.concatenate([PIXELS, alpha], -1)), exif=exif)
-    opacity = read_alpha(io.BytesIO(content))
-    assert opacity is not None
-    assert torch.equal(opacity, tensor(UPRIGHT[orientation](alpha)))
     content = to_bytes(Image.fromarray(PIXELS), exif=exif)
     assert torch.equal(read_rgb(io.BytesIO(content)), tensor(UPRIGHT[orientation](PIXELS)))
 
@@ -93,17 +87,6 @@ def test_transparent_is_white() -> None:
     content = to_bytes(Image.fromarray(rgba))
     expected = [[200, 100, 0], [255, 255, 255], [244, 224, 204]]  # c·α + 255·(1 - α), α = 1, 0, 0.2
     assert (read_rgb(io.BytesIO(content))[:, 0].T * 255).round().tolist() == expected
-    alpha = read_alpha(io.BytesIO(content))
-    assert alpha is not None
-    assert alpha.shape == (1, 1, 3)
-    assert torch.allclose(alpha[0, 0], torch.tensor([1, 0, 0.2]))
-
-
-def test_opacity_is_written_with_the_picture() -> None:
-    rgba = torch.cat([tensor(PIXELS), torch.rand(1, 6, 9, generator=torch.Generator().manual_seed(0))])
-    alpha = read_alpha(io.BytesIO(encode_png(rgba)))
-    assert alpha is not None
-    assert torch.allclose(alpha, rgba[3:], atol=0.5 / 255 + 1e-6)
 
 
 def test_transparent_colour_of_a_palette_is_white() -> None:
@@ -212,3 +195,23 @@ def test_side_by_side() -> None:
     row = side_by_side(left, right)
     assert row.shape == (3, 4, 7)
     assert row[0, 0].tolist() == [0, 0, 1, 1, 1, 1, 1]
+
+
+def test_a_size_is_read_from_the_header_alone() -> None:
+    content = to_bytes(Image.fromarray(PIXELS))
+    assert read_size(io.BytesIO(content[:60])) == (9, 6)
+    with pytest.raises(UserError):
+        read_rgb(io.BytesIO(content[:60]))
+    with pytest.raises(
+        UserError, match=r"^upload: can't be read as a picture \(empty, or of no known format\)"
+    ):
+        read_size(NamedBytes(content, "upload"), formats=("JPEG",))
+    with pytest.raises(UserError, match="no known format"):
+        read_rgb(io.BytesIO(content), formats=("JPEG",))
+
+
+def test_pillows_refusal_of_a_bomb_is_the_errors_cause(monkeypatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with pytest.raises(UserError) as caught:
+        read_size(io.BytesIO(to_bytes(Image.fromarray(PIXELS))))
+    assert isinstance(caught.value.__cause__, Image.DecompressionBombError)

@@ -20,7 +20,7 @@ from tasks.deployment.classify import ClassifyParams, classify
 from tasks.deployment.runtimes import RuntimeAt, runtimes_here
 from tasks.errors import UserError
 from tasks.job import Job, Metrics, Progress
-from tasks.style.photos import ARCHIVE
+from tasks.style.datasets.photos import ARCHIVE
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,12 @@ from tasks.deployment.measure_pruned_styles import PrunedNetwork, PrunedStylesPa
 from tasks.errors import UserError
 from tasks.job import Job, Metrics
 from tasks.style.backbones import Backbone, load_backbone, save_backbone
-from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, train_style
-from tasks.style.masks import Mask, prunable
-from tasks.style.metrics import represent, style_ratio
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.johnson import JohnsonConfig, TrainStyleParams, initial_network
 from tasks.style.model_file import load_model
-from tasks.style.photos import PhotoSet
+from tasks.style.perceptual_loss import LossNetwork, style_ratio
+from tasks.style.pruning.masks import Mask, prunable
+from tasks.style.train_style import train_style
 
 pytestmark = pytest.mark.slow
 TINY = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1, batches=2)
@@ -95,14 +96,14 @@ def test_a_row_for_each_network_with_counts_of_what_is_left(measured, inputs):
 def test_scores_are_means_over_photos(measured, inputs):
     (_, pruned), _, _ = measured
     network, _ = load_model(inputs["random-0.99"])
-    vgg16 = load_backbone(inputs["vgg16"])
+    vgg16 = LossNetwork(load_backbone(inputs["vgg16"]))
     ratios = []
     with torch.no_grad():
-        painting = represent(vgg16, read_rgb(inputs["painting"], short_side=48))
+        painting = vgg16.grams(read_rgb(inputs["painting"], short_side=48))
         for name in PARAMS.photos:
             photo = PhotoSet.open(inputs["photos"]).read(name, short_side=48)
-            seen = [represent(vgg16, x) for x in (network(photo[None])[0], photo)]
-            ratios.append(style_ratio(*seen, painting))
+            grams = [vgg16.grams(x) for x in (network(photo[None])[0], photo)]
+            ratios.append(style_ratio(*grams, painting))
     assert float(pruned["style_ratio"]) == pytest.approx(sum(ratios) / 2, rel=1e-3)
 
 

@@ -1,6 +1,7 @@
 import torch
 
-from tasks.offline_rl.randomness import Randomness, stream
+from tasks.data.randomness import stream
+from tasks.offline_rl.randomness import Randomness
 
 
 def test_agents_of_a_seed_share_its_draws_whatever_else_is_in_the_stack():
@@ -12,16 +13,6 @@ def test_agents_of_a_seed_share_its_draws_whatever_else_is_in_the_stack():
         alone = Randomness("training", [seed])
         assert torch.equal(alone.normal(4, 2)[0], normal[i])
         assert torch.equal(alone.integers(1000, 50)[0], integers[i])
-
-
-def test_purposes_and_counters_are_streams_of_their_own():
-    draws = [
-        stream("training", 0),
-        stream("evaluation", 0),
-        stream("evaluation", 0, 5),
-        stream("training", 1),
-    ]
-    assert len({torch.randn(1, generator=generator).item() for generator in draws}) == 4
 
 
 def test_a_seed_goes_on_from_its_state():

@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 
 from tasks.style.backbones import Backbone
+from tasks.style.datasets.weights import read_backbone
 from tasks.style.gatys import GatysConfig, initial_picture, optimize
-from tasks.style.weights import read_backbone
 
 SIZE = 48
 

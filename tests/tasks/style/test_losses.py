@@ -6,11 +6,11 @@ from torch import Tensor
 
 from tasks.style.losses import (
     content_loss,
-    feature_loss,
-    gram_loss,
+    feature_reconstruction_loss,
     gram_matrix,
     layer_style_loss,
     normalized_gram,
+    style_reconstruction_loss,
     total_variation,
 )
 
@@ -63,9 +63,9 @@ def test_style_does_not_depend_on_where_or_how_large() -> None:
 def test_one_painting_serves_a_batch() -> None:
     both = layer_style_loss(torch.cat([F, P]), P)
     assert both.item() == pytest.approx((layer_style_loss(F, P).item() + 0) / 2)
-    assert gram_loss(normalized_gram(torch.cat([F, P])), normalized_gram(P)).item() == pytest.approx(
-        gram_loss(normalized_gram(F), normalized_gram(P)).item() / 2
-    )
+    assert style_reconstruction_loss(
+        normalized_gram(torch.cat([F, P])), normalized_gram(P)
+    ).item() == pytest.approx(style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() / 2)
 
 
 def test_total_variation() -> None:
@@ -75,13 +75,15 @@ def test_total_variation() -> None:
 
 
 def test_johnsons_losses() -> None:
-    assert feature_loss(F, P).item() == pytest.approx((2**2 + 0.5**2) / 6)  # C H W = 2 · 1 · 3
+    assert feature_reconstruction_loss(F, P).item() == pytest.approx((2**2 + 0.5**2) / 6)  # C H W = 2 · 1 · 3
     assert normalized_gram(F).flatten().tolist() == pytest.approx([14 / 6, 8 / 6, 8 / 6, 5 / 6])
     difference = (16**2 + 2 * 4.5**2 + 0.25**2) / 6**2
-    assert gram_loss(normalized_gram(F), normalized_gram(P)).item() == pytest.approx(difference)
+    assert style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() == pytest.approx(
+        difference
+    )
 
 
-@pytest.mark.parametrize("loss", [content_loss, layer_style_loss, feature_loss])
+@pytest.mark.parametrize("loss", [content_loss, layer_style_loss, feature_reconstruction_loss])
 def test_gradient_is_the_finite_difference(loss) -> None:
     torch.manual_seed(0)
     target = torch.rand(1, 3, 2, 2, dtype=torch.float64)

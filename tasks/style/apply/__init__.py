@@ -1,0 +1,1 @@
+"""Pictures of any size and number through a trained network."""

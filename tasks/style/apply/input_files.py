@@ -1,0 +1,83 @@
+"""The files that a user's inputs stand for, and where their results go."""
+
+from collections.abc import Collection, Sequence
+from glob import has_magic
+from itertools import takewhile
+from pathlib import Path
+
+from tasks.errors import UserError
+
+STANDARD = "-"
+"""Standard input or output."""
+
+
+def plan_files(
+    inputs: Sequence[str], output: Path, suffixes: Collection[str], force: bool
+) -> dict[Path, Path]:
+    """Files to read, by the file to write for each.
+
+    Raises:
+        UserError: an input is missing, two would be written to one file, or one over an input or, without
+            `force`, over any file.
+    """
+    if output.exists() and not output.is_dir():
+        raise UserError(f"{output}: is a file; give a directory to write to")
+    sources: dict[Path, Path] = {}
+    for text in inputs:
+        files = expand(text, output, suffixes)
+        if not files:
+            known = ", ".join(sorted(suffixes))
+            raise UserError(f"{text}: no picture there ({known}); correct the path")
+        for file, name in files:
+            target = output / name
+            if target in sources and not sources[target].samefile(file):
+                raise UserError(
+                    f"{sources[target]} and {file} would both be written to {target}; stylise them into "
+                    "directories of their own, or rename one"
+                )
+            sources[target] = file
+    existing = [target for target in sources if target.exists()]
+    for target in existing:
+        if any(target.samefile(file) for file in sources.values()):
+            raise UserError(
+                f"{target}: is an input and would be overwritten; choose another output directory"
+            )
+    if existing and not force:
+        others = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise UserError(
+            f"{existing[0]}{others}: exists; give --force to overwrite, or another output directory"
+        )
+    return sources
+
+
+def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Path, Path]]:
+    """The files that one input stands for, each with its name below the output.
+
+    A file is itself. Of a directory (and all below it) or a glob pattern they are those with one of
+    `suffixes`, but for hidden ones and results of an earlier run.
+    """
+    path = Path(text)
+    if path.is_file():
+        return [(path, Path(path.name))]
+    base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
+    pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
+    found = base.glob(pattern) if has_magic(pattern) else ()
+    files = sorted(
+        file
+        for file in found
+        if file.suffix.lower() in suffixes
+        and file.is_file()
+        and not _is_hidden(file.relative_to(base))
+        and not _is_result(file, output, base)
+    )
+    return [(file, file.relative_to(base)) for file in files]
+
+
+def _is_hidden(file: Path) -> bool:
+    """As thumbnails and the like are."""
+    return any(part.startswith(".") for part in file.parts)
+
+
+def _is_result(file: Path, output: Path, base: Path) -> bool:
+    """Whether an earlier run wrote it, to a directory below the one that is read."""
+    return output.resolve() != base.resolve() and output.resolve() in file.resolve().parents

@@ -1,0 +1,112 @@
+"""Pictures of any size and number through a style's network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tasks.data.images import LUMA
+from tasks.errors import UserError, is_out_of_memory
+from tasks.style.apply.tiling import Tile, free_memory, stylized_bands, to_float
+from tasks.style.precision import Precision, autocast, channels_last, resolve
+from tasks.style.transformer_net import MIN_SIDE_PX, TransformerNet
+
+WHOLE_BYTES = 30
+"""Of memory per pixel, times `width`, that whole pictures take at their peak (benchmarks/style_tiles)."""
+TILE_BYTES = 90
+"""The same per pixel of a tile: more, for the rows around it and for memory that the allocator keeps."""
+CPU_WHOLE_PX = 2**19
+"""From 0.5 megapixels on, tiles take no more time on a CPU than the whole; they stay nearer its caches."""
+CPU_TILE_PX = 2**16
+"""Larger tiles are slower, for the same reason."""
+
+
+@dataclass(frozen=True)
+class StylizeSettings:
+    """How pictures are put into a style."""
+
+    strength: float = 1.0
+    """From 0, the picture, to 1, its stylised one."""
+    preserve_color: bool = False
+    """Give the stylised picture the colours of the original, by luminance-only transfer in YIQ (Gatys et al.
+    2016, "Preserving color in neural artistic style transfer")."""
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength <= 1:
+            raise UserError(f"strength is {self.strength}; it has to be from 0 to 1")
+
+
+FULL_STYLE = StylizeSettings()
+
+
+def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
+    """Pictures (N, 3, H, W) in the network's style: same shape, type and device, computed on the network's.
+
+    Pictures are float in [0, 1], or uint8, which takes a quarter of the memory. They run at once, a few at a
+    time, or each in tiles (:mod:`tasks.style.apply.tiling`), as memory allows.
+
+    Raises:
+        UserError: a side is below MIN_SIDE_PX, or memory suffices for no tile.
+    """
+    height, width = pictures.shape[-2:]
+    if min(height, width) < MIN_SIDE_PX:
+        raise UserError(
+            f"a picture of {width}x{height} px is too small; sides have to be {MIN_SIDE_PX} or more"
+        )
+    device = next(network.parameters()).device
+    channels_last(network)
+    dtype = resolve(settings.precision, str(device))
+    results = torch.empty_like(pictures)
+    with torch.inference_mode(), autocast(str(device), dtype):
+        for first, top, stylized in _stylized(network, pictures):
+            n, _, h, _ = stylized.shape
+            photo = pictures[first : first + n, :, top : top + h]
+            finished = _finished(to_float(photo), stylized.float().to(photo.device), settings)
+            results[first : first + n, :, top : top + h] = _like(finished, photo)
+    return results
+
+
+def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Parts of the result as they come, each with its first picture's number and its first row."""
+    height, width = pictures.shape[-2:]
+    device = next(network.parameters()).device
+    memory = free_memory(device) // 2 // network.width
+    whole_px, tile_px = memory // WHOLE_BYTES, memory // TILE_BYTES
+    if device.type == "cpu":
+        whole_px, tile_px = min(whole_px, CPU_WHOLE_PX), min(tile_px, CPU_TILE_PX)
+    at_once, tile = whole_px // (height * width), Tile(max(tile_px // width, 1))
+    for first in range(0, len(pictures), max(at_once, 1)):
+        batch = pictures[first : first + max(at_once, 1)]
+        whole = _whole(network, batch) if at_once else None
+        if whole is not None:
+            yield first, 0, whole
+            continue
+        for i in range(len(batch)):
+            for top, band in stylized_bands(network, batch[i : i + 1], tile):
+                yield first + i, top, band
+
+
+def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
+    """None if memory doesn't suffice after all."""
+    device = next(network.parameters()).device
+    try:
+        return network(to_float(batch.to(device)).contiguous(memory_format=torch.channels_last))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _finished(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
+    stylized = stylized.clamp(0, 1)
+    if settings.preserve_color:
+        # Y has the coefficient 1 in each of R, G and B: to exchange it alone is to add its difference to all.
+        luma = torch.tensor(LUMA, device=photo.device).view(1, 3, 1, 1)
+        stylized = photo + ((stylized - photo) * luma).sum(dim=1, keepdim=True)
+    return torch.lerp(photo, stylized, settings.strength).clamp(0, 1)
+
+
+def _like(picture: Tensor, original: Tensor) -> Tensor:
+    return picture.mul(255).round().byte() if original.dtype == torch.uint8 else picture.to(original.dtype)

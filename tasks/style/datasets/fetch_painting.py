@@ -1,0 +1,97 @@
+"""Task: one painting to learn the style of, drawn or fetched, as `painting.png` with a card."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from tasks.data.download import download, download_cached, is_remote
+from tasks.data.images import encode_png, read_rgb
+from tasks.job import Event, Job, Progress
+from tasks.style.datasets.paintings import draw
+
+DRAWN = "drawn"
+
+
+@dataclass(frozen=True)
+class PaintingParams:
+    """What one painting depends on, besides its input file."""
+
+    name: str
+    """Of the style."""
+    source: str
+    """`drawn` for one of :data:`PaintingName`, or a picture file's path or URL."""
+    sha256: str | None
+    """What the file's SHA-256 must be; without one it is only recorded."""
+    long_side_px: int
+    """A file's picture is scaled down to it if it is larger, but not up."""
+
+    def inputs(self) -> dict[str, Path]:
+        """File that :func:`fetch_painting` reads, where the source is a local one."""
+        if self.source == DRAWN or is_remote(self.source):
+            return {}
+        return {"painting": Path(self.source.removeprefix("file://"))}
+
+
+@dataclass(frozen=True)
+class PaintingCard:
+    """What a painting is."""
+
+    name: str
+    origin: str
+    """`drawn`, the file's name, or its URL."""
+    origin_sha256: str | None
+    """Of the file it was made from."""
+    sha256: str
+    """Of painting.png."""
+    width_px: int
+    height_px: int
+
+
+def fetch_painting(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Draw or fetch each job's painting (:class:`PaintingParams`).
+
+    Inputs: `painting`, as :meth:`PaintingParams.inputs` says. The output gets `painting.png` and `card.json`
+    (:class:`PaintingCard`).
+
+    Raises:
+        UserError: no painting of that name is drawn; the file is missing, unreachable, damaged, another one
+            than its SHA-256 says, or no picture.
+    """
+    for i, job in enumerate(jobs):
+        params: PaintingParams = job.params
+        if params.source == DRAWN:
+            picture, sha256 = draw(params.name, params.long_side_px), None
+            origin = DRAWN
+        elif "painting" in job.inputs:
+            file, origin = job.inputs["painting"], job.inputs["painting"].name
+            with tempfile.TemporaryDirectory() as directory:
+                sha256 = download(str(file), Path(directory) / "painting", params.sha256)
+            picture = _read(file, params.long_side_px)
+        else:
+            file, sha256 = download_cached(params.source, params.sha256)
+            picture, origin = _read(file, params.long_side_px), params.source
+        content = encode_png(picture)
+        (job.output / "painting.png").write_bytes(content)
+        card = PaintingCard(
+            name=params.name,
+            origin=origin,
+            origin_sha256=sha256,
+            sha256=hashlib.sha256(content).hexdigest(),
+            width_px=picture.shape[2],
+            height_px=picture.shape[1],
+        )
+        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
+        yield Progress((i + 1) / len(jobs))
+
+
+def _read(file: Path, long_side: int) -> Tensor:
+    picture = read_rgb(file)
+    _, height, width = picture.shape
+    if max(height, width) <= long_side:
+        return picture
+    return read_rgb(file, short_side=long_side * min(height, width) // max(height, width))

@@ -1,0 +1,276 @@
+"""Task: photos from whichever source is configured, packed into one archive a shard, with a card."""
+
+import json
+import logging
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import distribution, version
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, Self
+
+from annotated_types import Ge
+
+from tasks.data.download import download_cached, is_remote, sha256_of
+from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
+from tasks.errors import UserError
+from tasks.job import Event, Job, Progress
+from tasks.style.datasets.photos import ARCHIVE
+
+logger = logging.getLogger(__name__)
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
+QUALITY = 95
+TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+"""Of every member, the first that a zip can hold: archives of equal photos are equal."""
+COCO_LICENCES = "photos of Flickr users under Creative Commons licences: cocodataset.org/#termsofuse"
+
+
+@dataclass(frozen=True)
+class PhotosConfig:
+    """Where photos come from, and how they are kept."""
+
+    source: Literal["packages", "folder", "zip"] = "packages"
+    """The photos inside scikit-image and scikit-learn, a folder and its subfolders, or a zip of pictures."""
+    path: str | None = None
+    """Of the folder or the zip; http(s):// for a zip elsewhere."""
+    sha256: str | None = None
+    """What the zip's SHA-256 must be; without one it is only recorded."""
+    short_side_px: Annotated[int, Ge(1)] = 512
+    """Larger photos are scaled down to it; none is scaled up."""
+    limit: Annotated[int, Ge(1)] | None = None
+    """Pictures to take of the source, the first in the order of their paths; None takes all."""
+    shards: Annotated[int, Ge(1)] = 1
+    """Archives to pack at the same time: the i-th has every `shards`-th picture."""
+
+    def __post_init__(self) -> None:
+        if self.source != "packages" and not self.path:
+            raise UserError(f"style.photos.path is not set; the source {self.source!r} needs it")
+
+
+@dataclass(frozen=True)
+class PhotosParams:
+    """What one shard's archive depends on, besides its input files."""
+
+    config: PhotosConfig
+    shard: int
+
+    @classmethod
+    def of(cls, config: PhotosConfig, shard: int) -> Self:
+        """With only what the configured source uses: no other setting is to pack its photos again."""
+        if config.source == "packages":
+            config = replace(config, path=None, sha256=None)
+        elif config.source == "folder":
+            config = replace(config, sha256=None)
+        return cls(config, shard)
+
+    def inputs(self) -> dict[str, Path]:
+        """File or directory that :func:`fetch_photos` reads, where the source is a local one."""
+        if self.config.source == "packages" or is_remote(str(self.config.path)):
+            return {}
+        return {self.config.source: Path(str(self.config.path).removeprefix("file://"))}
+
+
+@dataclass(frozen=True)
+class PhotosCard:
+    """What an archive of photos is."""
+
+    source: str
+    origin: str
+    """Versions of the packages, the folder's name, or the zip's URL or name."""
+    sha256: str | None
+    """Of the zip."""
+    licences: Mapping[str, str]
+    """By photo, or for all of the source under `*`."""
+    shard: int
+    shards: int
+    short_side_px: int
+    photos: int
+    skipped: Mapping[str, str]
+    """Pictures that can't be read: path in the source, and why."""
+
+
+def fetch_photos(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Pack each job's shard of the photos (:class:`PhotosParams`).
+
+    Inputs: `folder` or `zip`, as :meth:`PhotosParams.inputs` says. The output gets `photos.zip`, for
+    :class:`PhotoSet`, and `card.json` (:class:`PhotosCard`). A picture that can't be read
+    is skipped, with a warning and a line in the card.
+
+    Raises:
+        UserError: the source is missing, unreachable or damaged, or no picture of the shard can be read.
+    """
+    for i, job in enumerate(jobs):
+        params: PhotosParams = job.params
+        config = params.config
+        with SOURCES[config.source](config, job.inputs) as source:
+            pictures = _named(source.paths[: config.limit])
+            shard = pictures[params.shard :: config.shards]
+            skipped = yield from _pack(i, len(jobs), job, source, shard)
+        if len(skipped) == len(shard):
+            reason = next(iter(skipped.values()), f"{len(pictures)} pictures for {config.shards} shards")
+            raise UserError(f"{source.origin}: no photo for shard {params.shard} ({reason}); add some")
+        card = PhotosCard(
+            source=config.source,
+            origin=source.origin,
+            sha256=source.sha256,
+            licences=source.licences,
+            shard=params.shard,
+            shards=config.shards,
+            short_side_px=config.short_side_px,
+            photos=len(shard) - len(skipped),
+            skipped=skipped,
+        )
+        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
+
+
+@dataclass(frozen=True)
+class _Source:
+    origin: str
+    paths: Sequence[str]
+    """Of the pictures in it, sorted."""
+    read: Callable[[str], bytes]
+    licences: Mapping[str, str] = field(default_factory=dict)
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class _Picture:
+    path: str
+    """In its source."""
+    name: str
+    """In the archive: the path's stem, or all of it where several have that stem."""
+
+
+def _named(paths: Sequence[str]) -> list[_Picture]:
+    stems = [PurePosixPath(path).stem for path in paths]
+    times = Counter(stems)
+    return [
+        _Picture(path, stem if times[stem] == 1 else path) for path, stem in zip(paths, stems, strict=True)
+    ]
+
+
+def _pack(
+    i: int, jobs: int, job: Job, source: _Source, pictures: Sequence[_Picture]
+) -> Generator[Event, None, dict[str, str]]:
+    """Write the job's archive; returns which pictures were skipped, and why.
+
+    Members are stored, not compressed: JPEGs don't shrink, and a PhotoSet reads them where they are.
+    """
+    skipped = {}
+    with zipfile.ZipFile(job.output / ARCHIVE, "w") as archive:
+        for k, picture in enumerate(pictures):
+            try:
+                file = NamedBytes(source.read(picture.path), picture.path)
+                photo = read_rgb(file, short_side=job.params.config.short_side_px, enlarge=False)
+            except (UserError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+                skipped[picture.path] = str(error)
+                logger.warning("skipped %s", error)
+            else:
+                member = zipfile.ZipInfo(f"{picture.name}.jpg", TIMESTAMP)
+                member.create_system = 3  # Unix, wherever this runs
+                archive.writestr(member, encode_jpeg(photo, QUALITY))
+            yield Progress((i + (k + 1) / len(pictures)) / jobs)
+    return skipped
+
+
+@dataclass(frozen=True)
+class _Packaged:
+    """A photo inside an installed package."""
+
+    package: str
+    path: str
+    licence: str
+
+
+PACKAGED = (
+    _Packaged(
+        "scikit-image", "skimage/data/astronaut.png", "public domain: NASA, portrait of Eileen Collins"
+    ),
+    _Packaged("scikit-image", "skimage/data/chelsea.png", "CC0: Stefan van der Walt"),
+    _Packaged("scikit-image", "skimage/data/coffee.png", "CC0: Rachel Michetti, Pikolo Espresso Bar"),
+    _Packaged("scikit-image", "skimage/data/rocket.jpg", "public domain: SpaceX, Falcon 9 with DSCOVR"),
+    _Packaged(
+        "scikit-image",
+        "skimage/data/motorcycle_left.png",
+        "none stated: Middlebury stereo benchmark (Scharstein et al. 2014), distributed by scikit-image",
+    ),
+    _Packaged(
+        "scikit-learn", "sklearn/datasets/images/china.jpg", "CC BY 2.0: flickr.com/photos/danielbuechele"
+    ),
+    _Packaged("scikit-learn", "sklearn/datasets/images/flower.jpg", "CC BY 2.0: flickr.com/photos/vultilion"),
+)
+"""Their colour photographs of people, animals, things and places; of a stereo pair, one."""
+
+
+@contextmanager
+def _packages(_config: PhotosConfig, _inputs: Mapping[str, Path]) -> Iterator[_Source]:
+    packages = {photo.path: photo.package for photo in PACKAGED}
+    yield _Source(
+        origin=", ".join(f"{package} {version(package)}" for package in sorted(set(packages.values()))),
+        paths=sorted(packages),
+        read=lambda path: Path(str(distribution(packages[path]).locate_file(path))).read_bytes(),
+        licences={PurePosixPath(photo.path).stem: photo.licence for photo in PACKAGED},
+    )
+
+
+@contextmanager
+def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
+    folder = inputs["folder"]
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; correct style.photos.path")
+    paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+    def read(path: str) -> bytes:
+        try:
+            return (folder / path).read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: can't be read ({error.strerror})") from error
+
+    yield _Source(folder.name, _pictures(paths), read)
+
+
+@contextmanager
+def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
+    url = str(config.path)
+    if "zip" in inputs:
+        file, origin = inputs["zip"], inputs["zip"].name
+        sha256 = _checked(file, config.sha256)
+    else:
+        origin = url
+        file, sha256 = download_cached(url, config.sha256)
+    licences = {"*": COCO_LICENCES} if "cocodataset.org" in url else {}
+    try:
+        archive = zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        raise UserError(f"{file}: no zip, or not all of one; remove it and fetch it again") from error
+    with archive:
+        yield _Source(origin, _pictures(archive.namelist()), archive.read, licences, sha256)
+
+
+SOURCES: Mapping[str, Callable[[PhotosConfig, Mapping[str, Path]], AbstractContextManager[_Source]]] = {
+    "packages": _packages,
+    "folder": _folder,
+    "zip": _zip,
+}
+
+
+def _pictures(paths: Iterable[str]) -> list[str]:
+    """Those of pictures, by suffix, hidden ones (`._0001.jpg` of a Mac) left out; sorted."""
+    found = {path: PurePosixPath(path) for path in paths}
+    return sorted(p for p, q in found.items() if q.suffix.lower() in SUFFIXES and not q.name.startswith("."))
+
+
+def _checked(file: Path, wanted: str | None) -> str:
+    """The file's SHA-256, if it is the one wanted. None wants any."""
+    if not file.is_file():
+        raise UserError(f"{file}: no such file; correct style.photos.path")
+    found = sha256_of(file)
+    if wanted and found != wanted.lower():
+        raise UserError(
+            f"{file}: its SHA-256 is {found}, not {wanted}; fetch it again, or correct style.photos.sha256"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""How good stylised pictures and videos are, and how long they take."""

@@ -1,0 +1,115 @@
+"""Warping error of a stylised video: how much it flickers, by the original's motion (Lai et al. 2018)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.data.images import Frame
+from tasks.errors import UserError
+
+Flow = NDArray[np.float32]
+"""Displacement (x, y) in pixels of each pixel, (height, width, 2)."""
+MIN_SIDE = 12
+"""Pixels of the longer side; DIS needs as many."""
+
+
+@dataclass(frozen=True)
+class WarpingError:
+    """Means over pairs of consecutive frames, of colours in [0, 1]."""
+
+    original: float
+    stylized: float
+
+    @property
+    def relative(self) -> float:
+        """Stylised over original. Infinite, or NaN for 0/0, where the original has no error at all."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.divide(self.stylized, self.original))
+
+
+def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> WarpingError:
+    """E_warp = mean over t of Σ M_t ‖O_t - warp(O_{t+1}, F_{t→t+1})‖² / Σ M_t (Lai et al. 2018).
+
+    F is optical flow between the *original's* frames, for both videos alike: dense inverse search (Kroeger et
+    al. 2016), where the paper has FlowNet 2. ‖·‖² sums over the three colours. M leaves out what is occluded
+    and what lies at edges of motion (:func:`visible`). Two frames of each video are in memory at a time. A
+    pair with nothing to compare isn't counted.
+
+    Raises:
+        UserError: the videos differ in size or in number of frames, or no pair can be compared.
+    """
+    errors = []
+    for (i, o), (next_i, next_o) in pairwise(_together(original, stylized)):
+        flow = optical_flow(i, next_i)
+        M = visible(flow, optical_flow(next_i, i))
+        if M.any():
+            errors.append((_error(i, next_i, flow, M), _error(o, next_o, flow, M)))
+    if not errors:
+        raise UserError(
+            "no two consecutive frames of the video show the same; give one without a cut at each"
+        )
+    return WarpingError(*np.mean(errors, axis=0).tolist())
+
+
+def optical_flow(frame: Frame, following: Frame) -> Flow:
+    """Where each pixel of `frame` goes: frame(p) looks like following(p + flow(p))."""
+    grey, following_grey = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY) for each in (frame, following))
+    search = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    return search.calc(grey, following_grey, None)  # type: ignore[call-overload]  # no first guess
+
+
+def warp(picture: NDArray[np.float32], flow: Flow) -> NDArray[np.float32]:
+    """picture(p + flow(p)), bilinear; what its borders have goes on beyond them."""
+    x, y = _targets(flow)
+    warped = cv2.remap(picture, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return warped.astype(np.float32, copy=False)
+
+
+def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
+    """Pixels (height, width) that the next frame shows too, and that aren't at an edge of motion.
+
+    With w the forward flow and ŵ the backward flow at the place it leads to, a pixel is occluded if
+    |w + ŵ|² > 0.01 (|w|² + |ŵ|²) + 0.5, and at an edge if |∇u|² + |∇v|² > 0.01 |w|² + 0.002, w = (u, v)
+    (Sundaram et al. 2010, which Ruder et al. 2016 and Lai et al. 2018 use). Nor is one visible that leaves
+    the picture.
+    """
+    w, ŵ = forward, warp(backward, forward)
+    occluded = _square(w + ŵ) > 0.01 * (_square(w) + _square(ŵ)) + 0.5
+    gradients = np.concatenate(np.gradient(w, axis=(0, 1)), axis=-1)
+    at_edge = _square(gradients) > 0.01 * _square(w) + 0.002
+    height, width = w.shape[:2]
+    x, y = _targets(w)
+    inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
+    return inside & ~occluded & ~at_edge
+
+
+def _together(original: Iterable[Frame], stylized: Iterable[Frame]) -> Iterator[tuple[Frame, Frame]]:
+    for n, (i, o) in enumerate(zip_longest(original, stylized)):
+        if i is None or o is None:
+            shorter = "original" if i is None else "stylised"
+            raise UserError(f"the {shorter} video ends after {n} frames, the other goes on; stylise it again")
+        if i.shape != o.shape:
+            raise UserError(f"frame {n} has shape {i.shape}, its stylised one {o.shape}; stylise it again")
+        if max(i.shape[:2]) < MIN_SIDE:
+            raise UserError(f"frames of shape {i.shape} are too small for optical flow; give larger ones")
+        yield i, o
+
+
+def _error(frame: Frame, following: Frame, flow: Flow, M: NDArray[np.bool_]) -> float:
+    """Mean over visible pixels of the squared difference of colours in [0, 1], summed over the colours."""
+    difference = frame.astype(np.float32) - warp(following.astype(np.float32), flow)
+    return float(_square(difference)[M].mean(dtype=np.float64)) / 255**2
+
+
+def _targets(flow: Flow) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Coordinates x and y that each pixel goes to."""
+    y, x = np.indices(flow.shape[:2], np.float32)
+    return x + flow[..., 0], y + flow[..., 1]
+
+
+def _square(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.square(vectors).sum(axis=-1)

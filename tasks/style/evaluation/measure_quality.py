@@ -1,0 +1,271 @@
+"""Task: the quality of a style's photos and video, beside pictures by Gatys et al.'s optimisation.
+
+The report calls that optimisation Version 1, and networks after Johnson et al. Version 2.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge, MinLen
+from torch import Tensor
+
+from tasks.data.images import Frame, read_rgb
+from tasks.data.tables import write_csv
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.apply.stylize import StylizeSettings, stylize
+from tasks.style.backbones import BackboneName
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
+from tasks.style.evaluation.flow import warping_error
+from tasks.style.gatys import LBFGS_HISTORY
+from tasks.style.johnson import JohnsonConfig
+from tasks.style.model_file import ModelCard, load_model
+from tasks.style.perceptual_loss import PerceptualLoss
+from tasks.style.transformer_net import TransformerNet
+from tasks.style.video.reader import read_frames
+
+FLOAT32 = StylizeSettings(precision="float32")
+
+
+@dataclass(frozen=True)
+class QualityConfig:
+    """What is measured of each style."""
+
+    photos: Annotated[tuple[str, ...], MinLen(1)]
+    """Names in the set of photos."""
+    size_px: Annotated[int, Ge(32)]
+    """Short side of photos and painting."""
+    study: str | None
+    """Study whose pictures by Gatys et al.'s optimisation are measured too, of `size_px`; null for none."""
+    compared_photos: Annotated[int, Ge(0)]
+    """Number of photos, the first, for which iterations of Gatys et al.'s optimisation are counted until its
+    loss is no more than the trained network's."""
+    max_iterations: Annotated[int, Ge(1)]
+    """Iterations after which counting ends."""
+    frame_step: Annotated[int, Ge(1)]
+    """Distance between the frames of a video that are measured as photos are. Flicker is measured between all
+    frames."""
+
+
+@dataclass(frozen=True)
+class QualityParams:
+    """What is measured of one style, besides the input files."""
+
+    style: str
+    config: QualityConfig
+    gatys_photo: str | None = None
+    """Photo that there are pictures of by Gatys et al.'s optimisation."""
+    gatys_backbones: tuple[BackboneName, ...] = ()
+    """Backbones of these pictures, one each."""
+    clip: str | None = None
+    """Name of the video, if there is one."""
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """One picture, or one video: a row of quality.csv. What wasn't measured is empty."""
+
+    style: str
+    method: str
+    """`photo` (not stylised, for reference), `johnson` or, with its backbone, `gatys-vgg19`."""
+    image: str
+    """Name of the photo or the video. Of a video, the next four are means over frames."""
+    content_loss: float
+    """Mean square between relu2_2 of VGG16 of the picture and of the photo."""
+    style_ratio: float
+    """What is left of the photo's distance to the painting's style."""
+    ssim: float
+    """To the photo; so is LPIPS."""
+    lpips: float
+    """By AlexNet. The networks were trained on VGG16's activations, so VGG16 would favour them."""
+    warping_error_ratio: float | None = None
+    """Flicker of the stylised video over the original's (Lai et al. 2018)."""
+    equals_iterations: int | None = None
+    """Iterations of the optimisation after which its loss is no more than the network's; empty if it is more
+    after all that were tried."""
+    iterations_tried: int | None = None
+
+
+@dataclass(frozen=True)
+class IterationRow:
+    """One picture of the optimisation that is to reach the network's loss: a row of iterations.csv."""
+
+    style: str
+    image: str
+    iteration: int
+    """Updates made; 0 is the photo."""
+    content_loss: float
+    """Eq. 5; not weighted."""
+    style_loss: float
+    """Eq. 6 over all layers; not weighted."""
+    total_loss: float
+    """Weighted as in the network's training."""
+    johnson_total_loss: float
+    """Weighted loss of the network's picture, which is to be reached."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the loss is no more than the network's."""
+        return self.total_loss <= self.johnson_total_loss
+
+
+def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Measure each job's style (:class:`QualityParams`).
+
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16` and
+    `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
+    optimisation's picture by each backbone, named like `gatys-vgg19`; with `params.clip`, `video` and
+    `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
+    (:class:`IterationRow`). All is computed in float32.
+
+    The number of iterations that a network's picture is worth is found as by Johnson et al. 2016 (section
+    4.1, figure 5): the loss that the network was trained with is minimised over pixels, from the photo on, by
+    L-BFGS with a projection onto [0, 1] after every update, since the network's pictures are in that range
+    too. An iteration is one evaluation of loss and gradient, as in :func:`tasks.style.gatys.optimize`. The
+    noise loss of training is no loss of a single picture, and is left out.
+
+    Raises:
+        UserError: an input is damaged, or it isn't what the parameters say.
+    """
+    for i, job in enumerate(jobs):
+        for event in _measure(i, job):
+            yield Progress((i + event.fraction) / len(jobs)) if isinstance(event, Progress) else event
+
+
+def _measure(i: int, job: Job) -> Iterator[Event]:
+    params: QualityParams = job.params
+    evaluator = Evaluator(job.inputs, params.config.size_px, job.device)
+    photos = PhotoSet.open(job.inputs["photos"])
+    network, card, training = _load_network(job)
+    painting = evaluator.painting_grams(training.style_px)
+    loss = PerceptualLoss(evaluator.network, painting, training.loss_weights)
+    rows: list[QualityRow] = []
+    iterations: list[IterationRow] = []
+    steps = len(params.config.photos) + (params.clip is not None)
+    for n, name in enumerate(params.config.photos):
+        photo = evaluator.represent(photos.read(name, short_side=params.config.size_px))
+        stylized = evaluator.represent(stylize(network, photo.pixels[None], FLOAT32)[0])
+        equals = None
+        if n < params.config.compared_photos:
+            for row in _iterations(params, name, photo, stylized, loss):
+                iterations.append(row)
+                yield Progress((n + row.iteration / (params.config.max_iterations + 1)) / steps)
+            equals = iterations[-1]
+        rows.append(QualityRow(params.style, "photo", name, *evaluator.scores(photo, photo)))
+        scores = evaluator.scores(stylized, photo)
+        rows.append(QualityRow(params.style, "johnson", name, *scores, *_equals(equals)))
+        if name == params.gatys_photo:
+            rows += [_gatys_row(job, evaluator, photo, backbone) for backbone in params.gatys_backbones]
+        yield Progress((n + 1) / steps)
+    if params.clip is not None:
+        rows.append(_video_row(job, evaluator, params.clip))
+        yield Progress(1.0)
+    write_csv(job.output / "quality.csv", QualityRow, rows)
+    write_csv(job.output / "iterations.csv", IterationRow, iterations)
+    yield Metrics(i, card.steps, _means(rows))
+
+
+def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
+    """The style's network, its card, and how it was trained."""
+    path, painting = job.inputs["model"], job.inputs["painting"]
+    network, card = load_model(path)
+    if card.style_sha256 != hashlib.sha256(painting.read_bytes()).hexdigest():
+        raise UserError(f"{path}: trained on another painting than {painting}; train the style again")
+    try:
+        training = JohnsonConfig(**card.settings["johnson"])
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: its card doesn't say how it was trained ({error}); train it again"
+        ) from error
+    return network.to(job.device), card, training
+
+
+def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: BackboneName) -> QualityRow:
+    params: QualityParams = job.params
+    method = f"gatys-{backbone}"
+    picture = read_rgb(job.inputs[method])
+    if picture.shape != photo.pixels.shape:
+        raise UserError(
+            f"{job.inputs[method]}: has {min(picture.shape[1:])} px, but quality is measured at "
+            f"{params.config.size_px}; give both one size"
+        )
+    assert params.gatys_photo is not None
+    return QualityRow(
+        params.style, method, params.gatys_photo, *evaluator.scores(evaluator.represent(picture), photo)
+    )
+
+
+def _iterations(
+    params: QualityParams, image: str, photo: Picture, stylized: Picture, loss: PerceptualLoss
+) -> Iterator[IterationRow]:
+    """From the photo to the first picture whose loss is no more than the network's, if there is one."""
+    content = photo.representation.content
+    with torch.no_grad():
+        goal = float(loss(stylized.pixels[None], content).total)
+    descent = _projected_lbfgs(loss, photo, params.config.max_iterations)
+    for iteration, (content_loss, style_loss, total_loss) in enumerate(descent):
+        row = IterationRow(params.style, image, iteration, content_loss, style_loss, total_loss, goal)
+        yield row
+        if row.reached:
+            return
+
+
+def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> Iterator[list[float]]:
+    """Content, style and total loss of the photo, and after each update, which is projected onto [0, 1]."""
+    x = photo.pixels.clone().requires_grad_()
+    # Full steps, without a line search: in 60 updates of 12 pictures none raised the loss by over 3 %.
+    optimizer = torch.optim.LBFGS(
+        [x], lr=1, max_iter=1, history_size=LBFGS_HISTORY, tolerance_grad=0, tolerance_change=0
+    )
+
+    def evaluate() -> Tensor:
+        optimizer.zero_grad()
+        terms = loss(x[None], photo.representation.content)
+        terms.total.backward()
+        evaluated.append(torch.stack([terms.content, terms.style, terms.total]).tolist())
+        return terms.total
+
+    for _ in range(iterations + 1):
+        evaluated: list[list[float]] = []
+        optimizer.step(evaluate)
+        yield evaluated[0]
+        with torch.no_grad():
+            x.clamp_(0, 1)
+
+
+def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
+    """The last three columns of quality.csv, of a photo."""
+    if last is None:
+        return None, None, None
+    return None, last.iteration if last.reached else None, last.iteration
+
+
+def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
+    params: QualityParams = job.params
+    video, stylized = job.inputs["video"], job.inputs["stylized_video"]
+    flicker = warping_error(read_frames(video), read_frames(stylized))
+    pairs = zip(read_frames(video), read_frames(stylized), strict=True)
+    scores = []
+    for pair in islice(pairs, 0, None, params.config.frame_step):
+        frame, stylized_frame = (evaluator.represent(_to_tensor(pixels)) for pixels in pair)
+        scores.append(evaluator.scores(stylized_frame, frame))
+    means = Scores(*np.mean(scores, axis=0).tolist())
+    return QualityRow(params.style, "johnson", clip, *means, flicker.relative)
+
+
+def _to_tensor(frame: Frame) -> Tensor:
+    return torch.from_numpy(frame).permute(2, 0, 1).float() / 255
+
+
+def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
+    """Each column's mean over the rows of the network that have it."""
+    columns = [field.name for field in fields(QualityRow)][3:]
+    johnson = [row for row in rows if row.method == "johnson"]
+    values = {name: [v for row in johnson if (v := getattr(row, name)) is not None] for name in columns}
+    return {name: float(np.mean(v)) for name, v in values.items() if v}

@@ -1,0 +1,1 @@
+"""Style networks with pruned weights: masks, before training; compaction, after it."""

@@ -1,0 +1,241 @@
+"""Task: train a style's network, with checkpoints, previews and a card."""
+
+import hashlib
+import io
+import itertools
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from tasks.data.images import encode_jpeg, side_by_side
+from tasks.data.randomness import stream
+from tasks.data.tables import write_csv
+from tasks.errors import UserError
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
+from tasks.style.contact_sheet import contact_sheet
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.johnson import JohnsonConfig, Trainer, TrainStyleParams, initial_network, open_loss
+from tasks.style.model_file import ModelCard, encode_model, save_model
+from tasks.style.perceptual_loss import style_ratio
+from tasks.style.precision import resolve
+from tasks.style.pruning.masks import Mask, load_mask
+
+GPU_READERS = 4
+"""Processes that read photos while a GPU trains. On a CPU they would take cores from training, and reading is
+a twentieth of a batch's time."""
+REPORT_EVERY = 10
+"""Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
+CONTACT_PX = 192
+"""Short side of the contact sheet's photo."""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Means over some batches; a row of losses.csv."""
+
+    step: int
+    """The last of those batches, counted from 1."""
+    content: float
+    """Feature reconstruction loss (eq. 5)."""
+    style: float
+    """Sum of the layers' style reconstruction losses (eq. 6)."""
+    tv: float
+    noise: float
+    total: float
+    """Weighted."""
+
+    def named(self) -> dict[str, float]:
+        """The losses by name, e.g. `content_loss`."""
+        return {f"{name}_loss": value for name, value in asdict(self).items() if name != "step"}
+
+
+def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Train each job's style (:class:`TrainStyleParams`).
+
+    Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
+    and, for a pruned network, its `mask` (:func:`load_mask`): initial weights, photos and updates are then
+    those of the dense one, without the pruned weights. The output gets
+    `model.safetensors` (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
+    `contact_sheet.jpg` (one photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of
+    the batch beside its stylised picture, for every checkpoint and the end, and for every checkpoint
+    `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal
+    bytes, with or without interruptions.
+
+    Raises:
+        UserError: an input is damaged, or a loss is no longer finite.
+    """
+    for i, job in enumerate(jobs):
+        for event in _Training(i, job).run():
+            if isinstance(event, Progress):
+                event = Progress((i + event.fraction) / len(jobs))
+            yield event
+
+
+class _Batches(Dataset[Tensor]):
+    """The batches of a training, each made by its number alone."""
+
+    def __init__(self, photos: PhotoSet, config: JohnsonConfig, seed: int) -> None:
+        self.photos, self.config, self.seed = photos, config, seed
+
+    def __len__(self) -> int:
+        config = self.config
+        return config.batches or math.ceil(config.epochs * len(self.photos) / config.batch_size)
+
+    def __getitem__(self, step: int) -> Tensor:
+        config = self.config
+        return self.photos.batch(self.seed, step, config.batch_size, config.image_px, config.augment)
+
+
+class _Training:
+    """One job: its trainer, and what it records on the way."""
+
+    def __init__(self, index: int, job: Job) -> None:
+        self.index, self.job = index, job
+        self.params: TrainStyleParams = job.params
+        self.config, seed = self.params.johnson, self.params.seed
+        self.photos = PhotoSet.open(job.inputs["photos"])
+        self.batches = _Batches(self.photos, self.config, seed)
+        self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
+        dtype = resolve(self.config.precision, job.device)
+        network = initial_network(self.config.width, seed).to(job.device)
+        self.mask: Mask | None = None
+        if (path := job.inputs.get("mask")) is not None:
+            self.mask = load_mask(path)
+            self.mask.apply(network, path)
+        loss = open_loss(job.inputs, self.config, job.device, dtype)
+        self.trainer = Trainer(network, loss, self.config, batches=len(self.batches), seed=seed, dtype=dtype)
+        self.losses: list[Losses] = []
+        self.thumbnails: dict[int, Tensor] = {}
+        """The contact sheet's photo as stylised after so many batches, uint8 (3, H, W)."""
+        if job.checkpoint:
+            self._restore(job.checkpoint)
+
+    @property
+    def step(self) -> int:
+        """Batches so far."""
+        return self.trainer.step
+
+    def run(self) -> Iterator[Event]:
+        """Train to the end."""
+        photos = iter(self._loader())
+        while self.step < len(self.batches):
+            yield self._train(itertools.islice(photos, self._next_stop() - self.step))
+            yield Progress(self.step / len(self.batches))
+            last = self.step == len(self.batches)
+            if not last and self.step % self.config.checkpoint_every:
+                continue
+            yield self._preview()
+            self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
+            if not last:
+                model = encode_model(self.trainer.network, self._card())
+                yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
+                yield Checkpoint(self.index, self.step, self._state())
+        self._write()
+
+    def _loader(self) -> DataLoader[Tensor]:
+        """Batches from this step on."""
+        steps = range(self.step, len(self.batches))
+        readers = 0 if self.job.device == "cpu" else GPU_READERS
+        return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers)
+
+    def _next_stop(self) -> int:
+        """The next step after which there is something else to do."""
+        periods = (max(REPORT_EVERY, len(self.batches) // 100), self.config.checkpoint_every)
+        return min(len(self.batches), *((self.step // period + 1) * period for period in periods))
+
+    def _train(self, batches: Iterable[Tensor]) -> Metrics:
+        start = time.perf_counter()
+        losses = torch.stack(
+            [self.trainer.update(photos) for photos in batches]
+        ).cpu()  # waits for the device
+        seconds = (time.perf_counter() - start) / len(losses)
+        self._check_finite(losses)
+        self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
+        return Metrics(self.index, self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
+
+    def _check_finite(self, losses: Tensor) -> None:
+        """UserError if a loss of the last batches (B, 5) is not finite, or what they made of the network."""
+        finite = losses.isfinite().all(dim=1)
+        finite[-1] &= all(bool(weight.isfinite().all()) for weight in self.trainer.network.parameters())
+        if finite.all():
+            return
+        step = self.step - len(losses) + 1 + int(finite.long().argmin())
+        good = (self.step - 1) // self.config.checkpoint_every * self.config.checkpoint_every
+        checkpoint = f"the last good checkpoint is of batch {good}" if good else "before any checkpoint"
+        raise UserError(
+            f"style {self.params.style}: loss or weights are no longer finite in batch {step}, {checkpoint}; "
+            f"lower learning_rate ({self.config.learning_rate:g}) or style_weight "
+            f"({self.config.style_weight:g}), or set precision to float32"
+        )
+
+    def _state(self) -> bytes:
+        buffer = io.BytesIO()
+        losses = [astuple(row) for row in self.losses]
+        state = self.trainer.state_dict() | {"losses": losses, "thumbnails": self.thumbnails}
+        torch.save(state, buffer)
+        return buffer.getvalue()
+
+    def _restore(self, checkpoint: bytes) -> None:
+        state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+        self.trainer.load_state_dict(state)
+        self.losses = [Losses(*row) for row in state["losses"]]
+        self.thumbnails = state["thumbnails"]
+
+    def _preview(self) -> Artifact:
+        """One photo of the last batch beside its stylised picture."""
+        photos = self.batches[self.step - 1]
+        generator = stream("preview", self.params.seed, self.step, bits=64)
+        photo = photos[int(torch.randint(len(photos), (), generator=generator))]
+        picture = side_by_side(photo, self.trainer.stylize(photo))
+        return Artifact(self.index, f"previews/{self.step:06}.jpg", encode_jpeg(picture))
+
+    def _card(self) -> ModelCard:
+        arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
+        pruning = {} if self.mask is None else {"pruning": self.mask.origin}
+        loss, photo = self.trainer.loss, self.contact_photo
+        stylized, original = (loss.network.grams(x) for x in (self.trainer.stylize(photo), photo))
+        ratio = {"style_ratio": style_ratio(stylized, original, loss.painting)}
+        return ModelCard(
+            style=self.params.style,
+            style_sha256=hashlib.sha256(self.job.inputs["painting"].read_bytes()).hexdigest(),
+            photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
+            steps=self.step,
+            settings=asdict(self.params) | arithmetic | pruning,
+            scores=self.losses[-1].named() | ratio,
+            commit=self.job.commit,
+        )
+
+    def _write(self) -> None:
+        output = self.job.output
+        save_model(self.trainer.network, self._card(), output / "model.safetensors")
+        write_csv(output / "losses.csv", Losses, self.losses)
+        sheet = _sheet(self.contact_photo, self.thumbnails, self.losses)
+        (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
+
+
+def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses]) -> Tensor:
+    """The photo (3, H, W) and its stylised pictures, with the losses of those batches below."""
+    rows = {row.step: row for row in losses}
+    captions = [
+        f"{step:,} batches\ncontent {rows[step].content:.1f}, style {rows[step].style:.2f}"
+        for step in thumbnails
+    ]
+    pictures = [photo, *(picture.float() / 255 for picture in thumbnails.values())]
+    return contact_sheet(pictures, ["photo", *captions])
+
+
+def _origins(photos: Path) -> list[str]:
+    """Where the photos in a directory come from, as the cards beside them say."""
+    cards = [json.loads(path.read_text()) for path in sorted(photos.rglob("card.json"))]
+    return sorted({card["origin"] for card in cards})
+
+
+def _to_bytes(picture: Tensor) -> Tensor:
+    return picture.clamp(0, 1).mul(255).round().byte()

@@ -1,0 +1,1 @@
+"""Videos: read frame by frame, stylised in segments, and written."""

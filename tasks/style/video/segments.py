@@ -1,0 +1,173 @@
+"""A video in a style, a segment at a time: the task for each, and the join that restores times and sound."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from av.container import InputContainer, OutputContainer
+from av.packet import Packet
+from av.stream import Stream
+from av.video.stream import VideoStream
+
+from tasks.data.images import Frame
+from tasks.errors import UserError
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
+from tasks.style.model_file import load_model
+from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
+from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
+
+SEGMENT = "segment.mp4"
+
+MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
+"""Of files that can hold H.264, by suffix."""
+
+
+@dataclass(frozen=True)
+class StylizeSegmentParams:
+    """What a stylised segment depends on, besides the video and the model."""
+
+    segment: Segment
+    format: VideoFormat
+    """Of the whole video, so that all segments are encoded alike."""
+    settings: StylizeSettings = FULL_STYLE
+    batch_size: int = 4
+    """Frames to stylise at once."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"batch_size is {self.batch_size}; it has to be 1 or more")
+
+
+def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
+    """Segments of nearly equal length, none longer than `frames_per_segment`, that together are the video."""
+    if frames_per_segment < 1:
+        raise UserError(f"frames_per_segment is {frames_per_segment}; it has to be 1 or more")
+    segments = -(-info.frames // frames_per_segment)
+    bounds = [i * info.frames // segments for i in range(segments + 1)]
+    return [info.segment(start, stop) for start, stop in pairwise(bounds)]
+
+
+def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Put a segment of a video into a style (:class:`StylizeSegmentParams`).
+
+    Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
+    the stylised frames at the video's mean rate, without sound. :func:`join_segments` sets their times.
+
+    Raises:
+        UserError: the video isn't the one that the segment was planned for, or the model isn't one.
+    """
+    for i, job in enumerate(jobs):
+        params: StylizeSegmentParams = job.params
+        frames = params.segment.frames
+        start = time.perf_counter()
+        with av.open(job.output / SEGMENT, "w") as container:
+            stream = add_h264(container, params.format)
+            for done, packet in enumerate(encode(stream, _stylize(job)), start=1):
+                container.mux(packet)
+                yield Progress((i + done / frames) / len(jobs))
+        yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})
+
+
+def _stylize(job: Job) -> Iterator[Frame]:
+    params: StylizeSegmentParams = job.params
+    network = load_model(job.inputs["model"])[0].to(job.device)
+    frames = read_segment(job.inputs["video"], params.segment)
+    while batch := list(islice(frames, params.batch_size)):
+        pictures = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
+        stylized = stylize(network, pictures, params.settings)
+        yield from stylized.permute(0, 2, 3, 1).numpy()
+
+
+def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
+    """Write a video: the frames of `segments`, the times and the sound of `source`, which `info` describes.
+
+    Each frame appears when its original does. All of the source's sound is copied, not encoded again, and
+    stays where it was beside the frames. `output` is replaced once the video is whole.
+
+    Raises:
+        UserError: the segments aren't this video's, or a file of `output`'s suffix can't hold H.264 or this
+            sound.
+    """
+    if output.suffix.lower() not in MUXERS:
+        raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with (
+            open_video(source) as (original, _),
+            open_video(segments[0]) as (_, template),
+            av.open(partial, "w", format=MUXERS[output.suffix.lower()]) as container,
+        ):
+            video = container.add_stream_from_template(template)
+            video.time_base = info.time_base
+            sounds = _add_sounds(container, original, output)
+            mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _add_sounds(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
+    """A stream for each of the original's streams of sound, by its index there. Begins to write."""
+    sounds = {}
+    try:
+        for sound in original.streams.audio:
+            copy = sounds[sound.index] = container.add_stream_from_template(sound)
+            copy.disposition = sound.disposition
+            if sound.language:
+                copy.metadata["language"] = sound.language
+        container.start_encoding()
+    except (av.FFmpegError, ValueError) as error:
+        codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio)
+        raise UserError(
+            f"{output}: can't hold this video's sound ({codecs}) as it is; choose another of "
+            f"{', '.join(MUXERS)}, or convert the sound to AAC"
+        ) from error
+    return sounds
+
+
+def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream) -> Iterator[Packet]:
+    """Those of all segments. The n-th is the n-th frame, there being no B-frames, and gets its time."""
+    start = round(info.start / info.time_base)
+    times = [*info.timestamps, info.end]
+    header = video.codec_context.extradata
+    n = 0
+    for segment in segments:
+        with open_video(segment) as (container, stream):
+            if stream.codec_context.extradata != header:
+                raise UserError(f"{segment}: encoded in another way than {segments[0]}; stylise both again")
+            for packet in filter(_has_content, container.demux(stream)):
+                if n < info.frames:
+                    packet.stream, packet.time_base = video, info.time_base
+                    packet.pts = packet.dts = start + times[n]
+                    packet.duration = times[n + 1] - times[n]
+                    yield packet
+                n += 1
+    if n != info.frames:
+        raise UserError(
+            f"the segments from {segments[0]} on have {n} frames, the video {info.frames}; stylise it again"
+        )
+
+
+def _sound_packets(original: InputContainer, sounds: Mapping[int, Stream]) -> Iterator[Packet]:
+    """As much as there is of it, with times that count from the beginning of the file's first stream."""
+    if not sounds:  # demux() would take that for all streams
+        return
+    start = origin(original)
+    for packet in filter(_has_content, demux(original, *(original.streams[index] for index in sounds))):
+        shift = round(start / packet.time_base)
+        packet.stream = sounds[packet.stream_index]
+        packet.dts = packet.dts - shift if packet.dts is not None else None
+        packet.pts = packet.pts - shift if packet.pts is not None else None
+        yield packet
+
+
+def _has_content(packet: Packet) -> bool:
+    """The last one of a stream hasn't: it tells a decoder to hand out what it keeps."""
+    return bool(packet.size)
