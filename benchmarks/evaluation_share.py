@@ -16,8 +16,9 @@ import torch
 from benchmarks.agents import TASK, random_transitions
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.agents import algorithm_config, variant_of
-from pipelines.engine.config import Config, compose, load_config
+from pipelines.catalog.agents import algorithm_config
+from pipelines.catalog.paths import variant
+from pipelines.config.params import Config, compose, load_config
 from tasks.job import Job
 from tasks.offline_rl.agents import AgentSpec, AlgorithmName
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
@@ -78,7 +79,7 @@ def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[obje
     trained, scored = compared.seconds("updates"), compared.seconds("evaluation")
     factor = between / UPDATES
     return (
-        f"{agent.algorithm}, {variant_of(agent.pruner, agent.sparsity)}",
+        f"{agent.algorithm}, {variant(agent.pruner, agent.sparsity)}",
         f"{between:,}",
         f"{factor * trained.cpu:.1f}",
         f"{scored.cpu:.1f}",

@@ -21,11 +21,11 @@ from skimage.data import chelsea
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
+from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.serving_config import ServingConfig
-from pipelines.serve import running
 from pipelines.serving.models import Cards, Model, cards_of, find_models
 from pipelines.serving.pictures import decode
+from pipelines.serving.server import running
 from tasks.deployment.classifier import ClassifierCard, preprocess
 from tasks.deployment.onnx_model import load_onnx
 from tasks.errors import UserError

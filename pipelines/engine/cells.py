@@ -22,7 +22,7 @@ from typing import Any
 import grimp
 
 from pipelines.engine.provenance import Made
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Task
 

@@ -16,7 +16,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.formparser import MultiPartParser
 from werkzeug.http import parse_accept_header, parse_options_header
 
-from pipelines.engine.serving_config import ServingConfig
+from pipelines.config.serving import ServingConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.limits import RETRY, Limits
 from pipelines.serving.models import Cards

@@ -12,7 +12,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from pipelines.engine.serving_config import ServiceConfig, ServingConfig
+from pipelines.config.serving import ServiceConfig, ServingConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.app import Inputs, build_app
 from pipelines.serving.models import Cards, Model, cards_of, contents_of

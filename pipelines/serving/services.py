@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ray import serve
 from torch import Tensor
 
-from pipelines.engine.serving_config import ServiceConfig
+from pipelines.config.serving import ServiceConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.models import open_models
 from pipelines.serving.pictures import Written, decode, encode

@@ -11,10 +11,10 @@ import yaml
 from checkouts import ROOT
 from pages import blocks
 
-import pipelines.__main__ as command_line
-from pipelines import reference
-from pipelines.engine.config import Config, load_config
-from pipelines.engine.schema import groups
+import pipelines.cli.app as command_line
+from pipelines.config import reference
+from pipelines.config.params import Config, load_config
+from pipelines.config.schema import groups
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from checkouts import Checkout, cleaned
 
-from pipelines.agents import agents
-from pipelines.engine import config
-from pipelines.engine.config import check, compose, load_config
+from pipelines.catalog.agents import agents
+from pipelines.config import params as config
+from pipelines.config.params import check, compose, load_config
 from tasks.errors import UserError
 
 ROOT = Path(__file__).parents[2]

@@ -20,8 +20,8 @@ from small_graphs import STATE, bc_action, write_all
 from small_networks import save_agent, save_style
 
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.serve import running
 from pipelines.serving.models import find_models
+from pipelines.serving.server import running
 from tasks.data.images import read_rgb
 from tasks.deployment.export import ExportParams
 from tasks.deployment.export_classifier import ClassifierParams, export_classifier
@@ -72,8 +72,8 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
     (tmp_path / "command.py").write_text(
         "from pathlib import Path\n"
         "from pipelines.engine.execution import ExecutorConfig\n"
-        "from pipelines.serve import serve_forever\n"
-        "from pipelines.engine.serving_config import ServiceConfig, ServingConfig\n"
+        "from pipelines.serving.server import serve_forever\n"
+        "from pipelines.config.serving import ServiceConfig, ServingConfig\n"
         f"serve_forever({config!r}, ExecutorConfig(kind='ray'), Path({str(tmp_path)!r}))\n"
     )
     command = [sys.executable, tmp_path / "command.py"]

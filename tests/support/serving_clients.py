@@ -8,7 +8,7 @@ import numpy as np
 import requests
 from PIL import Image
 
-from pipelines.engine.serving_config import ServiceConfig, ServingConfig
+from pipelines.config.serving import ServiceConfig, ServingConfig
 
 MAX_BODY = 300_000
 SERVICE = ServiceConfig(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from pipelines.engine.pruner_name import PrunerName
+from pipelines.config.names import PrunerName
 from tasks.errors import UserError
 from tasks.style.backbones import BackboneName
 from tasks.style.clip import ClipParams

@@ -14,12 +14,12 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
-from pipelines.engine.deployment_config import DeploymentConfig
+from pipelines.config.deployment import DeploymentConfig
+from pipelines.config.names import PrunerName
+from pipelines.config.schema import NAME, groups
+from pipelines.config.serving import ServingConfig
+from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.pruner_name import PrunerName
-from pipelines.engine.schema import NAME, groups
-from pipelines.engine.serving_config import ServingConfig
-from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
 from tasks.offline_rl.agents import AlgorithmName

@@ -9,13 +9,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from pipelines.catalog.paths import GRAPHS
 from tasks.data.images import read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
 from tasks.style.image_files import STANDARD, expand, picture_suffixes
 
-CLASSIFIERS = Path("models/onnx/classifiers")
+CLASSIFIERS = GRAPHS / "classifiers"
 
 
 class Classifier:
@@ -47,7 +48,7 @@ class Classifier:
         return top(torch.from_numpy(logits), self.card.labels, k)
 
 
-def classify(inputs: Sequence[str], model: Path | None, k: int) -> bool:
+def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool:
     """Print the `k` most probable classes of each picture; return whether all could be read.
 
     `inputs` are pictures, directories (with all below them), glob patterns, and "-" for one on standard

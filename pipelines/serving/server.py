@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
-from pipelines.engine.serving_config import ServingConfig
 from pipelines.serving.models import Model, cards_of, find_models
 from tasks.errors import UserError
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipelines.catalog.paths import EXPERTS
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 PANEL = "Tools"
-EXPERTS = Path("experts")
 OUT = "The file to write, which must not be there yet; by default in the working directory."
 
 
@@ -31,7 +31,7 @@ def examples(*commands: str) -> str:
 @app.command(rich_help_panel=PANEL)
 def doctor() -> None:
     """Check this installation and what it is configured to use, and say the fix for what is wrong."""
-    from pipelines.doctor import print_findings
+    from pipelines.cli.doctor import print_findings
 
     if not print_findings():
         raise typer.Exit(1)
@@ -60,7 +60,7 @@ def evaluate_agent(
     ] = None,
 ) -> None:
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
-    from pipelines.pack_tool import refuse_packed
+    from pipelines.cli.pack import refuse_packed
     from tasks.offline_rl.agents import load_agent
     from tasks.offline_rl.evaluation import evaluate, record_video
 
@@ -154,12 +154,13 @@ def stylize(
     and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
     that params.yaml names, and go on from there when interrupted.
     """
-    from pipelines import pack_tool, stylize_tool
+    from pipelines.cli.pack import refuse_packed
+    from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 
-    pack_tool.refuse_packed(Path(style))
-    options = stylize_tool.StylizeOptions(strength, preserve_color, batch_size, force)
+    refuse_packed(Path(style))
+    options = StylizeOptions(strength, preserve_color, batch_size, force)
     try:
-        stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
+        stylize_inputs(style, [*inputs, *(more or [])], output, options)
     except KeyboardInterrupt:
         print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -214,9 +215,9 @@ def classify(
     top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Answers for each picture.")] = 5,
 ) -> None:
     """Say what pictures show: ImageNet's classes, by the exported classifier."""
-    from pipelines import classify_tool
+    from pipelines.cli.classify import classify_pictures
 
-    if not classify_tool.classify(inputs, model, top):
+    if not classify_pictures(inputs, model, top):
         raise typer.Exit(1)
 
 
@@ -241,9 +242,9 @@ def pack(
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import pack_file
 
-    pack_tool.pack_file(file, values, output)
+    pack_file(file, values, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
@@ -257,9 +258,9 @@ def unpack(
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import unpack_file
 
-    pack_tool.unpack_file(file, output)
+    unpack_file(file, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))
@@ -269,9 +270,9 @@ def inspect(
     ],
 ) -> None:
     """List the layers in a model file: what each keeps, and what its mask and values take."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import inspect_file
 
-    pack_tool.inspect_file(file)
+    inspect_file(file)
 
 
 @app.command(
@@ -302,9 +303,9 @@ def serve(
 
     POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
     """
-    from pipelines.deployment import GRAPHS
-    from pipelines.engine.config import load_config
-    from pipelines.serve import serve_forever
+    from pipelines.catalog.paths import GRAPHS
+    from pipelines.config.params import load_config
+    from pipelines.serving.server import serve_forever
 
     config = load_config()
     serving = dataclasses.replace(

@@ -5,7 +5,7 @@ import socket
 import sys
 from pathlib import Path
 
-from pipelines.engine.config import load_config
+from pipelines.config.params import load_config
 from pipelines.engine.tracking import tracking_uri
 from tasks.errors import UserError
 

@@ -31,7 +31,7 @@ from tasks.errors import UserError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from pipelines.engine.config import Config
+    from pipelines.config.params import Config
 
 LOCK = Path("requirements.lock")
 DVC_CACHE = Path(".dvc/cache")
@@ -173,7 +173,7 @@ def check_torch(executor: ExecutorConfig) -> Finding:
 
 def check_params() -> Finding:
     """`params.yaml` is valid, and composed from `conf/` as it is."""
-    from pipelines.engine.config import check
+    from pipelines.config.params import check
 
     config = check()
     found = f"profile {config.profile}, {_agents(config)[0]} agents, composed from conf/ as it is"
@@ -402,7 +402,7 @@ def draw_frame() -> None:
 
 def check_experts() -> Finding:
     """The policies whose rollouts are the default data are there and whole."""
-    from pipelines.stages.prepare_data import EXPERTS
+    from pipelines.catalog.paths import EXPERTS
     from tasks.offline_rl.environments import TASKS
     from tasks.offline_rl.experts import load_expert
 
@@ -428,7 +428,7 @@ def check_runtimes(config: "Config | None") -> Finding:
 def _read_config() -> "Config | None":
     """None if params.yaml cannot be read, which :func:`check_params` is there to say."""
     try:
-        from pipelines.engine.config import load_config
+        from pipelines.config.params import load_config
 
         return load_config()
     except Exception:
@@ -437,15 +437,15 @@ def _read_config() -> "Config | None":
 
 def _agents(config: "Config") -> tuple[int, int]:
     """How many agents the sweep has, and how many of them are still to be trained."""
-    from pipelines.agents import AGENTS, agents, name_of
+    from pipelines.catalog.agents import agents, model_of
 
-    models = [AGENTS / name_of(agent) / "agent.safetensors" for agent in agents(config)]
+    models = [model_of(agent) for agent in agents(config)]
     return len(models), sum(not model.exists() for model in models)
 
 
 def _bytes_to_come(config: "Config") -> float:
     """What the rest of the sweep adds to the disk."""
-    from pipelines.agents import DATASETS
+    from pipelines.catalog.paths import DATASETS
 
     tasks = [task for task in config.offline_rl.sweep.tasks if not (DATASETS / task).exists()]
     data = len(tasks) * config.offline_rl.data.transitions * TRANSITION_BYTES

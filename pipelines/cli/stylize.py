@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.catalog.paths import STYLES
+from pipelines.catalog.styles import model_of
+from pipelines.catalog.videos import segment_cells, stylized_name
+from pipelines.config.params import load_config
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.config import load_config
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
-from pipelines.styles import STYLES, model_of
-from pipelines.video_cells import segment_cells, stylized_name
 from tasks.errors import UserError
 from tasks.style.image_files import STANDARD, expand, picture_suffixes, stylize_files
 from tasks.style.model_file import load_model
@@ -37,7 +38,7 @@ class StylizeOptions:
     force: bool
 
 
-def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
+def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
     """Put `inputs` into a style and write them to `output`.
 
     The style is given by its name, its model file or that file's directory. Videos are known by their suffix,

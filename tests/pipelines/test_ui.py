@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.engine import mlflow_ui
-from pipelines.engine.mlflow_ui import serve
+from pipelines.cli import ui as mlflow_ui
+from pipelines.cli.ui import serve
 from tasks.errors import UserError
 
 
@@ -74,4 +74,4 @@ def test_make_ui_hands_on_the_port():
         check=True,
         cwd=makefile.parent,
     )
-    assert shown.stdout.splitlines()[-1] == "python -m pipelines.engine.mlflow_ui 5123"
+    assert shown.stdout.splitlines()[-1] == "python -m pipelines.cli.ui 5123"

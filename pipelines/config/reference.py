@@ -1,4 +1,4 @@
-"""`python -m pipelines.reference` (`make docs`) writes docs/configuration.md from dataclasses and conf/."""
+"""`make docs`: writes docs/configuration.md from the dataclasses of the configuration and from conf/."""
 
 import dataclasses
 import json
@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.engine.config import CONF, Config, compose, load_config
-from pipelines.engine.schema import NAME, Group, Key, groups
+from pipelines.config.params import CONF, Config, compose, load_config
+from pipelines.config.schema import NAME, Group, Key, groups
 
 PAGE = Path("docs/configuration.md")
 PROFILES = ("smoke", "default", "paper")
