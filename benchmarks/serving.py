@@ -21,7 +21,7 @@ from skimage.data import chelsea
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
-from pipelines.config.serving import ServingConfig
+from pipelines.config.params import load_config
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.serving.models import Cards, Model, cards_of, find_models
 from pipelines.serving.pictures import decode
@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     models = find_models(arguments.models)
     _check_all_asked(models, arguments.models)
-    with running(models, ServingConfig(), ExecutorConfig(kind="ray")) as (address,):
+    with running(models, load_config().serving, ExecutorConfig(kind="ray")) as (address,):
         print(heading("ray", "onnxruntime"))
         print(f"Load before: {psutil.getloadavg()[0]:.1f}.\n")
         print("| request | clients | answers/s | p50 ms | p99 ms | mean batch | refused | alone/s |")

@@ -1,4 +1,4 @@
-"""The part of the configuration that is about serving. Nothing here changes a result of the pipeline."""
+"""The part of the configuration that is about serving, which changes no result of the pipeline."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,18 +10,18 @@ from tasks.errors import UserError
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """Replicas of one service, and how requests share a run of its graphs."""
+    """Replicas of one service, and how its requests are batched."""
 
     min_replicas: Annotated[int, Ge(1)]
     max_replicas: Annotated[int, Ge(1)]
-    """More than the least are started while requests queue, and ended when they are idle."""
+    """Replicas beyond the minimum are started while requests queue, and ended when they are idle."""
     num_cpus: Annotated[float, Gt(0)]
-    """Cores of each replica. Several may share one; it computes on as many threads, one at least."""
+    """Cores of each replica, which computes on as many threads, one at least. Replicas may share one."""
     max_batch_size: Annotated[int, Ge(1)]
     batch_wait_ms: Annotated[float, Ge(0)]
-    """For which the first request of a batch waits for others."""
+    """Time for which the first request of a batch waits for others."""
     max_queued: Annotated[int, Ge(1)]
-    """Requests that may wait for a free replica. Further ones are answered 503 at once."""
+    """Number of requests that may wait for a free replica. Further ones are answered 503 at once."""
 
     def __post_init__(self) -> None:
         if self.min_replicas > self.max_replicas:
@@ -32,22 +32,23 @@ class ServiceConfig:
 
 @dataclass(frozen=True)
 class ServingConfig:
-    """What `python -m pipelines serve` starts, and the limits of a request. Its cores add up to two."""
+    """The services that `python -m pipelines serve` starts, and the limits of a request."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on: `127.0.0.1` for this machine alone, `0.0.0.0` for all that reach it."""
-    port: Annotated[int, Ge(1), Le(65535)] = 8000
-    num_cpus: Annotated[float, Gt(0)] = 0.25
-    """Cores of the process that all requests go through."""
-    max_requests: Annotated[int, Ge(1)] = 128
-    """In work at once, all services together: each may hold a body of the largest size in memory."""
-    max_body_mb: Annotated[float, Gt(0)] = 16.0
-    timeout_s: Annotated[float, Gt(0)] = 60.0
-    """For a request to arrive and be answered."""
-    stylize_max_pixels: Annotated[int, Ge(1)] = 2_100_000
-    """Of a picture, and of a batch: a style's network takes some 36 bytes a pixel and unit of its width."""
-    classify_max_pixels: Annotated[int, Ge(1)] = 16_000_000
-    """Of a picture. It is scaled down at once: decoding takes 15 bytes a pixel."""
-    stylize: ServiceConfig = ServiceConfig(1, 1, 1.0, 4, 10.0, 32)
-    act: ServiceConfig = ServiceConfig(1, 1, 0.25, 64, 2.0, 256)
-    classify: ServiceConfig = ServiceConfig(1, 1, 0.5, 16, 5.0, 64)
+    host: str
+    """Address to listen on: `127.0.0.1` for this machine alone, `0.0.0.0` for all machines that reach it."""
+    port: Annotated[int, Ge(1), Le(65535)]
+    num_cpus: Annotated[float, Gt(0)]
+    """Cores of the process through which all requests go."""
+    max_requests: Annotated[int, Ge(1)]
+    """Number of requests in work at once, in all services: each may hold a body of the largest size."""
+    max_body_mb: Annotated[float, Gt(0)]
+    """Size of the largest body that is taken."""
+    timeout_s: Annotated[float, Gt(0)]
+    """Time for a request to arrive and be answered."""
+    stylize_max_pixels: Annotated[int, Ge(1)]
+    """Pixels of the largest picture and batch: a style network takes some 36 bytes per pixel and channel."""
+    classify_max_pixels: Annotated[int, Ge(1)]
+    """Pixels of the largest picture, which is scaled down at once: decoding takes 15 bytes per pixel."""
+    stylize: ServiceConfig
+    act: ServiceConfig
+    classify: ServiceConfig

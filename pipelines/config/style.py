@@ -1,4 +1,4 @@
-"""The part of the configuration that is about style transfer (seed 3)."""
+"""The part of the configuration that is about style transfer (Shen and Wang)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -23,22 +23,23 @@ class PaintingConfig:
     """Where one painting comes from."""
 
     source: str
-    """`drawn` for one of ours, or a picture file's path or URL."""
+    """`drawn` for a painting that this project draws, else the path or URL of a picture."""
     sha256: str | None = None
-    """What the file's must be; null records it only."""
+    """SHA-256 that the file must have; null records the one it has."""
 
 
 @dataclass(frozen=True)
 class PaintingsConfig:
-    """The paintings there are, by the name of the style."""
+    """The paintings, by the names of their styles."""
 
     sources: dict[str, PaintingConfig]
     long_side_px: Annotated[int, Ge(64)]
+    """Long side to which paintings are scaled."""
 
 
 @dataclass(frozen=True)
 class WeightsConfig:
-    """Where the backbones' weights come from, and what their normalisation is measured on."""
+    """The source of the backbones' weights, and the photos on which their normalisation is measured."""
 
     source: WeightsSource
     normalization: NormalizationConfig
@@ -46,7 +47,7 @@ class WeightsConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A comparison: every combination of these, at one size."""
+    """A comparison of every combination of backbones, losses and optimisers, at one size."""
 
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
     losses: Annotated[tuple[Criterion, ...], MinLen(1)]
@@ -57,104 +58,109 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Version 1: one photo and one painting through every study."""
+    """Version 1, by optimisation (Gatys et al. 2016): one photo and one painting in every study."""
 
     content: str
     """Name of the photo."""
     style: str
     settings: GatysConfig
-    """What the studies leave as it is."""
+    """Settings that all studies share."""
     studies: dict[str, StudyConfig]
 
 
 @dataclass(frozen=True)
 class StyleTrainingConfig:
-    """Version 2: a network for each style."""
+    """Version 2, by a network for each style (Johnson et al. 2016)."""
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
-    """In place of `johnson.style_weight`, for styles that need another."""
+    """Style weights in place of `johnson.style_weight`, by style."""
 
 
 @dataclass(frozen=True)
 class StylePruningConfig:
-    """Networks of Version 2 that are pruned before training: by each pruner, at each of its sparsities."""
+    """Style networks that are pruned before training, by each pruner at each of its sparsities."""
 
     styles: tuple[str, ...]
-    """Among those that are trained."""
+    """Styles whose networks are pruned, among those that are trained."""
     sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
-    """Of each pruner."""
+    """Sparsities by pruner."""
     photos: Annotated[int, Ge(1)]
-    """In the batch that weights are scored on."""
+    """Number of photos in the batch on which weights are scored."""
     iterations: Annotated[int, Ge(1)]
-    """Rounds of scoring and pruning."""
+    """Number of rounds of scoring and pruning."""
     size_px: Annotated[int, Ge(32)]
-    """Side of the pictures that are timed."""
+    """Side length of the pictures that are timed."""
     seconds: Annotated[float, Gt(0)]
-    """For which each network is timed on each runtime."""
+    """Time to measure each network on each runtime for."""
 
 
 @dataclass(frozen=True)
 class StylizeConfig:
-    """What is put into each trained style, and how."""
+    """The photos and the video that are stylised in each trained style."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
     short_side_px: Annotated[int, Ge(32)] | None
-    """They are scaled to it; null keeps their size."""
+    """Short side to which photos are scaled; null keeps their size."""
     video: str | None
-    """Path of a video; null is the clip."""
+    """Path of a video; null is the clip that this project makes."""
     strength: Annotated[float, Ge(0), Le(1)]
+    """0 is the original, 1 the full style."""
     preserve_color: bool
+    """Whether to keep the colours of the original."""
     precision: Precision
     batch_size: Annotated[int, Ge(1)]
-    """Frames that go through the network together."""
+    """Number of frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
-    """Of a video: the frames of one cell, which workers share out."""
+    """Number of a video's frames in one cell: workers compute cells in parallel."""
 
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """What is measured of each style."""
+    """The measurements of each style."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     size_px: Annotated[int, Ge(32)]
-    """Short side of photos and painting."""
+    """Short side of photos and painting when they are measured."""
     study: str | None
-    """Whose pictures of Version 1 are measured too, of `size_px`; null for none."""
+    """Study whose pictures of Version 1 are measured too, at `size_px`; null for none."""
     compared_photos: Annotated[int, Ge(0)]
-    """Photos for which it is counted how many iterations of Version 1 reach Version 2's loss."""
+    """Number of photos for which the iterations of Version 1 that reach Version 2's loss are counted."""
     max_iterations: Annotated[int, Ge(1)]
+    """Number of iterations after which that count ends."""
     frame_step: Annotated[int, Ge(1)]
-    """Every so many-th frame of the video is measured as a photo is."""
+    """Distance between the frames of the video that are measured as photos are."""
 
 
 @dataclass(frozen=True)
 class SpeedConfig:
-    """What is timed: Table I."""
+    """The times of the report's Table I."""
 
     images: Annotated[int, Ge(1)]
-    """Photos to time each version on, the first of those that styles are trained on."""
+    """Number of photos on which each version is timed, the first of those that styles are trained on."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
+    """Side lengths of the pictures."""
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
-    """Of Version 1."""
+    """Backbones of Version 1."""
     iterations: Annotated[int, Ge(1)]
-    """That make a picture of Version 1."""
+    """Number of iterations that make a picture of Version 1."""
     measured_iterations: Annotated[int, Ge(1)]
-    """That are run; the time of the rest is extrapolated."""
+    """Number of iterations that are run; the time of the others is extrapolated."""
     repeats: Annotated[int, Ge(1)]
+    """Number of times that each measurement is repeated."""
 
 
 @dataclass(frozen=True)
 class StyleConfig:
-    """Seed 3: style transfer of images and videos."""
+    """Style transfer of images and videos (Shen and Wang)."""
 
     photos: PhotosConfig
-    """What styles are trained on."""
+    """Photos on which styles are trained."""
     samples: PhotosConfig
-    """What is stylised and measured; the names of photos elsewhere are of these."""
+    """Photos that are stylised and measured. Other settings name photos of these."""
     paintings: PaintingsConfig
     weights: WeightsConfig
     transfer: TransferConfig
