@@ -48,7 +48,7 @@ params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|p
 	python -m pipelines params profile=$(PROFILE) $(SET)
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
-	@python -m pipelines.cli.ui $(PORT)
+	@python -m pipelines ui $(PORT)
 
 docs: $(INSTALLED) ## Write docs/configuration.md anew from the dataclasses and conf/
 	python -m pipelines.config.reference

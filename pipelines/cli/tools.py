@@ -314,6 +314,16 @@ def serve(
     serve_forever(serving, config.executor, GRAPHS)
 
 
+@app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui 5001"))
+def ui(
+    port: Annotated[int, typer.Argument(metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 5000,
+) -> None:
+    """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
+    from pipelines.cli.ui import serve_runs
+
+    serve_runs(port)
+
+
 @app.command(
     "train-expert",
     rich_help_panel=PANEL,
