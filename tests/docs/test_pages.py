@@ -135,23 +135,5 @@ def test_the_citation_is_valid():
     assert [sorted(names)[0] for names in families] == ["Arnob", "Hyyppä", "Shen"]
 
 
-def test_the_license_is_mit():
-    license = (ROOT / "LICENSE").read_text()
-    assert license.startswith("MIT License")
-    assert 'THE SOFTWARE IS PROVIDED "AS IS"' in license
-
-
-def test_the_changelog_keeps_its_form():
-    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
-    assert lines[0] == "# Changelog"
-    versions = [line for line in lines if line.startswith("## ")]
-    assert versions[0] == "## [Unreleased]"
-    assert all(re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", version) for version in versions[1:])
-    kinds = {line for line in lines if line.startswith("### ")}
-    assert kinds <= {
-        f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
-    }
-
-
 def test_completion_is_a_script_that_bash_reads():
     subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
