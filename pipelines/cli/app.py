@@ -21,7 +21,7 @@ app = typer.Typer(
     "`dvc repro` runs the stages: each one when something it depends on has changed.",
     epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
     no_args_is_help=True,
-    add_completion=False,  # its options are for programs with a name of their own; hence completion.sh
+    add_completion=False,  # its options need a program of its own name; completion.sh does without
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -35,8 +35,8 @@ def _run_stage(name: str) -> None:
     from pipelines.config.params import load_config
     from pipelines.engine.stage import open_stage
 
-    config = load_config()
     try:
+        config = load_config()
         with open_stage(name, config.profile, config.executor, config.tracking, STAGES[name]) as stage:
             run = importlib.import_module(f"pipelines.stages.{name}").run
             gc.freeze()
@@ -70,12 +70,12 @@ def check_config() -> None:
     config = check()
     for cell in cells(config.style):
         for path in cell.inputs.values():
-            # Now rather than after the stages that come before.
+            # Rather now than after the stages that come before.
             if not path.exists():
                 raise UserError(f"{path}: no such file, for {cell.name}; correct its path in params.yaml")
     ok = Path("build/config.ok")
     ok.parent.mkdir(exist_ok=True)
-    # Always the same: that params.yaml changed is told to later stages by its values alone.
+    # Always the same text: later stages depend on the values in params.yaml, not on the file.
     ok.write_text("params.yaml was composed from conf/\n")
     versions = {name: installed_version(name) for name in RUNTIMES}
     ok.with_name("runtimes.json").write_text(json.dumps(versions, indent=1) + "\n")
@@ -91,11 +91,11 @@ def params(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE",
-            help="In place of what conf/ says. docs/configuration.md has all keys, conf/ their values.",
+            help="Overrides a value of conf/. docs/configuration.md lists all keys.",
         ),
     ] = None,
 ) -> None:
-    """Compose conf/ to params.yaml, which `dvc repro` reads. What was overridden before is forgotten."""
+    """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
     from pipelines.config.params import compose, load_config
 
     compose(overrides or [])
@@ -106,9 +106,9 @@ app.add_typer(tools.app)
 
 
 def main() -> None:
-    """Run a command; a user's mistake is one line and status 1."""
+    """Run a command. A user's mistake ends it with one line and status 1."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    typer.completion.completion_init()  # type: ignore[attr-defined]  # what add_completion does besides
+    typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     try:
         app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:

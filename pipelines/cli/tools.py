@@ -1,4 +1,7 @@
-"""What a user runs by hand: `python -m pipelines TOOL`. The work itself is done elsewhere."""
+"""The commands that a user runs by hand, with their options; a module each does the work.
+
+Commands import the modules that import PyTorch or MLflow, so that `--help` and completion don't wait.
+"""
 
 import dataclasses
 import json
@@ -23,7 +26,7 @@ OUT = "The file to write, which must not be there yet; by default in the working
 
 
 def examples(*commands: str) -> str:
-    """What the help of a command ends with."""
+    """The examples at the end of a command's help."""
     lines = "\n".join(f"python -m pipelines {command}" for command in commands)
     return f"Examples:\n```text\n{lines}\n```"
 
@@ -77,7 +80,7 @@ def evaluate_agent(
 
 
 def _check_video(path: Path) -> None:
-    """Before an episode is played for nothing."""
+    """Raise UserError if a video can't be written, before an episode is played."""
     if path.suffix.lower() != ".mp4" or path.is_dir():
         raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
     if not path.absolute().parent.is_dir():
@@ -94,7 +97,7 @@ def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
-    """The environment version of an agent's training, from what the stage `train` left beside it."""
+    """The environment version in which the stage `train` scored an agent, from the description beside it."""
     if not description.exists():
         return "v5"
     try:

@@ -31,8 +31,8 @@ $ python -m pipelines params profile=smoke executor=local 'offline_rl.sweep.seed
 {groups}
 
 A key that doesn't exist, or a value that isn't allowed, is an error that names it. The values below are
-what the profiles smoke, default and paper compose to: one where they agree, else all three. A dash is an
-empty list or mapping.
+those of the profiles smoke, default and paper: one if they agree, else all three. A dash stands for an empty
+list or mapping.
 """
 
 
