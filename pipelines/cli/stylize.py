@@ -11,10 +11,11 @@ from pipelines.catalog.paths import STYLES
 from pipelines.catalog.styles import model_of
 from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import load_config
-from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
 from tasks.style.image_files import STANDARD, expand, picture_suffixes, stylize_files
 from tasks.style.model_file import load_model
@@ -159,32 +160,8 @@ def _stylize_video(
         tags={},
     )
     with ends_with_its_parents():
-        fan_out(cells, executor, store, _Unrecorded(), gpu=True)
+        # A user's own files are none of MLflow's business.
+        fan_out(cells, executor, store, Recorder(), gpu=True)
     segments = [store.path(cell.digest) / SEGMENT for cell in cells]
     join_segments(segments, video, info, target)
     shutil.rmtree(store.root)
-
-
-class _Unrecorded:
-    """A recorder that records nothing: a user's own files are none of MLflow's business."""
-
-    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
-        pass
-
-    def started(self, cell: Cell) -> None:
-        pass
-
-    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def artifact(self, cell: Cell, name: str, file: Path) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def finished(self, cell: Cell, directory: Path) -> None:
-        pass
-
-    def failed(self, cell: Cell, reason: str) -> None:
-        pass

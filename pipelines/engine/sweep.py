@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import tqdm
 
@@ -19,29 +18,29 @@ from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 log = logging.getLogger(__name__)
 
 
-class Recorder(Protocol):
-    """Records the course and the metrics of cells: :class:`pipelines.engine.tracking.Tracker`."""
+class Recorder:
+    """Is told of the course and the metrics of cells. This one records nothing."""
 
-    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:  # noqa: D102
-        ...
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
+        """`cells` are in `store` already."""
 
-    def started(self, cell: Cell) -> None:  # noqa: D102
-        ...
+    def started(self, cell: Cell) -> None:
+        """The cell is started, for the first time or again."""
 
-    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:  # noqa: D102
-        ...
+    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
+        """The cell has measured `values` at a step."""
 
-    def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: D102
-        ...
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:
+        """The cell, still running, has left a file worth a look."""
 
-    def flush(self) -> None:  # noqa: D102
-        ...
+    def flush(self) -> None:
+        """Whatever is buffered has to be recorded now."""
 
-    def finished(self, cell: Cell, directory: Path) -> None:  # noqa: D102
-        ...
+    def finished(self, cell: Cell, directory: Path) -> None:
+        """The cell is done; its files are in `directory`."""
 
-    def failed(self, cell: Cell, reason: str) -> None:  # noqa: D102
-        ...
+    def failed(self, cell: Cell, reason: str) -> None:
+        """The cell has failed; `reason` is its traceback."""
 
 
 class CellsFailedError(RuntimeError):

@@ -21,6 +21,7 @@ import psutil
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.experiments import Experiment
 from pipelines.engine.provenance import git_commit
+from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ModelLog(Protocol):
         """Mark the models of `run` as those that the stage's outs hold now."""
 
 
-class Tracker:
+class Tracker(Recorder):
     """Records a stage and its cells in MLflow."""
 
     models: ModelLog | None = None
