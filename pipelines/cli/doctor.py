@@ -204,7 +204,7 @@ def check_cells() -> Finding:
 
 
 def check_dvc() -> Finding:
-    """A DVC repository, inside git unless told otherwise, that reports to nobody."""
+    """A DVC repository, inside git unless configured without, that sends no statistics."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvc.scm import SCMError

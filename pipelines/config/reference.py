@@ -76,11 +76,11 @@ def _value(key: Key, values: Mapping[str, Mapping[str, Any]]) -> str:
         return "by name in `conf/`"
     if key.name == "conf_digest":
         return "computed"
-    told = [_told(key, values[profile]) for profile in PROFILES]
-    return told[0] if len(set(told)) == 1 else ", ".join(map(" ".join, zip(PROFILES, told, strict=True)))
+    shown = [_shown(key, values[profile]) for profile in PROFILES]
+    return shown[0] if len(set(shown)) == 1 else ", ".join(map(" ".join, zip(PROFILES, shown, strict=True)))
 
 
-def _told(key: Key, values: Mapping[str, Any]) -> str:
+def _shown(key: Key, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.name.split("."):
         value = value[name]

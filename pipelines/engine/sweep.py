@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Is told of the course and the metrics of cells. This one records nothing."""
+    """Receives the events of cells to record them. This one records nothing."""
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
         """`cells` are in `store` already."""

@@ -60,7 +60,7 @@ class ModelLog(Protocol):
         """Log the file as a model of `run`; the same one, however often it is tried."""
 
     def set_current(self, client: "MlflowClient", run: "Run") -> None:
-        """Mark the models of `run` as those that the stage's outs hold now."""
+        """Mark the models of `run` as those that are in the stage's outs now."""
 
 
 class Tracker(Recorder):
@@ -324,7 +324,7 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     name = f"{config.experiment}/{stage}"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        # A server keeps artifacts where it was told to; beside SQLite they go to `mlartifacts/`.
+        # A server has its own place for artifacts; beside SQLite they go to `mlartifacts/`.
         location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
         try:
             client.create_experiment(name, artifact_location=location)
