@@ -54,10 +54,10 @@ params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|s
 	python -m pipelines params profile=$(PROFILE) $(SET)
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
-	@python -m pipelines.engine.mlflow_ui $(PORT)
+	@python -m pipelines ui $(PORT)
 
 docs: $(INSTALLED) ## Write docs/configuration.md anew from the dataclasses and conf/
-	python -m pipelines.reference
+	python -m pipelines.config.reference
 
 lint: $(INSTALLED) ## Check style, types and layers
 	ruff check

@@ -16,8 +16,8 @@ import torch
 from benchmarks.agents import TASK, random_transitions
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.agents import algorithm_config
-from pipelines.engine.config import Config, compose, load_config
+from pipelines.catalog.agents import algorithm_config
+from pipelines.config.params import Config, compose, load_config
 from tasks.job import Job
 from tasks.offline_rl.agents import AgentSpec, AlgorithmName
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent

@@ -17,8 +17,8 @@ import torch
 from benchmarks.agents import TASK, random_transitions
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
-from pipelines.agents import agents, algorithm_config
-from pipelines.engine.config import Config, compose, load_config
+from pipelines.catalog.agents import agents, algorithm_config
+from pipelines.config.params import Config, compose, load_config
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.offline_rl.agents import DENSE, AgentSpec

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
-from pipelines.pack_tool import refuse_packed
+from pipelines.cli.pack import refuse_packed
 from tasks.deployment.actors import open_actor
 from tasks.deployment.benchmark_actor import actor_files
 from tasks.deployment.network import Network

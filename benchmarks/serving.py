@@ -21,11 +21,11 @@ from skimage.data import chelsea
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
+from pipelines.config.params import load_config
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.serving_config import ServingConfig
-from pipelines.serve import running
 from pipelines.serving.models import Cards, Model, cards_of, find_models
 from pipelines.serving.pictures import decode
+from pipelines.serving.server import running
 from tasks.deployment.classifier import ClassifierCard, preprocess
 from tasks.deployment.onnx_model import load_onnx
 from tasks.errors import UserError
@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     models = find_models(arguments.models)
     _check_all_asked(models, arguments.models)
-    with running(models, ServingConfig(), ExecutorConfig(kind="ray")) as (address,):
+    with running(models, load_config().serving, ExecutorConfig(kind="ray")) as (address,):
         print(heading("ray", "onnxruntime"))
         print(f"Load before: {psutil.getloadavg()[0]:.1f}.\n")
         print("| request | clients | answers/s | p50 ms | p99 ms | mean batch | refused | alone/s |")

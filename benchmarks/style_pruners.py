@@ -17,8 +17,9 @@ from torch import Tensor
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
-from pipelines.engine.config import Config, compose, load_config
-from pipelines.styles import BACKBONES, SAMPLES, painting_of, trained, training_inputs, training_of
+from pipelines.catalog.paths import BACKBONES, SAMPLES
+from pipelines.catalog.styles import painting_of, trained, training_inputs, training_of
+from pipelines.config.params import Config, compose, load_config
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.apply.stylize import StylizeSettings, stylize

@@ -1,1 +1,1 @@
-"""The machinery every stage shares, and nothing of any science."""
+"""Cells, store, executors, tracking and provenance: no science, and nothing of this product."""

@@ -1,8 +1,8 @@
-"""Cells and where they are kept: the unit of work and of resume.
+"""Cells, the unit of work and of resume, and the store that keeps them.
 
-A cell's digest says what is computed, never where: the task, its parameters, the contents of its
-inputs and the source of everything inside `tasks/` that the task imports. A finished cell is a
-directory `.cells/<digest>/`, whole or absent; stages hard-link it into their DVC outs.
+A cell's digest says what is computed, never where: it covers the task, its parameters, the contents of its
+inputs and the source of every module that the task imports from its own package (`tasks`). A finished cell is
+a directory `.cells/<digest>/`, whole or absent; stages hard-link its files into their DVC outs.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Any
 import grimp
 
 from pipelines.engine.provenance import Made
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Task
 
@@ -38,7 +38,7 @@ def _source_graph(package: str) -> grimp.ImportGraph:
 
 @functools.cache
 def source_closure(module: str) -> tuple[str, ...]:
-    """`module`, every module of its top package it imports, directly or not, and their packages; sorted."""
+    """`module`, what it imports of its top package, directly or not, and the packages of these; sorted."""
     imported = _source_graph(module.partition(".")[0]).find_upstream_modules(module) | {module}
     packages = {name.rsplit(".", depth)[0] for name in imported for depth in range(1, name.count(".") + 1)}
     return tuple(sorted(imported | packages))
@@ -64,7 +64,7 @@ def _file_digest(path: Path, _size: int, _modified_ns: int) -> str:
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, or of the names and contents of a directory's files.
 
-    A file is read once, as long as it does not change.
+    An unchanged file is read only once.
 
     Raises:
         UserError: there is no such file.
@@ -87,18 +87,18 @@ def file_digest(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One job of a sweep, named for people and addressed by its digest."""
+    """One job of a sweep: its name is for people, its digest addresses it."""
 
     name: str
-    """Unique within its stage; also its directory below the stage's out."""
+    """Unique within the stage; also the cell's directory below the stage's out."""
     task: Task
     params: Any
-    """A frozen dataclass, the task's own."""
+    """A frozen dataclass that the task defines."""
     inputs: Mapping[str, Path] = dataclasses.field(default_factory=dict)
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What to filter by in MLflow, e.g. the pruner and the sparsity."""
+    """Tags to filter runs by in MLflow, e.g. the pruner and the sparsity."""
     stack: str | None = None
-    """Cells of the same `stack` may be handed to their task together."""
+    """Cells of an equal `stack` may be handed to their task together."""
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -112,14 +112,14 @@ class Cell:
 
     @functools.cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits, equal wherever the same thing is computed from the same things."""
+        """32 hexadecimal digits, equal wherever the identity is."""
         canonical = json.dumps(self.identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint of an unfinished cell, as the store holds it."""
+    """A checkpoint of an unfinished cell in the store."""
 
     step: int
     path: Path
@@ -130,12 +130,12 @@ class SavedCheckpoint:
 
 
 def read_made(directory: Path) -> Made:
-    """How the finished cell in `directory` came about."""
+    """The record of how the finished cell in `directory` was made."""
     return Made.read(_manifest(directory)["made"])
 
 
 def damage(directory: Path) -> str | None:
-    """The first file of a finished cell that is not what its manifest says; None if all are."""
+    """The first file of a finished cell that differs from the manifest; None if all agree."""
     try:
         read_made(directory)
         files = _manifest(directory)["files"].items()
@@ -147,7 +147,7 @@ def damage(directory: Path) -> str | None:
 class CellStore:
     """Finished cells and the checkpoints of unfinished ones, below one directory.
 
-    :class:`~pipelines.engine.remote_cells.RemoteCellStore` has a copy of them at a URL as well.
+    :class:`~pipelines.engine.remote_cells.RemoteCellStore` keeps a copy of them at a URL as well.
     """
 
     def __init__(self, root: Path):
@@ -155,14 +155,14 @@ class CellStore:
         self.where = str(root)
 
     def fetch(self, cells: Sequence[Cell]) -> None:
-        """Bring here what other machines have of `cells`: nothing, for a store that is here alone."""
+        """Fetch those of `cells` that other machines have computed: none, as this store is local."""
 
     def path(self, digest: str) -> Path:
-        """Where the cell is, or would be."""
+        """The directory of a cell, whether the cell exists or not."""
         return self.root / digest
 
     def has(self, cell: Cell) -> bool:
-        """Whether the cell is there and undamaged. A damaged one is removed, with a warning."""
+        """Whether the cell exists and is undamaged. A damaged one is removed, with a warning."""
         directory = self.path(cell.digest)
         if not directory.exists():
             return False
@@ -173,7 +173,7 @@ class CellStore:
         return not damaged
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
-        """Keep a cell's results and artifacts, all of them or none, and drop its checkpoints."""
+        """Store a cell's results and artifacts, all of them or none, and drop its checkpoints."""
         staging = self._stage()
         staging.mkdir()
         if self._artifacts(cell).exists():
@@ -200,7 +200,7 @@ class CellStore:
                     shutil.copyfile(file, target)
 
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
-        """Keep the newest checkpoint of an unfinished cell; the one before goes once this is on disk."""
+        """Store the newest checkpoint of an unfinished cell, then delete the previous one."""
         directory = self._checkpoints(cell)
         partial = self._stage()
         partial.write_bytes(state)
@@ -214,7 +214,7 @@ class CellStore:
         partial.unlink(missing_ok=True)
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
-        """Keep a file of an unfinished cell, also over an interruption; returns where it is."""
+        """Store a file of an unfinished cell, which survives an interruption; returns its path."""
         path = self._artifacts(cell) / name
         _write(path, content)
         return path
@@ -226,13 +226,13 @@ class CellStore:
         return None if newest is None else SavedCheckpoint(int(newest.name), newest)
 
     def _stage(self) -> Path:
-        """A new name for what is to be renamed when it is whole."""
+        """A new path, for something that is renamed when it is whole."""
         staging = self.root / "staging"
         staging.mkdir(parents=True, exist_ok=True)
         return staging / uuid.uuid4().hex
 
     def _publish(self, staging: Path, cell: Cell) -> None:
-        """Make a whole cell of what is in `staging`, and drop its checkpoints."""
+        """Rename `staging` to the cell's directory, and drop the cell's checkpoints."""
         for file in staging.rglob("*"):
             if file.is_file():
                 # The outs of stages are hard links to these files: an edit there must not reach them.

@@ -1,4 +1,4 @@
-"""One call of a task, wherever it runs: what executors share."""
+"""One call of a task, which all executors share."""
 
 import collections
 import dataclasses
@@ -19,27 +19,30 @@ from tasks.job import Event, Job, Task
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorConfig:
-    """Where cells run. Nothing here changes a result, so it is part of no digest."""
+    """Where cells run, which changes no result and is in no digest."""
 
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
-    """Ray cluster that this machine is a node of (`host:port`), after RAY_ADDRESS's. None: a local one."""
+    """Ray cluster (`host:port`) with this machine as a node; RAY_ADDRESS overrides it. None: a local one."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
-    """Cores of each group of cells: threads that compute (another number may round differently), and
-    processes that step environments where a stack has many."""
+    """Cores of each group of cells: the number of compute threads (another number may round differently), and
+    of processes that step the environments of a large stack."""
     num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
-    """GPUs of each group of cells that can use one; fractions share. `auto`: 1 where the cluster has any."""
+    """GPUs of each group of cells that can use one; groups share a GPU by fractions. `auto`: 1 if the cluster
+    has any."""
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
-    """Memory to reserve for each group of cells. None: not reserved."""
+    """Memory to reserve for each group of cells. None: none is reserved."""
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
-    """How many agents train as one batched model. `auto`: 1 on a CPU; on a GPU all that share a data set, if
-    its free memory holds them. What runs out of memory is halved, and goes on from its last checkpoints."""
+    """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU all that share a data
+    set, if its free memory holds them. A stack that runs out of memory is halved, and goes on from its last
+    checkpoints."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of cells that can use a GPU. `auto`: a GPU if there is one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The last event of a job: the files it left, by name relative to its output directory."""
+    """The last event of a job, with its files by their paths relative to the output directory."""
 
     job: int
     files: Mapping[str, bytes]
@@ -48,7 +51,7 @@ class Finished:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Cells handed to their task in one call. All are fresh, or all have a checkpoint of the same step."""
+    """Cells for one call of their task. Either none has a checkpoint, or all have one of the same step."""
 
     cells: tuple[Cell, ...]
     attempt: int = 0
@@ -62,7 +65,7 @@ def execute(
     config: ExecutorConfig,
     gpu: bool,
 ) -> Iterator[Event | Finished]:
-    """Call the task of `batch` and pass its events on, then the files of each job."""
+    """Call the task of `batch`; yields its events, then the files of each job."""
     import threadpoolctl
     import torch
 
@@ -87,15 +90,15 @@ def execute(
 
 
 class OutOfMemoryError(Exception):
-    """The cells of a batch don't fit into memory together; half of them may."""
+    """The cells of a batch don't fit into memory together; half of them may fit."""
 
 
 def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
     """A task's events.
 
     Raises:
-        OutOfMemoryError: of a GPU or of this machine. The task's own exception is gone by then, and with it
-            the frames that hold its tensors.
+        OutOfMemoryError: a GPU or this machine ran out of memory. The task's own exception is released first,
+            and with it the frames that hold its tensors.
     """
     import torch
 
@@ -112,22 +115,22 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
 
 
 def halves(batch: Batch, store: CellStore) -> list[Batch]:
-    """What is left of a batch that ran out of memory, from its last checkpoints on, in smaller batches."""
+    """The unfinished cells of a batch that ran out of memory, in batches of half its size."""
     size = len(batch.cells)
     unfinished = [cell for cell in batch.cells if not store.has(cell)]
     return list(batches(unfinished, store, (size + 1) // 2, batch.attempt))
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in short."""
+    """The first line of an error's message, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def device_of(config: ExecutorConfig, gpu: bool) -> str:
-    """Torch device of a cell that can use a GPU (`gpu`) or cannot, on this machine.
+    """Torch device, on this machine, of a cell that can use a GPU (`gpu`) or cannot.
 
     Raises:
-        UserError: a GPU is asked for, and there is none.
+        UserError: the configuration asks for a GPU, and there is none.
     """
     import torch
 
@@ -141,7 +144,7 @@ def device_of(config: ExecutorConfig, gpu: bool) -> str:
 
 
 def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: int = 0) -> Iterator[Batch]:
-    """Group cells that may be stacked and stand at the same step, at most `stack_size` at a time."""
+    """Group cells that may be stacked and are at the same step, at most `stack_size` in a batch."""
     groups: dict[Any, list[Cell]] = collections.defaultdict(list)
     for cell in cells:
         checkpoint = store.checkpoint(cell)
@@ -153,13 +156,13 @@ def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: i
 
 
 def checkpoints_of(batch: Batch, store: CellStore) -> list[bytes | None]:
-    """Where each cell of a batch goes on from; None at its start."""
+    """The states from which the cells of a batch go on; None for a cell without a checkpoint."""
     saved = [store.checkpoint(cell) for cell in batch.cells]
     return [checkpoint.read() if checkpoint else None for checkpoint in saved]
 
 
 def stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
-    """How many of so many cells go into a batch at most."""
+    """The largest number of cells in a batch, of `cells` that may be stacked."""
     if config.stack_size != "auto":
         return config.stack_size
     return cells if on_gpu else 1

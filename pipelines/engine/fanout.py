@@ -1,4 +1,4 @@
-"""Run cells on an executor: `local`, one after another in this process, or `ray`, on a cluster.
+"""Cells on an executor: `local`, one after another in this process, or `ray`, on a cluster.
 
 Both run the same generator, :func:`~pipelines.engine.execution.execute`, and hand its events to the same
 :class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
@@ -33,20 +33,20 @@ def fan_out(
     alone: bool = False,
     brief: bool = False,
 ) -> None:
-    """Compute the cells that `store` lacks. On return it has them all.
+    """Compute those of `cells` that `store` lacks. On return it has all of them.
 
     Args:
-        cells: the whole sweep; those already in the store are reused.
+        cells: the whole sweep; cells that are in the store are reused.
         config: where and how to run.
-        store: where cells are found and kept.
-        recorder: told of every cell's fate and metrics.
-        gpu: whether the task can make use of a GPU.
-        alone: one cell at a time, whatever the executor: for cells that measure seconds.
-        brief: cells of a second or so, for which no cluster is started; one that is there is used.
+        store: the store of cells.
+        recorder: records the course and the metrics of every cell.
+        gpu: whether the task can use a GPU.
+        alone: compute one cell at a time on any executor, for cells that measure times.
+        brief: the cells take a second or so, and no cluster is started for them; a running one is used.
 
     Raises:
-        CellsFailedError: when every other cell is done, if some failed.
-        UserError: a cell found something wrong that the user can mend.
+        CellsFailedError: some cells failed; it is raised when all others are done.
+        UserError: a cell failed for a reason that the user can mend.
     """
     store.fetch(cells)
     kept = {cell.digest for cell in cells if store.has(cell)}

@@ -1,4 +1,4 @@
-"""How a driver ends: promptly, with all it started, and never later than the `dvc` that started it."""
+"""How a driver ends: promptly, with all processes it started, and no later than the `dvc` that started it."""
 
 import contextlib
 import os
@@ -17,10 +17,10 @@ GRACE_SECONDS = 15.0
 
 @contextlib.contextmanager
 def ends_with_its_parents() -> Iterator[None]:
-    """Turn SIGTERM, and the death of whoever started us, into KeyboardInterrupt in the main thread.
+    """Turn SIGTERM, and the death of a parent, into KeyboardInterrupt in the main thread.
 
-    A `dvc` that is killed leaves its stage running on (measured with DVC 3.67, for SIGTERM and
-    SIGKILL). PR_SET_PDEATHSIG alone does not mend it: a shell may stand between the two.
+    A stage runs on when its `dvc` is killed (measured with DVC 3.67, for SIGTERM and SIGKILL).
+    PR_SET_PDEATHSIG alone does not mend that, as a shell may stand between the two.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     stop = threading.Event()
@@ -37,7 +37,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _parents() -> list[psutil.Process]:
-    """Our parent and, within a DVC stage, everything up to and including `dvc`."""
+    """Within a DVC stage, the processes above this one up to and including `dvc`; else none."""
     parents = psutil.Process().parents()
     if "DVC_STAGE" not in os.environ:
         return []
@@ -59,11 +59,11 @@ def _watch(parents: list[psutil.Process], stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def takes_its_children_along() -> Iterator[None]:
-    """Leave nothing behind that this process starts meanwhile, even if SIGKILL ends it.
+    """End all processes that this one starts meanwhile, even if SIGKILL ends it.
 
-    Of a Ray whose driver is killed, workers go on with their task and two agents live for another
-    75 seconds (measured with Ray 2.60). A guard, a process in a session of its own, notes who descends
-    from us and kills them when its standard input closes, as it does at our end, however that comes.
+    After Ray's driver is killed, workers go on with their task, and two agents live for another 75 seconds
+    (measured with Ray 2.60). A guard, a process in a session of its own, records this process's descendants
+    and kills them when its standard input closes, as it does whenever and however this process ends.
     """
     earlier = [str(child.pid) for child in psutil.Process().children()]
     command = [sys.executable, __file__, str(os.getpid()), *earlier]

@@ -1,4 +1,4 @@
-"""Where results come from: which code computed them, on what machine, and how long it took."""
+"""Where results come from: the code that computed them, the machine, and the time it took."""
 
 import dataclasses
 import datetime
@@ -32,22 +32,23 @@ PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What a cell was computed on; no host's name, so that results can be published."""
+    """The machine on which a cell was computed, without its host name, so that results can be published."""
 
     processor: str
     cores: int
-    """That this process may use."""
+    """Number of cores that this process may use."""
     memory_gb: float
     gpu: str | None
-    """None where the cell ran on the processor."""
+    """None if the cell ran on the processor."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """How a cell came about. It is kept with the cell and in no digest: none of it changes a result."""
+    """How a cell was made. The record is kept with the cell and is in no digest."""
 
     seconds: float
-    """Of the try that finished it, which may have gone on from a checkpoint; of a stack, its share."""
+    """Duration of the attempt that finished the cell, which may have started at a checkpoint; its share of a
+    stack's."""
     finished: str
     """ISO 8601, UTC, in seconds."""
     commit: str
@@ -62,13 +63,13 @@ class Made:
 
     @classmethod
     def read(cls, record: dict[str, Any]) -> "Made":
-        """From what `dataclasses.asdict` made of it."""
+        """The record that `dataclasses.asdict` has turned into `record`."""
         return cls(**{**record, "machine": Machine(**record["machine"])})
 
 
 @functools.cache
 def this_machine(device: str) -> Machine:
-    """The machine that this process runs on."""
+    """The machine on which this process runs."""
     return Machine(
         processor(),
         len(os.sched_getaffinity(0)),
@@ -93,13 +94,13 @@ def _gpu() -> str:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Python's and the packages' that results depend on."""
+    """The versions of Python and of the packages that compute, orchestrate and record results."""
     installed = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **installed}
 
 
 def git_commit() -> str:
-    """The commit that is checked out; `unknown` where there is no git or no repository."""
+    """The commit that is checked out; `unknown` without git or outside a repository."""
     if shutil.which("git") is None:
         return "unknown"
     command = ["git", "rev-parse", "--verify", "--quiet", "HEAD"]
@@ -108,7 +109,7 @@ def git_commit() -> str:
 
 
 def write_provenance(stage: str, profile: str, cells: Sequence[Made], path: Path) -> None:
-    """Write what a stage's cells say of themselves, as JSON. Reused ones say what was true of them then."""
+    """Write a summary of the records of a stage's cells as JSON. A reused cell has its first record."""
     machines = Counter(made.machine for made in cells)
     summary = {
         "stage": stage,

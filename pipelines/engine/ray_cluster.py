@@ -1,4 +1,4 @@
-"""The Ray cluster to run on: one that is there, or one of this machine's own for the time being."""
+"""The Ray cluster to run on: an existing one, or a temporary one on this machine."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from tasks.errors import UserError
 
 @contextlib.contextmanager
 def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
-    """Join the cluster that RAY_ADDRESS or the configuration names, else start one here for the time being.
+    """Join the cluster that RAY_ADDRESS or the configuration names, else start a temporary one here.
 
     Raises:
         UserError: the cluster cannot be reached.
@@ -26,24 +26,24 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     # Ray reads these when it is imported. Without the second, a task with num_gpus=0 sees every GPU.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-    # Said outright: a cluster with a token can be joined by host:port, a local one starts without a warning.
+    # Explicitly: a cluster with a token can be joined by host:port, and a local one starts without a warning.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
-    # We say what is sent; Ray would add to it, with two warnings.
+    # `excludes` below is complete; Ray would add to it, with two warnings.
     os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] = ""
     import ray
 
     address = cluster_address(config)
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
     if address is None:
-        # Without `local`, Ray joins whatever cluster it finds on this machine, anyone's, even a dying one.
+        # Without `local`, Ray joins any cluster that it finds on this machine, even one that is ending.
         options |= {"address": "local", "include_dashboard": False}
     else:
-        # Workers have no checkout of ours: send the code, and nothing else.
+        # Workers have no checkout: the code is sent to them, and nothing else.
         options |= {
             "address": address,
             "runtime_env": {"working_dir": str(Path.cwd()), "excludes": _not_code()},
         }
-    # Ray puts its own SIGTERM handler in, which exits without a word; ours ends the stage's runs as well.
+    # Ray installs a handler of SIGTERM that exits at once; ours ends the stage's runs before.
     on_sigterm = signal.getsignal(signal.SIGTERM)
     with takes_its_children_along() if address is None else contextlib.nullcontext():
         try:
@@ -62,12 +62,12 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
 
 
 def cluster_address(config: ExecutorConfig) -> str | None:
-    """The cluster to join; None for one of our own on this machine."""
+    """The cluster to join; None for a temporary one on this machine."""
     return os.environ.get("RAY_ADDRESS") or config.address
 
 
 def check_joinable(address: str) -> None:
-    """Raise ConnectionError, with the fix, if nothing is at `host:port` or this machine is no node of it.
+    """Raise ConnectionError, with the fix, if nothing answers at `host:port` or this machine is no node.
 
     Ray would try for a minute or more.
     """
@@ -92,5 +92,5 @@ def check_joinable(address: str) -> None:
 
 
 def _not_code() -> list[str]:
-    """What of the repository's top level Ray workers do without."""
+    """The files and folders in the repository's root that Ray's workers don't need."""
     return [f"/{path.name}" for path in Path.cwd().iterdir() if path.name not in {"tasks", "pipelines"}]

@@ -1,7 +1,7 @@
-"""Cells as Ray tasks. Nothing is assumed of workers but the installed dependencies and the network.
+"""Cells as Ray tasks. Workers need the installed dependencies and the network, and nothing else.
 
 Code travels as Ray's `working_dir`, inputs and checkpoints through the object store, and metrics,
-checkpoints and results come back as events: no worker reads the driver's disk.
+checkpoints and results come back as events, so no worker reads the driver's disk.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ TRANSIENT_RETRIES = 3
 class RayExecutor:
     """Cells as Ray tasks.
 
-    What a lost worker or node took with it the driver tries again, from its last checkpoint. Ray's own
-    retries would start a task with the checkpoint it was first given.
+    The driver retries the cells of a lost worker or node from their last checkpoints. Ray's own retries would
+    start a task with the checkpoint that it was given at first.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -95,13 +95,13 @@ class RayExecutor:
         return remote.remote(batch, inputs, checkpoints, self.config, self.gpu)
 
     def _send(self, path: Path) -> "_Input":
-        """Put an input into the object store, once for all cells."""
+        """Put an input into the object store, once for all cells that read it."""
         if path not in self.inputs:
             self.inputs[path] = _send(path)
         return self.inputs[path]
 
     def _preflight(self) -> None:
-        """Ray waits for ever for resources that no node has; say so before anything starts."""
+        """Raise UserError if no node has the resources of a cell: Ray would wait for them for ever."""
         import ray
 
         wanted = {
@@ -119,11 +119,11 @@ class RayExecutor:
 
 
 def _again(batch: Batch, sweep: Sweep, error: Exception) -> Iterable[Batch]:
-    """What to run instead of a batch that its worker or node took along."""
+    """The batches to run in place of one that was lost with its worker or node."""
     import ray
 
     last = batch.attempt == TRANSIENT_RETRIES
-    # Ray kills a worker where a node's memory runs low: its own fault, or that of those beside it.
+    # Ray kills a worker when its node's memory runs low, which may be the fault of its neighbours.
     if isinstance(error, ray.exceptions.OutOfMemoryError) and (last or len(batch.cells) > 1):
         return sweep.out_of_memory(batch, error)
     if last:
@@ -150,7 +150,7 @@ def _execute_remotely(
     config: ExecutorConfig,
     gpu: bool,
 ) -> Iterator[Any]:
-    """`execute` on a worker: inputs from the object store to files of this node, which go with the task."""
+    """`execute` on a worker, with inputs from the object store as temporary files."""
     import ray
 
     yield _Started()
@@ -162,17 +162,18 @@ def _execute_remotely(
         try:
             yield from execute(batch, local, states, config, gpu)
         except UserError as error:
-            # The user knows the file by its own path.
+            # The user knows the file by its original path.
             raise UserError(str(error).replace(f"{directory}/", "")) from error
 
 
 @dataclasses.dataclass(frozen=True)
 class _Input:
-    """A file, or a directory's files, on the way to a worker."""
+    """A file, or the files of a directory, on the way to a worker."""
 
     path: Path
     contents: Mapping[str, Any]
-    """Objects by path relative to `path`; a file itself is `.`. One for each: COCO's photos are 3 GB."""
+    """Objects by path relative to `path`, where `.` is a file itself. Each file is an object, as
+    the photos of COCO together take 3 GB."""
 
 
 def _send(path: Path) -> _Input:
@@ -183,7 +184,7 @@ def _send(path: Path) -> _Input:
 
 
 def _receive(given: _Input, directory: Path) -> Path:
-    """Write an input below `directory`, under its own path, unless it is there already."""
+    """Write an input below `directory`, under its original path, unless it is there already."""
     import ray
 
     path = directory / given.path.relative_to(given.path.anchor)
@@ -207,7 +208,7 @@ def _gpus_per_batch(config: ExecutorConfig, gpu: bool) -> float:
 
 @functools.cache
 def _transient_faults() -> tuple[type[Exception], ...]:
-    """What is not the cell's fault, and may go better elsewhere."""
+    """Errors that are no fault of the cell, and may not happen again."""
     from ray import exceptions
 
     return (

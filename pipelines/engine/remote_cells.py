@@ -1,15 +1,15 @@
-"""A store of cells at a URL, which several machines fill, go on with and read.
+"""A store of cells at a URL, which several machines share.
 
-Below it, whatever fsspec knows (`s3://bucket/prefix`)::
+The URL is any that fsspec knows (`s3://bucket/prefix`). Below it are::
 
-    <cell's digest>/<SHA-256>                       each of its files, named by its content
-    <cell's digest>/cell.json                       its manifest, written last: with it, the cell is whole
-    checkpoints/<cell's digest>/<step>-<SHA-256>    where another machine can go on
-    checkpoints/<cell's digest>/artifacts/<name>    what the cell has shown by then
+    <cell's digest>/<SHA-256>                       each of the cell's files, named by its content
+    <cell's digest>/cell.json                       the cell's manifest, which is written last
+    checkpoints/<cell's digest>/<step>-<SHA-256>    the state from which another machine can go on
+    checkpoints/<cell's digest>/artifacts/<name>    the artifacts that the cell has yielded by then
 
-S3 renames nothing, but writes an object whole or not at all. Two drivers that compute a cell at once, on
-machines that round differently, write no file of each other's: whichever manifest comes last is of files
-that are there.
+S3 cannot rename objects, but writes each one whole or not at all. Two drivers that compute a cell at the same
+time, on machines that round differently, don't overwrite each other's files, since these are named by their
+content: whichever manifest comes last, its files are there.
 """
 
 import contextlib
@@ -34,32 +34,32 @@ VARIABLE = "SINGLESHOT_CELLS"
 def open_store(root: Path) -> CellStore:
     """The store at the path or URL in SINGLESHOT_CELLS, by default at `root`.
 
-    Where results are kept changes none, so it is the environment's and in no stage's parameters.
+    The place of results changes none of them, so the environment names it and no stage's parameters do.
     """
     where = os.environ.get(VARIABLE) or str(root)
     return RemoteCellStore(root, where) if "://" in where else CellStore(Path(where))
 
 
 class RemoteCellStore(CellStore):
-    """A local store, which is also the cache, and its copy at a URL.
+    """A local store, which also is the cache, and its copy at a URL.
 
-    Every method raises UserError where the URL cannot be used; what was computed stays in the local store,
-    from where the next :meth:`fetch` brings it to the URL.
+    Every method raises UserError if the URL cannot be used. Computed cells stay in the local store then, and
+    the next :meth:`fetch` uploads them.
     """
 
     def __init__(self, root: Path, url: str):
         super().__init__(root)
         self.where = url
-        with self._told_plainly():
-            # Listings are asked for each time: other drivers write there as well.
+        with self._as_user_error():
+            # No cache of listings, since other drivers write there as well.
             self._files, path = fsspec.url_to_fs(url, use_listings_cache=False)
             self._prefix = path.rstrip("/")
             if not self._prefix:
                 raise ValueError("no bucket is named")
 
     def fetch(self, cells: Sequence[Cell]) -> None:
-        """Bring here what the URL has of `cells`, and there what only this machine has."""
-        with self._told_plainly():
+        """Download those of `cells` that only the URL has, and upload those that only this machine has."""
+        with self._as_user_error():
             checkpoints = self._list_checkpoints()
             manifests = self._read_manifests(cells)
             for cell in tqdm.tqdm(cells, "fetching", leave=False, unit="cell", disable=None):
@@ -71,35 +71,35 @@ class RemoteCellStore(CellStore):
                     self._upload(cell)
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
-        """Keep a cell here, then at the URL, and drop its checkpoints in both places."""
+        """Store a cell here and then at the URL, and drop its checkpoints in both places."""
         super().commit(cell, files, made)
-        with self._told_plainly():
+        with self._as_user_error():
             self._upload(cell)
 
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
-        """Keep the newest checkpoint in both places; the one before goes once this is there."""
+        """Store the newest checkpoint in both places, then delete the previous one."""
         super().save_checkpoint(cell, step, state)
-        with self._told_plainly():
+        with self._as_user_error():
             name = f"{step}-{sha256(state).hexdigest()}"
             self._files.pipe_file(self._remote("checkpoints", cell.digest, name), state)
             saved = self._files.find(self._remote("checkpoints", cell.digest), maxdepth=1)
             self._remove([key for key in saved if _step(key) < step])
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
-        """Keep a file of an unfinished cell in both places; returns where it is here."""
-        with self._told_plainly():
+        """Store a file of an unfinished cell in both places; returns its local path."""
+        with self._as_user_error():
             self._files.pipe_file(self._remote("checkpoints", cell.digest, "artifacts", name), content)
         return super().save_artifact(cell, name, content)
 
     def _list_checkpoints(self) -> Mapping[str, list[str]]:
-        """The objects below `checkpoints/`, by cell."""
+        """The objects below `checkpoints/`, by the cell's digest."""
         found = defaultdict(list)
         for key in self._files.find(self._remote("checkpoints")):
             found[PurePosixPath(key).relative_to(self._remote("checkpoints")).parts[0]].append(key)
         return found
 
     def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
-        """Those there are, by cell; all are asked for at once."""
+        """The manifests at the URL, by the cell's digest; one request asks for all."""
         keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
         answers = self._files.cat(list(keys), on_error="return") if keys else {}
         for answer in answers.values():
@@ -108,7 +108,7 @@ class RemoteCellStore(CellStore):
         return {keys[key]: answer for key, answer in answers.items() if isinstance(answer, bytes)}
 
     def _download(self, cell: Cell, manifest: bytes) -> None:
-        """Bring a cell here, unless it is damaged."""
+        """Download a cell, unless it is damaged."""
         staging = self._stage()
         staging.mkdir()
         (staging / MANIFEST).write_bytes(manifest)
@@ -139,13 +139,15 @@ class RemoteCellStore(CellStore):
         self._remove(self._files.find(self._remote("checkpoints", cell.digest)))
 
     def _fetch_checkpoint(self, cell: Cell, keys: Sequence[str]) -> None:
-        """Bring the newest checkpoint among `keys` here, with the artifacts, if it is newer than ours."""
+        """Download the newest checkpoint among `keys`, with the artifacts, if it is newer than ours."""
         ours = self.checkpoint(cell)
         steps = {_step(key): key for key in keys if "/artifacts/" not in key}
         newest = max(steps, default=-1)
         if newest <= (ours.step if ours else -1):
             return
-        with contextlib.suppress(FileNotFoundError):  # another driver has a newer one by now, or the cell
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # another driver has stored a newer one by now, or the cell
             state = self._files.cat_file(steps[newest])
             if not steps[newest].endswith(sha256(state).hexdigest()):
                 log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
@@ -157,7 +159,7 @@ class RemoteCellStore(CellStore):
             super().save_checkpoint(cell, newest, state)
 
     def _remove(self, keys: Sequence[str]) -> None:
-        """Remove objects; another driver may have done so."""
+        """Remove objects, some of which another driver may have removed."""
         for key in keys:
             with contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(key)
@@ -166,8 +168,8 @@ class RemoteCellStore(CellStore):
         return "/".join([self._prefix, *parts])
 
     @contextlib.contextmanager
-    def _told_plainly(self) -> Iterator[None]:
-        """Make one line of whatever a file system's library raises."""
+    def _as_user_error(self) -> Iterator[None]:
+        """Turn any error of a file system's library into one line."""
         try:
             yield
         except Exception as error:
@@ -179,5 +181,5 @@ class RemoteCellStore(CellStore):
 
 
 def _step(key: str) -> int:
-    """Of a checkpoint's object."""
+    """The step of a checkpoint, from the key of its object."""
     return int(key.rpartition("/")[2].partition("-")[0])

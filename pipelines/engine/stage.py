@@ -1,4 +1,4 @@
-"""What every stage does around its own work: read params, open the tracker, fan out, link the outs."""
+"""What every stage does around its own work: open the tracker, compute cells, link their files."""
 
 import contextlib
 import dataclasses
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.engine.cells import Cell, CellStore, read_made
-from pipelines.engine.config import Config, load_config
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.experiments import Experiment
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.provenance import Made, write_provenance
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.tables import concatenate
-from pipelines.engine.tracking import Tracker, tracking
+from pipelines.engine.tracking import ModelLog, Tracker, TrackingConfig, tracking
 
 CELLS = Path(".cells")
 PROVENANCE = Path("results/provenance")
@@ -21,14 +21,15 @@ PROVENANCE = Path("results/provenance")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """An open stage: its configuration, where its cells are kept and who records them."""
+    """An open stage: where its cells run, where they are stored, and who records them."""
 
     name: str
-    config: Config
+    profile: str
+    executor: ExecutorConfig
     store: CellStore
     tracker: Tracker
     made: list[Made] = dataclasses.field(default_factory=list)
-    """Of every cell so far."""
+    """The records of all cells computed so far."""
 
     def compute(
         self,
@@ -38,34 +39,35 @@ class Stage:
         gpu: bool = False,
         alone: bool = False,
         brief: bool = False,
+        models: ModelLog | None = None,
     ) -> list[Path]:
-        """Compute what is missing of `cells`, then link each one's files below `out`.
+        """Compute those of `cells` that the store lacks, then link each cell's files below `out`.
 
-        `gpu`, `alone` and `brief` are :func:`~pipelines.engine.fanout.fan_out`'s.
+        `gpu`, `alone` and `brief` are those of :func:`~pipelines.engine.fanout.fan_out`; `models` logs the
+        cells' model files.
 
         Returns:
-            the cells' directories, in their order.
+            the cells' directories, in the order of `cells`.
         """
-        print(f"{self.name} ({self.config.profile}): ", end="")
-        fan_out(cells, self.config.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
+        self.tracker.models = models
+        print(f"{self.name} ({self.profile}): ", end="", flush=True)
+        fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
         shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)  # of no cells too, as DVC wants every out
+        out.mkdir(parents=True)  # even for no cells, as DVC wants every out
         for cell in cells:
             self.store.link(cell, out / cell.name)
         self.made.extend(read_made(self.store.path(cell.digest)) for cell in cells)
         return [out / cell.name for cell in cells]
 
-    def tabulate(self, parts: Sequence[Path], table: Path) -> None:
-        """Write the rows of the CSV files `parts` to `table`, and show it with the stage's run."""
-        concatenate(parts, table)
-        self.tracker.table(table)
-
 
 @contextlib.contextmanager
-def open_stage(name: str) -> Iterator[Stage]:
-    """Open the stage `name` with what `params.yaml` says; at its end, tell where its results come from."""
-    config = load_config()
-    with ends_with_its_parents(), tracking(config.tracking, name, config.profile) as tracker:
-        stage = Stage(name, config, open_store(CELLS), tracker)
+def open_stage(
+    name: str, profile: str, executor: ExecutorConfig, tracker: TrackingConfig, experiment: Experiment
+) -> Iterator[Stage]:
+    """Open the stage `name`; at its end, attach its tables to its run and write its provenance."""
+    with ends_with_its_parents(), tracking(tracker, name, profile, experiment) as opened:
+        stage = Stage(name, profile, executor, open_store(CELLS), opened)
         yield stage
-    write_provenance(name, config.profile, stage.made, PROVENANCE / f"{name}.json")
+        for table in experiment.tables:
+            opened.table(table)
+    write_provenance(name, profile, stage.made, PROVENANCE / f"{name}.json")

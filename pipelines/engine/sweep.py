@@ -1,4 +1,4 @@
-"""The driver's side of a sweep, whatever runs its cells."""
+"""The driver's side of a sweep, which all executors share."""
 
 import dataclasses
 import json
@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import tqdm
 
@@ -19,37 +18,37 @@ from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 log = logging.getLogger(__name__)
 
 
-class Recorder(Protocol):
-    """Who is told of a cell's fate and its metrics: :class:`pipelines.engine.tracking.Tracker`."""
+class Recorder:
+    """Receives the events of cells to record them. This one records nothing."""
 
-    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:  # noqa: D102
-        ...
+    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
+        """`cells` are in `store` already."""
 
-    def started(self, cell: Cell) -> None:  # noqa: D102
-        ...
+    def started(self, cell: Cell) -> None:
+        """The cell is started, for the first time or again."""
 
-    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:  # noqa: D102
-        ...
+    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
+        """The cell has measured `values` at a step."""
 
-    def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: D102
-        ...
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:
+        """The cell, still running, has left a file worth a look."""
 
-    def flush(self) -> None:  # noqa: D102
-        ...
+    def flush(self) -> None:
+        """Whatever is buffered has to be recorded now."""
 
-    def finished(self, cell: Cell, directory: Path) -> None:  # noqa: D102
-        ...
+    def finished(self, cell: Cell, directory: Path) -> None:
+        """The cell is done; its files are in `directory`."""
 
-    def failed(self, cell: Cell, reason: str) -> None:  # noqa: D102
-        ...
+    def failed(self, cell: Cell, reason: str) -> None:
+        """The cell has failed; `reason` is its traceback."""
 
 
 class CellsFailedError(RuntimeError):
-    """Some cells failed; the message has the first one's name, parameters and traceback."""
+    """Some cells failed; the message has the name, parameters and traceback of the first one."""
 
 
 class Sweep:
-    """Cells that are being computed: events in, store and records out, one progress bar."""
+    """Cells in the making: their events go to the store, the recorder and one progress bar."""
 
     def __init__(self, cells: Sequence[Cell], store: CellStore, recorder: Recorder):
         self.store = store
@@ -57,7 +56,7 @@ class Sweep:
         self.failures: list[tuple[Cell, BaseException, str]] = []
         self.progress = dict.fromkeys((cell.digest for cell in cells), 0.0)
         self.running: set[str] = set()
-        # A log file gets a line now and then, a terminal a bar that moves.
+        # A terminal gets a bar that moves, a log file a line every half minute.
         self.bar = tqdm.tqdm(
             total=len(cells),
             unit="cell",
@@ -74,14 +73,14 @@ class Sweep:
         self.bar.close()
 
     def started(self, batch: Batch) -> None:
-        """Note that a batch has begun."""
+        """Record that a batch has started."""
         for cell in batch.cells:
             self.running.add(cell.digest)
             self.recorder.started(cell)
         self._show()
 
     def handle(self, batch: Batch, event: Event | Finished) -> None:
-        """Keep and record what one of a batch's cells has yielded."""
+        """Store and record an event of one of a batch's cells."""
         if isinstance(event, Progress):
             for cell in batch.cells:
                 self.progress[cell.digest] = event.fraction
@@ -101,14 +100,14 @@ class Sweep:
                 file = self.store.save_artifact(cell, event.name, event.content)
                 self.recorder.artifact(cell, event.name, file)
             case Finished():
-                self.recorder.flush()  # whoever finds the cell in the store will not record its metrics
+                self.recorder.flush()  # a driver that finds the cell in the store does not record its metrics
                 self.store.commit(cell, event.files, event.made)
                 self.recorder.finished(cell, self.store.path(cell.digest))
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
 
     def out_of_memory(self, batch: Batch, error: Exception) -> list[Batch]:
-        """Note that a batch ran out of memory; returns what to run instead: nothing, if it was one cell."""
+        """Record that a batch ran out of memory; returns its halves, or nothing for a batch of one cell."""
         reason = first_line(error)
         if len(batch.cells) > 1:
             log.warning(
@@ -127,7 +126,7 @@ class Sweep:
         return []
 
     def failed(self, batch: Batch, error: BaseException) -> None:
-        """Note that a batch's cells end here, and why."""
+        """Record that a batch's cells have failed, and why."""
         trace = "".join(traceback.format_exception(error))
         for cell in batch.cells:
             self.running.discard(cell.digest)
@@ -136,7 +135,7 @@ class Sweep:
         self._show()
 
     def raise_failures(self) -> None:
-        """Raise UserError or CellsFailedError if there were failures."""
+        """Raise UserError or CellsFailedError if cells have failed."""
         if not self.failures:
             return
         cell, error, trace = self.failures[0]

@@ -1,10 +1,8 @@
-"""MLflow: an experiment a stage, a run a cell, and a run of the stage as a whole.
+"""MLflow: an experiment for each stage, a run for each cell, and a run for the stage as a whole.
 
-This module and `models.py` alone import mlflow.
-
-The driver owns every run: it creates the database, the experiment and the runs before it fans
-out, and workers reach MLflow only through the events they send it. So there is exactly one run for
-a cell's digest, whatever is killed and retried, and SQLite has one writer.
+The driver owns every run: it creates the database, the experiment and the runs before it fans out, and
+workers reach MLflow only through the events that they send to the driver. A cell's digest therefore has
+exactly one run, whatever is killed and retried, and SQLite has one writer.
 """
 
 import collections
@@ -16,13 +14,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
 
 from pipelines.engine.cells import Cell, CellStore, read_made
-from pipelines.engine.experiments import EXPERIMENTS
+from pipelines.engine.experiments import Experiment
 from pipelines.engine.provenance import git_commit
+from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
 SHOWN = (".html", ".csv", ".png", ".jpg")
+"""Kinds of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
-"""Of those that MLflow's pages show."""
 ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
 FLUSH_SECONDS = 5.0
 SECONDS = "system/seconds"
-"""What a cell took. MLflow shows `system/` apart, as system metrics; its own sampler watches the driver."""
+"""Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would watch the driver alone."""
 SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
 
 
@@ -48,11 +47,27 @@ class TrackingConfig:
 
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "singleshot"
-    """What the names of the experiments begin with: `singleshot/train`."""
+    """First part of the experiments' names, e.g. of `singleshot/train`."""
 
 
-class Tracker:
+class ModelLog(Protocol):
+    """Logs the model files among a cell's results as MLflow models. A module may be one."""
+
+    SUFFIX: str
+    """Of the names of model files."""
+
+    def log_model(self, client: "MlflowClient", run: "Run", path: Path) -> None:
+        """Log the file as a model of `run`; the same one, however often it is tried."""
+
+    def set_current(self, client: "MlflowClient", run: "Run") -> None:
+        """Mark the models of `run` as those that are in the stage's outs now."""
+
+
+class Tracker(Recorder):
     """Records a stage and its cells in MLflow."""
+
+    models: ModelLog | None = None
+    """Set by a stage whose cells leave models."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str, stage: str, profile: str):
         self._client = client
@@ -69,10 +84,10 @@ class Tracker:
         self._open: set[str] = set()
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
-        """Note how much of the sweep was there already, and see that each such cell has its run.
+        """Note how many cells are reused, and see that each of them has its run.
 
-        A driver may be killed when it has kept a cell, before it has said so; and the database may be
-        younger than the cell, whose learning curves are then lost, but not what it left.
+        A driver may be killed after it has stored a cell and before it has recorded it; and the database may
+        be younger than the cell, whose learning curves are then lost, but not its results.
         """
         self._client.set_tag(self._sweep, "cells_reused", str(len(cells)))
         for cell in cells:
@@ -81,10 +96,10 @@ class Tracker:
                 self.started(cell)
                 self.finished(cell, store.path(cell.digest))
             else:
-                self._reuse(run, store.path(cell.digest))
+                self._reuse(run)
 
     def started(self, cell: Cell) -> None:
-        """Create the cell's run, or go on with the one that an earlier try left."""
+        """Create the cell's run, or reopen the one that an earlier attempt left."""
         run = self._runs.get(cell.digest)
         if run is None:
             self._runs[cell.digest] = run = self._create(cell)
@@ -93,7 +108,7 @@ class Tracker:
         self._open.add(run.info.run_id)
 
     def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
-        """Buffer a cell's metrics; those of a step that was recorded before are dropped."""
+        """Buffer a cell's metrics, without those of a step that has been recorded before."""
         from mlflow.entities import Metric
 
         run_id = self._runs[cell.digest].info.run_id
@@ -115,7 +130,7 @@ class Tracker:
         self._client.log_artifact(self._sweep, str(file))
 
     def flush(self) -> None:
-        """Send what is buffered."""
+        """Send the buffered metrics."""
         for run_id, metrics in self._buffer.items():
             for start in range(0, len(metrics), METRICS_PER_BATCH):
                 self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_PER_BATCH])
@@ -123,21 +138,21 @@ class Tracker:
         self._flushed = time.monotonic()
 
     def finished(self, cell: Cell, directory: Path) -> None:
-        """Close the run of a cell that is done, with what is in its `directory`.
+        """Close the run of a finished cell, whose files are in `directory`.
 
-        Small files become artifacts, and exported graphs of any size MLflow models.
+        Small files become artifacts; model files of any size become MLflow models.
         """
         run = self._runs[cell.digest]
         for file in sorted(directory.iterdir()):
-            if file.suffix == ".onnx":
-                self._log_graph(run, file)
+            if self.models and file.suffix == self.models.SUFFIX:
+                self.models.log_model(self._client, run, file)
             elif file.is_file() and _is_shown(file):
                 self._client.log_artifact(run.info.run_id, str(file))
         made = read_made(directory)
         self.metrics(cell, 0, {SECONDS: made.seconds})
         machine = made.machine.gpu or made.machine.processor
         self._tag(run.info.run_id, {"machine": machine, "mlflow.source.git.commit": made.commit})
-        # The last of all: a run that is finished has everything, and a driver that is killed before goes on.
+        # Last of all: a run that is FINISHED has everything; one whose driver was killed before is reopened.
         self._terminate(run.info.run_id, "FINISHED")
 
     def failed(self, cell: Cell, reason: str) -> None:
@@ -153,18 +168,11 @@ class Tracker:
             self._terminate(run_id, status)
         self._client.set_terminated(self._sweep, status)
 
-    def _log_graph(self, run: "Run", file: Path) -> None:
-        from pipelines.engine.models import log_graph  # onnxruntime, half a second: most stages have none
-
-        log_graph(self._client, run, file)
-
-    def _reuse(self, run: "Run", directory: Path) -> None:
+    def _reuse(self, run: "Run") -> None:
         if run.data.tags["profile"] != self._profile:
             self._client.set_tag(run.info.run_id, "profile", self._profile)
-        if any(directory.glob("*.onnx")):
-            from pipelines.engine.models import set_current
-
-            set_current(self._client, run)
+        if self.models:
+            self.models.set_current(self._client, run)
 
     def _terminate(self, run_id: str, status: str) -> None:
         self.flush()
@@ -195,7 +203,7 @@ class Tracker:
         self._resume(run_id)
 
     def _open_sweep(self, found: "Sequence[Run]") -> str:
-        """One run for a stage and profile: the next `dvc repro` goes on with it."""
+        """The run of this stage and profile, which every `dvc repro` reopens."""
         for run in found:
             if run.data.tags["kind"] == "stage" and run.data.tags["profile"] == self._profile:
                 self._resume(run.info.run_id)
@@ -225,7 +233,7 @@ class Tracker:
         }
 
     def _reap(self, found: "Sequence[Run]") -> None:
-        """Close what a driver that was killed left RUNNING."""
+        """Close the runs that a killed driver left RUNNING."""
         for run in found:
             if run.info.status == "RUNNING" and not _alive(run.data.tags["driver"]):
                 self._client.set_terminated(run.info.run_id, "KILLED")
@@ -244,17 +252,21 @@ class Tracker:
 
 
 @contextlib.contextmanager
-def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Tracker]:
-    """Open MLflow for a stage; its runs end with the stage: FINISHED, FAILED or, when interrupted, KILLED.
+def tracking(
+    config: TrackingConfig, stage: str, profile: str, experiment: Experiment | None = None
+) -> Iterator[Tracker]:
+    """Open MLflow for a stage, whose runs end with it: FINISHED, FAILED or, when interrupted, KILLED.
+
+    `experiment` describes the stage in MLflow.
 
     Raises:
         UserError: the tracking server or database cannot be used.
     """
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    # An unreachable server is said so after some ten seconds rather than minutes.
+    # An unreachable server is reported after some ten seconds rather than after minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-    with _told_plainly(tracking_uri(config)):
-        tracker = _open(config, stage, profile)
+    with _as_user_error(tracking_uri(config)):
+        tracker = _open(config, stage, profile, experiment)
         try:
             yield tracker
         except KeyboardInterrupt:
@@ -268,8 +280,8 @@ def tracking(config: TrackingConfig, stage: str, profile: str) -> Iterator[Track
 
 
 @contextlib.contextmanager
-def _told_plainly(uri: str) -> Iterator[None]:
-    """Make one line of MLflow's errors, whether it cannot be reached or goes away during a sweep."""
+def _as_user_error(uri: str) -> Iterator[None]:
+    """Turn MLflow's errors into one line, whether it cannot be reached or goes away during a sweep."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -283,33 +295,36 @@ def _told_plainly(uri: str) -> Iterator[None]:
 
 
 def tracking_uri(config: TrackingConfig) -> str:
-    """The address that runs are recorded at."""
+    """The address at which runs are recorded."""
     return os.environ.get("MLFLOW_TRACKING_URI") or config.uri
 
 
-def _open(config: TrackingConfig, stage: str, profile: str) -> Tracker:
+def _open(config: TrackingConfig, stage: str, profile: str, experiment: Experiment | None) -> Tracker:
     import mlflow
 
-    # Creating a database tells of every migration otherwise.
+    # Otherwise MLflow logs every migration of a database that it creates.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(config)
     try:
         client = mlflow.MlflowClient(tracking_uri=uri)
-        return Tracker(client, _open_experiment(client, config, uri, stage), stage, profile)
+        experiment_id = _open_experiment(client, config, uri, stage)
+        if experiment:
+            _describe(client, experiment_id, experiment)
+        return Tracker(client, experiment_id, stage, profile)
     except OSError as error:
         raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
 
 
 def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
-    """The stage's experiment. What a person has since written as its description stays."""
+    """The id of the stage's experiment, which is made if there is none."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
     name = f"{config.experiment}/{stage}"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        # A server keeps artifacts where it was told to; beside SQLite they go to `mlartifacts/`.
+        # A server has its own place for artifacts; beside SQLite they go to `mlartifacts/`.
         location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
         try:
             client.create_experiment(name, artifact_location=location)
@@ -318,15 +333,20 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
                 raise
         experiment = client.get_experiment_by_name(name)
     assert experiment is not None
-    if stage in EXPERIMENTS:
-        labels = EXPERIMENTS[stage].labels(experiment.experiment_id)
-        for key in labels.keys() - experiment.tags.keys():
-            try:
-                client.set_experiment_tag(experiment.experiment_id, key, labels[key])
-            except MlflowException:  # of its database: another driver was first
-                if key not in client.get_experiment(experiment.experiment_id).tags:
-                    raise
     return experiment.experiment_id
+
+
+def _describe(client: "MlflowClient", experiment_id: str, experiment: Experiment) -> None:
+    """Write the experiment's description and views, unless a person has written others."""
+    from mlflow.exceptions import MlflowException
+
+    labels = experiment.labels(experiment_id)
+    for key in labels.keys() - client.get_experiment(experiment_id).tags.keys():
+        try:
+            client.set_experiment_tag(experiment_id, key, labels[key])
+        except MlflowException:  # the database refuses it: another driver was first
+            if key not in client.get_experiment(experiment_id).tags:
+                raise
 
 
 def _driver() -> str:
@@ -335,7 +355,7 @@ def _driver() -> str:
 
 
 def _alive(driver: str) -> bool:
-    """Whether a run's driver still lives; one on another host is taken to."""
+    """Whether a run's driver is alive; one on another host is assumed to be."""
     host, _, rest = driver.partition(":")
     if host != os.uname().nodename:
         return True

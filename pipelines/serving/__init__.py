@@ -1,1 +1,1 @@
-"""Exported graphs as HTTP services on Ray Serve: what `pipelines.serve` starts."""
+"""Exported graphs as HTTP services on Ray Serve. `server` starts them."""

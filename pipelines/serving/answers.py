@@ -1,4 +1,4 @@
-"""What services answer, beside plain results."""
+"""The answers of services."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,16 @@ class Served:
 
     value: Any
     batch: int
-    """Requests that were computed together with this one, itself included."""
+    """Number of requests that were computed together, this one included."""
 
 
 @dataclass(frozen=True)
 class Refusal:
     """Why there is no result.
 
-    A value, no exception: Ray would log the traceback of each, and a client's mistake is no event here.
+    It is a value rather than an exception, as Ray logs the traceback of every exception.
     """
 
     status: int
-    """Of HTTP."""
+    """HTTP status."""
     error: str

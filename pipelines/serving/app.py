@@ -1,4 +1,4 @@
-"""The HTTP side: routes, what a request has to be, and errors as `{"error": …}`. Knows nothing of Ray."""
+"""The HTTP application: routes, checks of requests, and errors as `{"error": …}`. It knows nothing of Ray."""
 
 import io
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from werkzeug.datastructures import MIMEAccept
 from werkzeug.formparser import MultiPartParser
 from werkzeug.http import parse_accept_header, parse_options_header
 
-from pipelines.engine.serving_config import ServingConfig
+from pipelines.config.serving import ServingConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.limits import RETRY, Limits
 from pipelines.serving.models import Cards
@@ -25,7 +25,7 @@ from tasks.deployment.onnx_model import GraphCard
 
 MULTIPART = "multipart/form-data"
 BATCH_SIZE = "X-Batch-Size"
-"""Header of an answer: how many requests were computed together."""
+"""Header of an answer: the number of requests that were computed together."""
 PICTURE = {"type": "string", "format": "binary"}
 PICTURE_BODY: dict[str, Any] = {
     "requestBody": {
@@ -38,7 +38,7 @@ Inputs = Mapping[str, NDArray[np.float32]]
 
 
 class Services(Protocol):
-    """Who computes."""
+    """The services that compute answers."""
 
     async def stylize(
         self, style: str, body: bytes, strength: float, media_type: Written
@@ -60,27 +60,27 @@ class Services(Protocol):
 
 
 class ActRequest(BaseModel):
-    """A state, and what a policy's random draws are to be."""
+    """A state, and the random draws of a policy."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     state: Annotated[list[FiniteFloat], Field(max_length=10_000)]
     policy: str | None = None
-    """A name of `GET /models`; the task's first if left out."""
+    """A name from `GET /models`; by default the task's first."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    """Of the latents. Without one, and without latents, they are new ones each time."""
+    """Seed of the latents. Without a seed and without latents, each request has new ones."""
     latents: list[FiniteFloat] | list[list[FiniteFloat]] | None = None
-    """Standard normal, of the shape that the policy's card says, without the batch."""
+    """Standard normal numbers, of the shape in the policy's card, without the batch."""
 
 
 class ActAnswer(BaseModel):
-    """What a policy does."""
+    """The action of a policy."""
 
     action: list[float]
     policy: str
 
 
 class ClassAnswer(BaseModel):
-    """What a picture may show."""
+    """A class that a picture may show."""
 
     label: str
     probability: float
@@ -127,7 +127,7 @@ def build_app(cards: Cards, config: ServingConfig, services: Services) -> FastAP
     async def act(
         task: Annotated[str, Depends(known_task)], request: ActRequest, response: Response
     ) -> ActAnswer:
-        """What a trained agent does in a state."""
+        """The action of a trained agent in a state."""
         policies = [name for name, card in cards["policy"].items() if card.details["task"] == task]
         policy = _known("policy", request.policy or policies[0], policies)
         served = _or_raise(await services.act(policy, _inputs(request, cards["policy"][policy])))
@@ -140,7 +140,7 @@ def build_app(cards: Cards, config: ServingConfig, services: Services) -> FastAP
     async def classify(
         response: Response, body: Annotated[bytes, Depends(_picture)], classifier: str | None = None
     ) -> ClassifyAnswer:
-        """What a picture shows: ImageNet's classes."""
+        """The most probable classes of a picture, among ImageNet's."""
         classifiers = list(cards["classifier"])
         name = _known("classifier", classifier or next(iter(classifiers), ""), classifiers)
         served = _or_raise(await services.classify(name, body))
@@ -155,14 +155,14 @@ def build_app(cards: Cards, config: ServingConfig, services: Services) -> FastAP
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Whether every service has its models loaded."""
+        """Whether every service has loaded its models."""
         if loading := await services.loading():
             raise HTTPException(503, f"still loading: {', '.join(loading)}", RETRY)
         return {"status": "ready"}
 
     @app.get("/models")
     async def models() -> dict[str, list[dict[str, Any]]]:
-        """What is served, by kind: what each model is, where it comes from, and what it takes."""
+        """The models that are served, by kind, each with its card: origin, inputs and outputs."""
         return {kind: [_described(name, card) for name, card in cards[kind].items()] for kind in cards}
 
     return app
@@ -188,7 +188,7 @@ def _described(name: str, card: GraphCard) -> dict[str, Any]:
 
 
 def _inputs(request: ActRequest, card: GraphCard) -> Inputs:
-    """What the graph takes, without the batch; latents as they are given, else drawn."""
+    """The inputs of the graph, without the batch. Latents that are not given are drawn."""
     shapes = {
         each.name: tuple(size if isinstance(size, int) else card.details[size] for size in each.shape[1:])
         for each in card.inputs
@@ -222,7 +222,7 @@ def _array(name: str, values: list[float] | list[list[float]], shape: tuple[int,
 
 
 async def _picture(request: Request) -> bytes:
-    """The picture's file that the body is, or its first file if it is a form."""
+    """The file of the picture: the body, or the first file of a form."""
     media_type, options = parse_options_header(request.headers.get("content-type"))
     if media_type not in (*READ, MULTIPART):
         known = ", ".join((*READ, MULTIPART))
@@ -241,7 +241,7 @@ async def _picture(request: Request) -> bytes:
 
 
 def _accepted(request: Request) -> Written:
-    """The media type to answer in."""
+    """The media type of the answer."""
     header = request.headers.get("accept", "*/*")
     best = parse_accept_header(header, MIMEAccept).best_match(WRITTEN)
     for media_type in WRITTEN:

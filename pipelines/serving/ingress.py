@@ -1,4 +1,4 @@
-"""The application on Ray Serve: three deployments, and the HTTP one before them."""
+"""The application on Ray Serve: three deployments, and that of the HTTP application before them."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from pipelines.engine.serving_config import ServiceConfig, ServingConfig
+from pipelines.config.serving import ServiceConfig, ServingConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.app import Inputs, build_app
 from pipelines.serving.models import Cards, Model, cards_of, contents_of
@@ -20,14 +20,14 @@ from pipelines.serving.pictures import Written
 from pipelines.serving.services import Actor, Classifier, Stylizer
 
 NAME = "singleshot"
-"""Of the application."""
+"""Name of the application."""
 DRAIN_CHECK_S = 0.1
-"""Between two looks whether a replica that is to end has answered all. Ray's own 2 seconds are all wait."""
+"""Interval of the checks whether a replica that is to end has answered all. Ray's default is 2 seconds."""
 
 
 @serve.ingress()
 class Ingress:
-    """Hands requests on to the services."""
+    """Passes requests on to the services."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Ingress:
 
     async def loading(self) -> list[str]:
         """See :class:`pipelines.serving.app.Services`."""
-        # The controller's word rather than the services' own: they may be too busy to answer.
+        # The controller is asked, since the services may be too busy to answer.
         status = await asyncio.to_thread(serve.status)
         deployments = status.applications[NAME].deployments
         return [

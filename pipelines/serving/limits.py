@@ -12,7 +12,7 @@ RETRY = {"Retry-After": "1"}
 
 
 class Limits:
-    """ASGI middleware. A GET passes: it has no body, and health has to be told under any load."""
+    """ASGI middleware. A GET passes: it has no body, and health has to be answered under any load."""
 
     def __init__(self, app: ASGIApp, max_requests: int, max_body_bytes: int, timeout_s: float) -> None:
         self.app = app

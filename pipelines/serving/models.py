@@ -1,4 +1,4 @@
-"""Which graphs are served, and their way to the replicas, which share no disk with the driver."""
+"""The graphs that are served, and their transfer to replicas, which share no disk with the driver."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,9 +9,9 @@ from tasks.deployment.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, r
 from tasks.errors import UserError
 
 FORMS = ("compacted", "dense", "masked")
-"""The one to serve, of a network that was exported in several: equal ones, the smallest first."""
+"""Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
 Cards = Mapping[Kind, Mapping[str, GraphCard]]
-"""By kind and name: of a policy its cell, of a style its own, of a classifier its architecture."""
+"""Cards by kind and name: a policy's cell, a style's name, a classifier's architecture."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What requests call it."""
+        """Its name in requests."""
         match self.card.kind:
             case "policy" | "actor":
                 return self.card.cell
@@ -34,9 +34,9 @@ class Model:
 
 
 def find_models(directory: Path) -> list[Model]:
-    """The graphs to serve below a directory, one of each network, by name; every one can be opened.
+    """The graphs to serve below a directory, one for each network, sorted by name. Each has been opened once.
 
-    Classifiers of random weights and actors alone are left out: they are there to be timed.
+    Classifiers with random weights and separate actors, which exist to be timed, are left out.
 
     Raises:
         UserError: there is none, or a file is damaged or another project's.
@@ -52,8 +52,8 @@ def find_models(directory: Path) -> list[Model]:
 
 
 def _preference(model: Model) -> tuple[int, str]:
-    # Of one form, the plain file before the one of sparse initialisers, whose name goes on: equal, but for
-    # the time to open it.
+    # Within a form, the plain file comes before that with sparse initialisers, whose name is longer: both
+    # compute the same, but the plain one opens faster.
     return FORMS.index(model.card.form), model.path.stem
 
 
@@ -63,7 +63,7 @@ def _only_timed(card: GraphCard) -> bool:
 
 
 def cards_of(models: list[Model]) -> Cards:
-    """What is served, without the graphs."""
+    """The cards of models."""
     cards: dict[Kind, dict[str, GraphCard]] = {"style": {}, "policy": {}, "classifier": {}}
     for model in models:
         cards[model.card.kind][model.name] = model.card
@@ -71,12 +71,12 @@ def cards_of(models: list[Model]) -> Cards:
 
 
 def contents_of(models: list[Model], kind: Kind) -> dict[str, bytes]:
-    """The files of one kind, by name, to be sent to replicas."""
+    """The files of the models of one kind, by name, which are sent to replicas."""
     return {model.name: model.path.read_bytes() for model in models if model.card.kind == kind}
 
 
 def open_models(contents: Mapping[str, bytes], threads: int) -> dict[str, OnnxModel]:
-    """On a replica: the graphs, ready to run on some threads."""
+    """The graphs of `contents`, ready to run on `threads` threads."""
     return dict(_opened(contents, threads))
 
 

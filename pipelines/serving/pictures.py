@@ -1,4 +1,4 @@
-"""Pictures from and for strangers: what they may be, and the bytes of either way."""
+"""Pictures of clients: which ones are taken, and how they are decoded and encoded."""
 
 import io
 import math
@@ -11,17 +11,17 @@ from pipelines.serving.answers import Refusal
 from tasks.data.images import encode_jpeg, encode_png, read_rgb, read_size
 from tasks.errors import UserError
 
-# Few and common ones: each decoder is code that strangers' bytes run through. MPO is a telephone's JPEG.
+# Few and common formats, since clients' bytes run through each decoder. MPO is a telephone's JPEG.
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP")
 READ = ("image/png", "image/jpeg", "image/webp")
-"""Media types that are read."""
+"""Media types of pictures in requests."""
 Written = Literal["image/png", "image/jpeg"]
 WRITTEN: tuple[Written, ...] = get_args(Written)
-"""Media types that are written, the one to prefer first."""
+"""Media types of pictures in answers, in the order of preference."""
 
 
 def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor | Refusal:
-    """The picture (3, H, W) in [0, 1] of a file, or what is wrong with it."""
+    """The picture (3, H, W) in [0, 1] in a file, or a refusal with the reason."""
     try:
         # By the header alone, so a bomb of a small file and a huge picture does no harm.
         width, height = read_size(io.BytesIO(body), FORMATS)

@@ -1,4 +1,4 @@
-"""The three services, each a class whose replicas Ray Serve runs: graphs opened once, requests in batches."""
+"""The three services, whose replicas Ray Serve runs: each opens its graphs once and computes in batches."""
 
 import asyncio
 from collections import defaultdict
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ray import serve
 from torch import Tensor
 
-from pipelines.engine.serving_config import ServiceConfig
+from pipelines.config.serving import ServiceConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.models import open_models
 from pipelines.serving.pictures import Written, decode, encode
@@ -25,17 +25,17 @@ Result = TypeVar("Result")
 
 
 def threads_of(config: ServiceConfig) -> int:
-    """Compute threads of a replica."""
+    """Number of compute threads of a replica."""
     return max(1, int(config.num_cpus))
 
 
 class Service:
-    """A replica's graphs and its queue. `compute` gets up to a batch of requests at once, in a thread."""
+    """The graphs and the queue of a replica. `compute` gets a batch of requests at a time, in a thread."""
 
     def __init__(self, contents: ray.ObjectRef, config: ServiceConfig) -> None:
         torch.set_num_threads(threads_of(config))
         self.models = open_models(ray.get(contents), threads_of(config))
-        # Made here rather than by decorating the method, for sizes from the configuration.
+        # A decorated method could not have its sizes from the configuration.
         self.batched = serve.batch(
             max_batch_size=config.max_batch_size, batch_wait_timeout_s=config.batch_wait_ms / 1000
         )(self._run)
@@ -44,13 +44,13 @@ class Service:
         return await asyncio.to_thread(self.compute, requests)
 
     def compute(self, requests: list[Any]) -> list[Served]:
-        """Results in the order of requests."""
+        """The results, in the order of the requests."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Stylization:
-    """A picture (3, H, W) to be put into a style."""
+    """A request for a picture (3, H, W) in a style."""
 
     style: str
     picture: Tensor
@@ -58,7 +58,7 @@ class Stylization:
 
 
 class Stylizer(Service):
-    """Pictures into styles; those of one style and size run together."""
+    """Stylises pictures; those of one style and size are computed together."""
 
     def __init__(self, contents: ray.ObjectRef, config: ServiceConfig, max_pixels: int) -> None:
         super().__init__(contents, config)
@@ -67,7 +67,7 @@ class Stylizer(Service):
     async def __call__(
         self, style: str, body: bytes, strength: float, media_type: Written
     ) -> Served | Refusal:
-        """The file of a picture to that of its stylised one."""
+        """The file of the stylised picture, given that of the original."""
         picture = await asyncio.to_thread(decode, body, self.max_pixels, MIN_SIDE_PX)
         if isinstance(picture, Refusal):
             return picture
@@ -75,7 +75,7 @@ class Stylizer(Service):
         return replace(served, value=await asyncio.to_thread(encode, served.value, media_type))
 
     def compute(self, requests: list[Stylization]) -> list[Served]:
-        """Pictures (3, H, W) in their styles."""
+        """The stylised pictures (3, H, W)."""
         return in_groups(requests, lambda each: (each.style, each.picture.shape), self._stylize)
 
     def _stylize(self, requests: Sequence[Stylization]) -> list[Served]:
@@ -99,14 +99,14 @@ class Stylizer(Service):
 
 @dataclass(frozen=True)
 class Decision:
-    """A policy's inputs for one state, by name, without the batch's axis."""
+    """The inputs of a policy for one state, by name, without the axis of the batch."""
 
     policy: str
     inputs: Mapping[str, NDArray[np.float32]]
 
 
 class Actor(Service):
-    """States to actions; those of one policy run together."""
+    """Computes actions; the states of one policy are computed together."""
 
     async def __call__(self, policy: str, inputs: Mapping[str, NDArray[np.float32]]) -> Served:
         """The action (A) for inputs that fit the policy's card."""
@@ -127,14 +127,14 @@ class Actor(Service):
 
 @dataclass(frozen=True)
 class Classification:
-    """A normalised picture (3, S, S)."""
+    """A request for the classes of a normalised picture (3, S, S)."""
 
     classifier: str
     picture: Tensor
 
 
 class Classifier(Service):
-    """What pictures show."""
+    """Classifies pictures."""
 
     def __init__(self, contents: ray.ObjectRef, config: ServiceConfig, max_pixels: int) -> None:
         super().__init__(contents, config)
@@ -176,7 +176,7 @@ def in_groups(
     key: Callable[[Item], Hashable],
     compute: Callable[[Sequence[Item]], Sequence[Result]],
 ) -> list[Result]:
-    """Results in the order of `items`, of which those of equal keys are computed together."""
+    """Results in the order of `items`; items of equal keys are computed together."""
     groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for index, item in enumerate(items):
         groups[key(item)].append(index)

@@ -1,1 +1,1 @@
-"""One module a stage: read params, make cells, fan out, write outs."""
+"""One module for each stage: it plans cells, computes them and writes their tables."""

@@ -1,15 +1,16 @@
-"""Stage `benchmark`: one cell an exported graph, by all runtimes, and one for the classifier's answers."""
+"""The stage `benchmark` has one cell for each exported graph, and one for the classifier's answers."""
 
 import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.deployment import Source, benchmarked_agents, classifier, policy_of, style_network
+from pipelines.catalog.networks import Source, benchmarked_agents, classifier, policy_of, style_network
+from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import SAMPLES
+from tasks.data.tables import concatenate
 from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
 from tasks.deployment.benchmark_actor import ActorParams, benchmark_actor
 from tasks.deployment.classify import ClassifyParams, classify
@@ -18,22 +19,20 @@ from tasks.deployment.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
 
 log = logging.getLogger(__name__)
 
-TIMINGS = Path("results/deployment/timings.csv")
-CLASSIFICATION = Path("results/deployment/classification.csv")
 PARTS = Path("build/benchmark")
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage, config: Config) -> None:
     """Leave `timings.csv` and `classification.csv`."""
-    cells = [*_timed(stage.config), _classification(stage.config)]
+    cells = [*_timed(config), _classification(config)]
     *parts, answers = stage.compute(cells, PARTS, gpu=True, alone=True)
-    stage.tabulate([part / "timings.csv" for part in parts], TIMINGS)
-    stage.tabulate([answers / "classification.csv"], CLASSIFICATION)
+    concatenate([part / "timings.csv" for part in parts], TIMINGS)
+    concatenate([answers / "classification.csv"], CLASSIFICATION)
     shutil.rmtree(PARTS)
 
 
 def _timed(config: Config) -> Iterator[Cell]:
-    """Networks of one shape take as long as each other: of the styles it is the first."""
+    """Style networks have one shape and take the same time, so only the first is timed."""
     measured = config.deployment.benchmark
     batches = tuple(Size(batch) for batch in measured.batches)
     agents = list(benchmarked_agents(config))

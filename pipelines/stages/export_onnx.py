@@ -1,34 +1,33 @@
-"""Stage `export_onnx`: one cell a trained network, and one for the ImageNet classifier."""
+"""The stage `export_onnx` has one cell for each trained network, and one for the ImageNet classifier."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from pipelines.agents import agents
-from pipelines.deployment import (
-    GRAPHS,
+from pipelines.catalog import graph_models
+from pipelines.catalog.agents import agents
+from pipelines.catalog.networks import (
     Source,
     classifier,
     policy_of,
     pruned_style_network,
     style_network,
 )
+from pipelines.catalog.paths import EXPORTS, GRAPHS
+from pipelines.catalog.styles import pruned_styles
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import pruned_styles
+from tasks.data.tables import concatenate
 from tasks.deployment.export import ExportParams
 from tasks.deployment.export_classifier import ClassifierParams, export_classifier
 from tasks.deployment.export_policy import export_policy
 from tasks.deployment.export_style import export_style
 from tasks.job import Task
 
-EXPORTS = Path("results/deployment/exports.csv")
 
-
-def run(stage: Stage) -> None:
-    """Leave `models/onnx/<network>/`, and `exports.csv`, a row for each file."""
-    directories = stage.compute(list(_cells(stage.config)), GRAPHS)
-    stage.tabulate([directory / "exports.csv" for directory in directories], EXPORTS)
+def run(stage: Stage, config: Config) -> None:
+    """Leave `models/onnx/<network>/`, and in `exports.csv` a row for each file."""
+    directories = stage.compute(list(_cells(config)), GRAPHS, models=graph_models)
+    concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 
 def _cells(config: Config) -> Iterator[Cell]:

@@ -1,22 +1,23 @@
-"""Stage `fetch_images`: one cell a shard of the photos, one a painting."""
+"""The stage `fetch_images` has one cell for each shard of the photos, and one for each painting."""
 
 from collections.abc import Iterator
 
+from pipelines.catalog.paths import IMAGES
+from pipelines.config.params import Config
+from pipelines.config.style import PaintingsConfig, StyleConfig
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from pipelines.engine.style_config import PaintingsConfig, StyleConfig
-from pipelines.styles import IMAGES
 from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
 from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage, config: Config) -> None:
     """Leave `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
-    stage.compute(list(cells(stage.config.style)), IMAGES, brief=True)
+    stage.compute(list(cells(config.style)), IMAGES, brief=True)
 
 
 def cells(style: StyleConfig) -> Iterator[Cell]:
-    """The stage's cells; their inputs are the user's own files."""
+    """The stage's cells, whose inputs are a user's own files."""
     yield from _photos("photos", style.photos)
     yield from _photos("samples", style.samples)
     yield from _paintings(style.paintings)

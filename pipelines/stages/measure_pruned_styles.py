@@ -1,22 +1,19 @@
-"""Stage `measure_pruned_styles`: one cell a style, its dense and its pruned networks, which runs alone."""
+"""The stage `measure_pruned_styles` has one cell for each style, with all its networks; cells run alone."""
 
 from itertools import groupby
-from pathlib import Path
 
-from pipelines.deployment import pruned_style_network, style_network
-from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
-from pipelines.engine.stage import Stage
-from pipelines.styles import (
-    BACKBONES,
-    PRUNED_PICTURES,
-    SAMPLES,
+from pipelines.catalog.networks import pruned_style_network, style_network
+from pipelines.catalog.paths import BACKBONES, PRUNED_PICTURES, PRUNED_STYLES, SAMPLES
+from pipelines.catalog.styles import (
     PrunedStyle,
     painting_of,
     pruned_styles,
     trained,
 )
-from tasks.data.tables import write_csv
+from pipelines.config.params import Config
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Stage
+from tasks.data.tables import concatenate, write_csv
 from tasks.deployment.measure_pruned_styles import (
     PrunedNetwork,
     PrunedStyleRow,
@@ -25,18 +22,16 @@ from tasks.deployment.measure_pruned_styles import (
 )
 from tasks.pruning.variant import DENSE
 
-PRUNING = Path("results/style/pruning.csv")
 
-
-def run(stage: Stage) -> None:
-    """Leave `pruning.csv`, and one photo as each network stylises it."""
-    by_style = groupby(pruned_styles(stage.config), lambda network: network.style)
-    cells = [_cell(stage.config, style, list(networks)) for style, networks in by_style]
+def run(stage: Stage, config: Config) -> None:
+    """Leave `pruning.csv`, and one photo stylised by each network."""
+    by_style = groupby(pruned_styles(config), lambda network: network.style)
+    cells = [_cell(config, style, list(networks)) for style, networks in by_style]
     directories = stage.compute(cells, PRUNED_PICTURES, alone=True)
     if directories:
-        stage.tabulate([directory / "pruning.csv" for directory in directories], PRUNING)
+        concatenate([directory / "pruning.csv" for directory in directories], PRUNED_STYLES)
     else:
-        write_csv(PRUNING, PrunedStyleRow, [])  # DVC wants every out, also where none is pruned
+        write_csv(PRUNED_STYLES, PrunedStyleRow, [])  # DVC wants every out, even if no style is pruned
 
 
 def _cell(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:

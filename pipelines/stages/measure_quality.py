@@ -1,18 +1,12 @@
-"""Stage `measure_quality`: one cell a style; its pictures and its video in numbers, beside optimised ones."""
+"""The stage `measure_quality` has one cell for each style."""
 
 import json
 from pathlib import Path
 
 import pandas
 
-from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
-from pipelines.engine.stage import Stage
-from pipelines.styles import (
-    BACKBONES,
-    SAMPLES,
-    STYLIZED,
-    TRANSFERS,
+from pipelines.catalog.paths import BACKBONES, ITERATIONS, QUALITY, SAMPLES, STYLIZED, TRANSFERS
+from pipelines.catalog.styles import (
     model_of,
     painting_of,
     trained,
@@ -20,21 +14,23 @@ from pipelines.styles import (
     transfers,
     video_of,
 )
-from pipelines.video_cells import stylized_name
+from pipelines.catalog.videos import stylized_name
+from pipelines.config.params import Config
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Stage
+from tasks.data.tables import concatenate
 from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
 
-QUALITY = Path("results/style/quality.csv")
-ITERATIONS = Path("results/style/iterations.csv")
 SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")
 
 
-def run(stage: Stage) -> None:
-    """Leave `quality.csv`, and how optimisation reaches the networks' losses, in `iterations.csv`."""
-    styles = stage.config.style.training.styles
-    directories = stage.compute([_cell(stage.config, style) for style in styles], PARTS, gpu=True)
-    stage.tabulate([directory / "quality.csv" for directory in directories], QUALITY)
-    stage.tabulate([directory / "iterations.csv" for directory in directories], ITERATIONS)
+def run(stage: Stage, config: Config) -> None:
+    """Leave `quality.csv`, and in `iterations.csv` how optimisation reaches the networks' losses."""
+    styles = config.style.training.styles
+    directories = stage.compute([_cell(config, style) for style in styles], PARTS, gpu=True)
+    concatenate([directory / "quality.csv" for directory in directories], QUALITY)
+    concatenate([directory / "iterations.csv" for directory in directories], ITERATIONS)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n")
 
 
@@ -70,7 +66,7 @@ def _cell(config: Config, style: str) -> Cell:
 
 
 def _summary(quality: pandas.DataFrame) -> dict[str, float]:
-    """What `dvc metrics` shows: by style, the means over the pictures and the video of its network."""
+    """For `dvc metrics`: means over the pictures and the video of each style's network."""
     columns = ["style_ratio", "content_loss", "ssim", "lpips", "warping_error_ratio"]
     means = quality[quality["method"] == "johnson"].groupby("style")[columns].mean()
     return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}

@@ -1,21 +1,22 @@
-"""Stage `measure_speed`: one cell, so that nothing else runs beside what is timed (the report's Table I)."""
+"""The stage `measure_speed` has one cell, so that nothing runs beside what is timed."""
 
 from pathlib import Path
 
+from pipelines.catalog.paths import PHOTOS, SPEED
+from pipelines.catalog.styles import model_of, normalized, painting_of
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import PHOTOS, model_of, normalized, painting_of
+from tasks.data.tables import concatenate
 from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
 
-SPEED = Path("results/style/speed.csv")
 PARTS = Path("build/speed")
 
 
-def run(stage: Stage) -> None:
-    """Leave `speed.csv`."""
-    directories = stage.compute([_cell(stage.config)], PARTS, gpu=True)
-    stage.tabulate([directory / "speed.csv" for directory in directories], SPEED)
+def run(stage: Stage, config: Config) -> None:
+    """Leave `speed.csv` (the report's Table I)."""
+    directories = stage.compute([_cell(config)], PARTS, gpu=True)
+    concatenate([directory / "speed.csv" for directory in directories], SPEED)
 
 
 def _cell(config: Config) -> Cell:

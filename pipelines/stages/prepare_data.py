@@ -1,20 +1,16 @@
-"""Stage `prepare_data`: one cell a task; its transitions, from whichever source is configured."""
+"""The stage `prepare_data` has one cell for each task."""
 
-from pathlib import Path
-
-from pipelines.agents import DATASETS
+from pipelines.catalog.paths import DATASETS, EXPERTS
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
 from tasks.offline_rl.environments import TaskName
 from tasks.offline_rl.prepare_dataset import DatasetParams, prepare_dataset
 
-EXPERTS = Path("experts")
 
-
-def run(stage: Stage) -> None:
-    """Leave `data/offline_rl/<task>/`: transitions, a card, and rollouts as a Minari dataset too."""
-    stage.compute([cell(stage.config, task) for task in stage.config.offline_rl.sweep.tasks], DATASETS)
+def run(stage: Stage, config: Config) -> None:
+    """Leave `data/offline_rl/<task>/`: transitions, a card and, of rollouts, a Minari dataset."""
+    stage.compute([cell(config, task) for task in config.offline_rl.sweep.tasks], DATASETS)
 
 
 def cell(config: Config, task: TaskName) -> Cell:

@@ -1,22 +1,20 @@
-"""Stage `prune`: one cell a pruned agent of the sweep; its masks, before any training."""
+"""The stage `prune` has one cell for each pruned agent of the sweep."""
 
-from pathlib import Path
-
-from pipelines.agents import MASKS, algorithm_config, dataset_of, name_of, pruned_agents, tags_of
+from pipelines.catalog.agents import algorithm_config, dataset_of, name_of, pruned_agents, tags_of
+from pipelines.catalog.paths import LAYERS, MASKS
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
+from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 
-LAYERS = Path("results/pruning/layers.csv")
 
-
-def run(stage: Stage) -> None:
-    """Leave `models/masks/<agent>/` and what each mask leaves of each layer, in `layers.csv`."""
-    cells = [cell(stage.config, agent) for agent in pruned_agents(stage.config)]
+def run(stage: Stage, config: Config) -> None:
+    """Leave `models/masks/<agent>/`, and in `layers.csv` what each mask keeps of each layer."""
+    cells = [cell(config, agent) for agent in pruned_agents(config)]
     directories = stage.compute(cells, MASKS)
-    stage.tabulate([directory / "layers.csv" for directory in directories], LAYERS)
+    concatenate([directory / "layers.csv" for directory in directories], LAYERS)
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:

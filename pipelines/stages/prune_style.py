@@ -1,15 +1,16 @@
-"""Stage `prune_style`: one cell a pruned network of a style; its mask, before any training."""
+"""The stage `prune_style` has one cell for each pruned network of a style."""
 
+from pipelines.catalog.paths import STYLE_MASKS
+from pipelines.catalog.styles import PrunedStyle, pruned_styles, training_inputs, training_of
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import STYLE_MASKS, PrunedStyle, pruned_styles, training_inputs, training_of
 from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, prune_style
 
 
-def run(stage: Stage) -> None:
-    """Leave `models/style_masks/<style>/<pruner>-<sparsity>/`: the mask, and what it leaves of each layer."""
-    cells = [_cell(stage.config, network) for network in pruned_styles(stage.config)]
+def run(stage: Stage, config: Config) -> None:
+    """Leave `models/style_masks/<style>/<pruner>-<sparsity>/`: the mask, and what it keeps of each layer."""
+    cells = [_cell(config, network) for network in pruned_styles(config)]
     stage.compute(cells, STYLE_MASKS, gpu=True)
 
 

@@ -1,7 +1,17 @@
-"""Stage `report`: figures of agents, of Version 1 of styles and of deployment, and the page; a cell each."""
+"""The stage `report` has one cell for each kind of figures, and one for the page."""
 
 from pathlib import Path
 
+from pipelines.catalog.paths import (
+    PRUNED_PICTURES,
+    PRUNED_STYLES,
+    REPORT,
+    SCORES,
+    STUDIES,
+    TIMINGS,
+    TRANSFERS,
+)
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from tasks.reporting.deployment_figures import DeploymentFigureParams, draw_deployment_figures
@@ -10,19 +20,12 @@ from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.results import FILES
 from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
 
-SCORES = Path("results/offline_rl/scores.csv")
-STUDIES = Path("results/style/studies.csv")
-TIMINGS = Path("results/deployment/timings.csv")
-PICTURES = Path("results/style/gatys")
-PRUNING = Path("results/style/pruning.csv")
-PRUNED = Path("results/style/pruned")
-REPORT = Path("report")
 OWN_RECORD = Path("results/provenance/report.json")
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage, config: Config) -> None:
     """Leave `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
-    profile = stage.config.profile
+    profile = config.profile
     *_, page = stage.compute(
         [
             Cell("figures", draw_figures, FigureParams(profile), {"scores": SCORES}),
@@ -30,7 +33,12 @@ def run(stage: Stage) -> None:
                 "style",
                 draw_style_figures,
                 StyleFigureParams(profile),
-                {"studies": STUDIES, "pictures": PICTURES, "pruning": PRUNING, "pruned": PRUNED},
+                {
+                    "studies": STUDIES,
+                    "pictures": TRANSFERS,
+                    "pruning": PRUNED_STYLES,
+                    "pruned": PRUNED_PICTURES,
+                },
             ),
             Cell(
                 "deployment",
@@ -49,6 +57,6 @@ def run(stage: Stage) -> None:
 
 
 def page_inputs() -> dict[str, Path]:
-    """Every file there is that the page shows. It cannot show what this stage has yet to record of itself."""
+    """The files that the page shows, as far as they exist. This stage's own record is written afterwards."""
     found = {path for pattern in FILES for path in Path().glob(pattern)} - {OWN_RECORD}
     return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}

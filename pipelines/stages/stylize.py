@@ -1,25 +1,26 @@
-"""Stage `stylize`: in each trained style, one cell for the photos and one for each segment of the video."""
+"""The stage `stylize` has, for each style, one cell for the photos and one for each segment of the video."""
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipelines.catalog.paths import SAMPLES, STYLIZED
+from pipelines.catalog.styles import model_of, video_of
+from pipelines.catalog.videos import segment_cells, stylized_name
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import SAMPLES, STYLIZED, model_of, video_of
-from pipelines.video_cells import segment_cells, stylized_name
 from tasks.style.apply.stylize_photos import StylizeParams, stylize_photos
 from tasks.style.video.reader import VideoInfo, probe
 from tasks.style.video.segments import SEGMENT, join_segments
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage, config: Config) -> None:
     """Leave `results/style/stylized/<style>/`: photos, a sheet of them before and after, and the video."""
-    video = video_of(stage.config)
+    video = video_of(config)
     info = probe(video)
-    stage.compute([*_photos(stage.config), *_segments(stage.config, video, info)], STYLIZED, gpu=True)
-    for style in stage.config.style.training.styles:
+    stage.compute([*_photos(config), *_segments(config, video, info)], STYLIZED, gpu=True)
+    for style in config.style.training.styles:
         segments = STYLIZED / style / "segments"
         join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
         shutil.rmtree(segments)

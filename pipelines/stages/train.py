@@ -1,36 +1,36 @@
-"""Stage `train`: one cell an agent of the sweep, trained under its mask and scored as it trains."""
+"""The stage `train` has one cell for each agent of the sweep."""
 
 import json
 from pathlib import Path
 
 import pandas
 
-from pipelines.agents import (
-    AGENTS,
-    MASKS,
+from pipelines.catalog.agents import (
     agents,
     algorithm_config,
     dataset_of,
+    masks_of,
     name_of,
     tags_of,
     training_config,
 )
+from pipelines.catalog.paths import AGENTS, SCORES
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
+from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.training import TrainParams, train
 from tasks.pruning.variant import variant_name
 
-SCORES = Path("results/offline_rl/scores.csv")
 SUMMARY = Path("results/offline_rl/summary.json")
 
 
-def run(stage: Stage) -> None:
-    """Leave `models/agents/<agent>/`, every evaluation in `scores.csv`, and the last ones' means."""
-    cells = [cell(stage.config, agent) for agent in agents(stage.config)]
+def run(stage: Stage, config: Config) -> None:
+    """Leave `models/agents/<agent>/`, all evaluations in `scores.csv`, and the means of the last ones."""
+    cells = [cell(config, agent) for agent in agents(config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
-    stage.tabulate([directory / "scores.csv" for directory in directories], SCORES)
+    concatenate([directory / "scores.csv" for directory in directories], SCORES)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n")
 
 
@@ -48,14 +48,14 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
     )
     inputs = {"dataset": dataset_of(agent)}
     if agent.pruner != DENSE:
-        inputs["masks"] = MASKS / name_of(agent) / "masks.safetensors"
+        inputs["masks"] = masks_of(agent)
     return Cell(
         name_of(agent), train, params, inputs, tags_of(agent), stack=f"{agent.task}/{agent.algorithm}"
     )
 
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
-    """What `dvc metrics` shows: by agent, the mean over seeds of the D4RL score after the last update."""
+    """For `dvc metrics`: the D4RL score after the last update of each kind of agent, as a mean over seeds."""
     last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {

@@ -1,19 +1,26 @@
-"""Stage `train_style`: networks after Johnson et al.; a cell for each style, and for each pruned network."""
+"""The stage `train_style` has one cell for each style, and one for each of its pruned networks."""
 
+from pipelines.catalog.paths import STYLES
+from pipelines.catalog.styles import (
+    PrunedStyle,
+    pruned_styles,
+    style_tags,
+    training_inputs,
+    training_of,
+)
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import STYLES, PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
 from tasks.style.train_style import train_style
 
 
-def run(stage: Stage) -> None:
+def run(stage: Stage, config: Config) -> None:
     """Leave `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses.
 
-    A pruned network's are in `models/styles/<style>/<pruner>-<sparsity>/`.
+    Those of a pruned network are in `models/styles/<style>/<pruner>-<sparsity>/`.
     """
-    dense = [_dense(stage.config, style) for style in stage.config.style.training.styles]
-    pruned = [_pruned(stage.config, network) for network in pruned_styles(stage.config)]
+    dense = [_dense(config, style) for style in config.style.training.styles]
+    pruned = [_pruned(config, network) for network in pruned_styles(config)]
     stage.compute([*dense, *pruned], STYLES, gpu=True)
 
 

@@ -1,22 +1,20 @@
-"""Stage `transfer_style`: Gatys et al.'s optimisation; one cell a picture of each study."""
+"""The stage `transfer_style` has one cell for each picture of each study."""
 
-from pathlib import Path
-
+from pipelines.catalog.paths import SAMPLES, STUDIES, TRANSFERS
+from pipelines.catalog.styles import normalized, painting_of, transfer_name, transfers
+from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.config import Config
 from pipelines.engine.stage import Stage
-from pipelines.styles import SAMPLES, TRANSFERS, normalized, painting_of, transfer_name, transfers
+from tasks.data.tables import concatenate
 from tasks.style.gatys import GatysConfig
 from tasks.style.transfer_style import TransferParams, transfer_style
 
-STUDIES = Path("results/style/studies.csv")
 
-
-def run(stage: Stage) -> None:
-    """Leave `results/style/gatys/<study>/<variant>/` and the histories of all losses, in `studies.csv`."""
-    cells = [_cell(stage.config, *variant) for variant in transfers(stage.config)]
+def run(stage: Stage, config: Config) -> None:
+    """Leave `results/style/gatys/<study>/<variant>/`, and in `studies.csv` the histories of all losses."""
+    cells = [_cell(config, *variant) for variant in transfers(config)]
     directories = stage.compute(cells, TRANSFERS, gpu=True)
-    stage.tabulate([directory / "history.csv" for directory in directories], STUDIES)
+    concatenate([directory / "history.csv" for directory in directories], STUDIES)
 
 
 def _cell(config: Config, study: str, settings: GatysConfig) -> Cell:

@@ -14,6 +14,7 @@ from requests.adapters import HTTPAdapter
 from tqdm import tqdm
 from urllib3.util.retry import Retry
 
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 
 CHUNK_BYTES = 1 << 16
@@ -71,12 +72,6 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
 def is_remote(url: str) -> bool:
     """Whether `url` needs a network: not file:// and not a path."""
     return "://" in url and not url.startswith("file://")
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

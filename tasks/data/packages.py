@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock
 
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 
 

@@ -1,7 +1,7 @@
-"""Tables as CSV files."""
+"""Tables as CSV files: the one place that writes them."""
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,3 +16,26 @@ def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[Datacl
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in fields(row)])
         writer.writerows(astuple(row) for row in rows)
+
+
+def concatenate(parts: Sequence[Path], output: Path) -> None:
+    """Write the rows of `parts`, one table or more of the same columns, one after another.
+
+    Values are copied as text: numbers keep every digit.
+
+    Raises:
+        ValueError: the columns of a part differ from those of the first.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    columns: list[str] | None = None
+    with output.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for part in parts:
+            with part.open(newline="") as table:
+                header, *rows = csv.reader(table)
+            if columns is None:
+                columns = header
+                writer.writerow(columns)
+            elif header != columns:
+                raise ValueError(f"{part}: its columns are {header}, those of {parts[0]} {columns}")
+            writer.writerows(rows)

@@ -16,7 +16,7 @@ import torch
 from annotated_types import Ge
 from onnx import numpy_helper
 
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.data.tables import write_csv
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphCard, Kind, load_onnx

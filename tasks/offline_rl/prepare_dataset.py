@@ -9,7 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from tasks.data.download import download_cached, is_remote, sha256_of
+from tasks.data.download import download_cached, is_remote
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.offline_rl.collect import collect

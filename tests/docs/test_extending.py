@@ -113,7 +113,7 @@ def test_a_task_of_ones_own_fits_its_environment_and_its_data(follow):
 
 
 STYLE = """
-from pipelines.engine.config import check
+from pipelines.config.params import check
 from pipelines.stages.fetch_images import cells
 
 for cell in cells(check().style):

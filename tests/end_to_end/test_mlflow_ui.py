@@ -31,7 +31,7 @@ def address(finished_smoke):
     """Where the command of `make ui` says that it serves the run."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    server = finished_smoke.start("python", "-m", "pipelines.engine.mlflow_ui", str(port))
+    server = finished_smoke.start("python", "-m", "pipelines", "ui", str(port))
 
     def answers():
         assert server.poll() is None, finished_smoke.output

@@ -16,8 +16,8 @@ import typer
 from checkouts import Checkout, cleaned
 from PIL import Image
 
-import pipelines.__main__ as command_line
-from pipelines import tools
+import pipelines.cli.app as command_line
+from pipelines.cli import tools
 from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from tasks.offline_rl.bc import BCConfig
 from tasks.offline_rl.expert_training import ExpertConfig
@@ -124,7 +124,7 @@ def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, ove
     ],
 )
 def test_a_misspelt_override_is_told_what_was_likely_meant(run, monkeypatch, override, words):
-    monkeypatch.chdir(Path(command_line.__file__).parents[1])
+    monkeypatch.chdir(Path(command_line.__file__).parents[2])
     assert_one_line(run("params", override), "conf: ", *words)
 
 
@@ -249,7 +249,7 @@ def test_a_file_that_may_not_be_read(run, tmp_path, monkeypatch):
     def refuse(*_):  # root, who runs tests in a container, may read all
         raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
 
-    monkeypatch.setattr("pipelines.classify_tool.classify", refuse)
+    monkeypatch.setattr("pipelines.cli.classify.classify_pictures", refuse)
     assert_one_line(run("classify", tmp_path), "photos/private.jpg: Permission denied; change who")
 
 
@@ -273,7 +273,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 )
 def test_tab_completes_commands_options_and_choices(typed, offered):
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    root = Path(command_line.__file__).parents[1]
+    root = Path(command_line.__file__).parents[2]
     told = subprocess.run(
         ["bash", "-c", BASH, "bash", *typed], cwd=root, env=environment, capture_output=True, text=True
     )

@@ -25,7 +25,7 @@ from checkouts import BIN
 from object_store import Objects, s3_server
 from waiting import PATIENCE_S
 
-from pipelines.engine.config import load_config
+from pipelines.config.params import load_config
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())

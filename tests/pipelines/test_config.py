@@ -1,4 +1,6 @@
+import dataclasses
 import itertools
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -8,9 +10,9 @@ import pytest
 import yaml
 from checkouts import Checkout, cleaned
 
-from pipelines.agents import agents
-from pipelines.engine import config
-from pipelines.engine.config import check, compose, load_config
+from pipelines.catalog.agents import agents
+from pipelines.config import params as config
+from pipelines.config.params import check, compose, load_config
 from tasks.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,26 @@ def test_every_profile_composes_on_every_executor(composed, profile, executor):
 @pytest.mark.parametrize("source", options("data"))
 def test_every_source_of_data_composes(composed, source):
     assert load_config(composed(f"data@offline_rl.data={source}")).offline_rl.data.source == source
+
+
+def with_defaults(section, name=""):
+    """The keys of a section whose dataclass has a default: name, default and value."""
+    for field in dataclasses.fields(section):
+        value, full = getattr(section, field.name), f"{name}.{field.name}".strip(".")
+        if field.default is not dataclasses.MISSING:
+            yield full, field.default, value
+        if field.default_factory is not dataclasses.MISSING:
+            yield full, field.default_factory(), value
+        if dataclasses.is_dataclass(value):
+            yield from with_defaults(value, full)
+
+
+def test_defaults_of_dataclasses_are_the_papers_values(composed):
+    """Those are for users of tasks as a library. What `conf/` chooses by the source of data differs."""
+    chosen = re.compile(r"style\.(photos|samples)\.|offline_rl\.data\.transitions$")
+    keys = list(with_defaults(load_config(composed("profile=paper"))))
+    assert {name for name, _, _ in keys} >= {"offline_rl.bcq.tau", "executor.kind", "tracking.uri"}
+    assert [key for key in keys if key[1] != key[2] and not chosen.match(key[0])] == []
 
 
 def test_a_folder_of_photos_needs_its_path(composed):

@@ -14,7 +14,7 @@ import pytest
 from checkouts import Checkout, cleaned
 from waiting import PATIENCE_S
 
-from pipelines import doctor
+from pipelines.cli import doctor
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
@@ -165,7 +165,7 @@ def test_torch_without_the_gpu_that_is_asked_for(monkeypatch):
 
 def test_an_edit_in_conf_that_params_yaml_lacks(checkout, tmp_path):
     edited = checkout.copy(tmp_path / "clone")
-    check = ("python", "-c", "from pipelines import doctor; print(doctor.examine(doctor.check_params))")
+    check = ("python", "-c", "from pipelines.cli import doctor; print(doctor.examine(doctor.check_params))")
     assert "state='ok'" in edited.run(*check)
     with (edited.path / "conf/offline_rl.yaml").open("a") as file:
         file.write("# edited\n")
@@ -187,7 +187,7 @@ def test_cells_are_looked_for_where_the_environment_says(bucket_url, monkeypatch
 
 
 def test_the_disk_has_to_hold_the_sweep(repository, monkeypatch):
-    from pipelines.engine.config import load_config
+    from pipelines.config.params import load_config
 
     monkeypatch.chdir(repository)
     config = load_config()

@@ -11,10 +11,14 @@ import grimp
 import pydantic
 import pytest
 import torch
+import typer
 import yaml
 
-from pipelines.engine import cells, config
-from pipelines.engine.config import Config, compose, load_config
+from pipelines.catalog.stages import STAGES, command_of
+from pipelines.cli.app import app
+from pipelines.config import params as config
+from pipelines.config.params import Config, compose, load_config
+from pipelines.engine import cells
 from tasks.errors import UserError
 from tasks.reporting.results import FILES
 from tasks.style.video.clip import make_clip
@@ -42,10 +46,7 @@ class PlannedError(Exception):
 class Planner:
     """A stage that keeps its cells instead of computing them."""
 
-    def __init__(self, loaded: Config):
-        self.config = loaded
-
-    def compute(self, cells, out, *, gpu=False, alone=False, brief=False):
+    def compute(self, cells, out, *, gpu=False, alone=False, brief=False, models=None):
         self.cells, self.out = list(cells), out
         raise PlannedError
 
@@ -60,13 +61,13 @@ def clip():
 
 
 def plan(stage, values):
-    planner = Planner(pydantic.TypeAdapter(Config).validate_python(values))
+    planner = Planner()
     module = importlib.import_module(f"pipelines.stages.{stage}")
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(module, "probe"):
             patch.setattr(module, "probe", lambda path: clip())
         with pytest.raises(PlannedError):
-            module.run(planner)
+            module.run(planner, pydantic.TypeAdapter(Config).validate_python(values))
     return planner
 
 
@@ -221,21 +222,30 @@ def test_executor_and_tracking_change_no_plan(values):
         assert description(plan(stage, elsewhere)) == description(plan(stage, values))
 
 
-def code_of(stage, values):
-    """Modules whose source decides the stage's results: of its tasks, itself, and what it shares with stages.
+@functools.cache
+def imports():
+    """Who imports whom, but for what the engine and the configuration import."""
+    graph = grimp.build_graph("pipelines", "tasks", cache_dir=None)
+    for name in graph.modules:
+        if name.startswith(("pipelines.engine", "pipelines.config")):
+            graph.remove_module(name)
+    return graph
 
-    `pipelines.engine` carries cells about and cannot change what they hold, so it is left out.
+
+def code_of(stage, values):
+    """Modules that decide the stage's results: itself, its tasks, and all that these import.
+
+    Two packages are left out: `pipelines.engine` carries cells and cannot change what they hold, and
+    `pipelines.config` carries values, which are in the stage's `params`.
     """
-    graph = grimp.build_graph("pipelines", cache_dir=None)
     own = f"pipelines.stages.{stage}"
-    shared = {
-        name
-        for name in graph.find_upstream_modules(own)
-        if name.startswith("pipelines.") and not name.startswith("pipelines.engine")
-    }
     tasks = {cell.task.__module__ for cell in plan(stage, values).cells}
     closures = {name for task in tasks for name in cells.source_closure(task)}
-    return {name for name in closures | shared | {own} if not _is_empty_package(name)}
+    return {
+        name
+        for name in closures | imports().find_upstream_modules(own) | {own}
+        if not _is_empty_package(name)
+    }
 
 
 def _file(module):
@@ -260,6 +270,25 @@ def test_the_code_a_stages_results_depend_on_is_among_its_deps(values, stage):
     assert [file for file in files if not below(file, deps)] == []
     code = [dep for dep in deps if dep.split("/")[0] in {"tasks", "pipelines"}]
     assert [dep for dep in code if not any(below(file, [dep]) for file in files)] == []
+    # By package, which a person can read: cells decide what is computed again.
+    assert [dep for dep in code if dep.startswith("tasks/") and dep.count("/") > 1] == []
+
+
+@pytest.mark.parametrize("stage", FAN_OUTS)
+def test_a_stages_tables_are_among_its_outs(stage):
+    assert {table.as_posix() for table in STAGES[stage].tables} <= set(outs(stage))
+
+
+def test_a_stage_is_described_by_one_sentence():
+    """That of the catalogue; the command line has it from there, as MLflow has."""
+    assert list(STAGES) == [stage for stage in DVC if stage != "config"]
+    commands = typer.main.get_command(app).commands
+    for stage, entry in DVC.items():
+        python, module, package, command = entry["cmd"].split()
+        assert (python, module, package) == ("python", "-m", "pipelines")
+        assert entry["desc"] == commands[command].help
+        if stage != "config":
+            assert (entry["desc"], command) == (STAGES[stage].about, command_of(stage))
 
 
 @pytest.mark.parametrize("stage", FAN_OUTS)

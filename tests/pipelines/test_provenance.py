@@ -9,7 +9,6 @@ from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.config import load_config
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.provenance import Machine, Made, versions, write_provenance
 from pipelines.engine.stage import Stage
@@ -24,8 +23,7 @@ class Silent:
 
 @pytest.fixture
 def stage(tmp_path):
-    config = dataclasses.replace(load_config(), executor=ExecutorConfig(kind="local"))
-    return Stage("toy", config, CellStore(tmp_path / "cells"), Silent())
+    return Stage("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Silent())
 
 
 def written(made, tmp_path):

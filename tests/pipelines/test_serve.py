@@ -25,8 +25,8 @@ from small_graphs import (
 )
 
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.serve import running
 from pipelines.serving.models import find_models
+from pipelines.serving.server import running
 from tasks.data.images import read_rgb
 from tasks.deployment.classifier import PREPROCESSING, preprocess
 from tasks.errors import UserError

@@ -21,8 +21,8 @@ from small_networks import save_agent, save_style
 from waiting import PATIENCE_S
 
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.serve import running
 from pipelines.serving.models import find_models
+from pipelines.serving.server import running
 from tasks.data.images import read_rgb
 from tasks.deployment.export import ExportParams
 from tasks.deployment.export_classifier import ClassifierParams, export_classifier
@@ -73,8 +73,8 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
     (tmp_path / "command.py").write_text(
         "from pathlib import Path\n"
         "from pipelines.engine.execution import ExecutorConfig\n"
-        "from pipelines.serve import serve_forever\n"
-        "from pipelines.engine.serving_config import ServiceConfig, ServingConfig\n"
+        "from pipelines.serving.server import serve_forever\n"
+        "from pipelines.config.serving import ServiceConfig, ServingConfig\n"
         f"serve_forever({config!r}, ExecutorConfig(kind='ray'), Path({str(tmp_path)!r}))\n"
     )
     command = [sys.executable, tmp_path / "command.py"]

@@ -11,7 +11,7 @@ from small_graphs import BC, STATE, write_all, write_bc, write_classifier, write
 from starlette.testclient import TestClient
 from waiting import PATIENCE_S
 
-from pipelines.engine.serving_config import ServiceConfig, ServingConfig
+from pipelines.config.serving import ServiceConfig, ServingConfig
 from pipelines.serving.answers import Refusal, Served
 from pipelines.serving.app import build_app
 from pipelines.serving.models import cards_of, contents_of, find_models, open_models

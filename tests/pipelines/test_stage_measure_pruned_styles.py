@@ -1,10 +1,12 @@
 import dataclasses
 from pathlib import Path
 
+from pipelines.catalog.paths import PRUNED_STYLES
+from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
-from pipelines.engine.config import load_config
+from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.stage import Stage
-from pipelines.stages.measure_pruned_styles import PRUNING, run
+from pipelines.stages.measure_pruned_styles import run
 from tasks.deployment.measure_pruned_styles import PrunedStyleRow
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ def test_where_no_style_is_pruned_the_table_has_its_columns_and_no_rows(tmp_path
     pruning = dataclasses.replace(config.style.pruning, styles=())
     config = dataclasses.replace(config, style=dataclasses.replace(config.style, pruning=pruning))
     monkeypatch.chdir(tmp_path)
-    run(Stage("measure_pruned_styles", config, CellStore(tmp_path / "cells"), Recorded()))
+    store = CellStore(tmp_path / "cells")
+    run(Stage("measure_pruned_styles", "default", ExecutorConfig(kind="local"), store, Recorded()), config)
     columns = [column.name for column in dataclasses.fields(PrunedStyleRow)]
-    assert PRUNING.read_text() == ",".join(columns) + "\n"
+    assert PRUNED_STYLES.read_text() == ",".join(columns) + "\n"

@@ -5,8 +5,8 @@ import pytest
 import yaml
 from checkouts import Checkout
 
-from pipelines.agents import agents
-from pipelines.study import _experiments
+from pipelines.catalog.agents import agents
+from pipelines.cli.study import _experiments
 
 SMALL = [
     "offline_rl.sweep.tasks=[Hopper]",

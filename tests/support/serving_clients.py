@@ -9,7 +9,7 @@ import requests
 from PIL import Image
 from waiting import PATIENCE_S
 
-from pipelines.engine.serving_config import ServiceConfig, ServingConfig
+from pipelines.config.serving import ServiceConfig, ServingConfig
 
 MAX_BODY = 300_000
 SERVICE = ServiceConfig(

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
 
-from tasks.data.download import download_cached, is_remote, sha256_of
+from tasks.data.download import download_cached, is_remote
+from tasks.data.hashing import sha256_of
 from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
 from tasks.errors import UserError
 from tasks.job import Event, Job, Progress

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tasks.data import download as module
-from tasks.data.download import download, download_cached, sha256_of
+from tasks.data.download import download, download_cached
+from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB

@@ -11,7 +11,7 @@ import torch
 from small_networks import make_agent, save_agent, save_style
 
 import tasks
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.deployment import export
 from tasks.deployment.export import ExportParams, graph_name
 from tasks.deployment.export_classifier import ClassifierParams, export_classifier

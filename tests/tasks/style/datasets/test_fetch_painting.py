@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.data.images import read_rgb
 from tasks.errors import UserError
 from tasks.job import Job, Progress

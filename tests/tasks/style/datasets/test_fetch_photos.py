@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from skimage.data import chelsea
 
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.data.images import encode_png, read_rgb
 from tasks.errors import UserError
 from tasks.job import Job, Progress

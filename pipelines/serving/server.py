@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
-from pipelines.engine.serving_config import ServingConfig
 from pipelines.serving.models import Model, cards_of, find_models
 from tasks.errors import UserError
 
@@ -35,7 +35,7 @@ def serve_forever(config: ServingConfig, executor: ExecutorConfig, directory: Pa
 
 @contextlib.contextmanager
 def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig) -> Iterator[Sequence[str]]:
-    """Serve models meanwhile; yields the addresses when all are loaded.
+    """Serve models within the context; yields the addresses when all are loaded.
 
     Raises:
         UserError: the port is in use, or the cluster can't be reached, is too small, or serves already.
@@ -53,7 +53,7 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
         serve.start(
             proxy_location="HeadOnly" if own else "EveryNode",
             http_options={"host": config.host, "port": config.port},
-            # Its warnings are of its own doings: a deployment that is new has no autoscaling to end, …
+            # Its warnings concern its own workings, e.g. that a new deployment has no autoscaling to end.
             logging_config={"log_level": "ERROR"},
         )
         try:
@@ -62,7 +62,7 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
             yield _addresses(config)
         finally:
             serve.delete(NAME)
-            if not own:  # else all of Ray ends, and the controller without a complaint about its own end
+            if not own:  # our own Ray ends as a whole, and its controller then without a warning
                 serve.shutdown()
 
 
@@ -77,7 +77,7 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _preflight(config: ServingConfig) -> None:
-    """Ray waits for ever for cores that are not there; say so before anything starts."""
+    """Raise UserError if the cluster has too few cores: Ray would wait for them for ever."""
     import ray
     from ray import serve
 
@@ -96,7 +96,7 @@ def _preflight(config: ServingConfig) -> None:
 
 
 def _addresses(config: ServingConfig) -> list[str]:
-    """Of the proxies."""
+    """The addresses of the proxies."""
     import ray
     from ray import serve
 

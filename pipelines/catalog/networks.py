@@ -1,30 +1,28 @@
-"""Trained networks on their way to deployment: what is exported, and where the stages find it."""
+"""Trained networks that are exported to ONNX, which the stages of deployment share."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.agents import AGENTS, agents, name_of, tags_of
-from pipelines.engine.config import Config
-from pipelines.styles import PrunedStyle, model_of
+from pipelines.catalog import agents, styles
+from pipelines.catalog.paths import GRAPHS
+from pipelines.config.params import Config
 from tasks.deployment.export import graph_name
 from tasks.deployment.onnx_model import Form
 from tasks.deployment.policies import forms_of
 from tasks.offline_rl.agents import DENSE, AgentSpec
 
-GRAPHS = Path("models/onnx")
-
 
 @dataclass(frozen=True)
 class Source:
-    """A trained network, which graphs are made of."""
+    """A trained network, from which graphs are made."""
 
     cell: str
-    """Its directory below :data:`GRAPHS`, and its runs' name."""
+    """Its directory below `GRAPHS`, and the name of its runs."""
     path: Path
-    """What PyTorch builds it from."""
+    """The file from which PyTorch builds it."""
     forms: tuple[Form, ...]
-    """That it is exported in, beside sparse initialisers."""
+    """The forms in which it is exported, besides that with sparse initialisers."""
     tags: Mapping[str, str]
 
     def graph(self, form: Form) -> Path:
@@ -33,9 +31,8 @@ class Source:
 
 
 def policy_of(agent: AgentSpec) -> Source:
-    """A trained agent; a pruned one is exported with its zeros, and without what they make dead."""
-    path = AGENTS / name_of(agent) / "agent.safetensors"
-    return Source(name_of(agent), path, forms_of(agent), tags_of(agent))
+    """A trained agent. A pruned one is exported with its zeros, and compacted, without its dead units."""
+    return Source(agents.name_of(agent), agents.model_of(agent), forms_of(agent), agents.tags_of(agent))
 
 
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
@@ -43,7 +40,7 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     chosen = config.deployment.benchmark.agents
     return (
         agent
-        for agent in agents(config)
+        for agent in agents.agents(config)
         if agent.task in chosen.tasks
         and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}
@@ -54,16 +51,18 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
 
 def style_network(style: str) -> Source:
     """A trained style's network."""
-    return Source(f"styles/{style}", model_of(style), ("dense",), {"style": style})
+    return Source(f"styles/{style}", styles.model_of(style), ("dense",), {"style": style})
 
 
-def pruned_style_network(network: PrunedStyle) -> Source:
+def pruned_style_network(network: styles.PrunedStyle) -> Source:
     """A pruned network of a style."""
-    return Source(f"styles/{network.name}", model_of(network.name), ("masked", "compacted"), network.tags)
+    return Source(
+        f"styles/{network.name}", styles.model_of(network.name), ("masked", "compacted"), network.tags
+    )
 
 
 def classifier(config: Config) -> Source:
-    """The ImageNet classifier, whose weights the export leaves beside its graph."""
+    """The ImageNet classifier, whose weights the stage `export_onnx` leaves beside its graph."""
     cell = f"classifiers/{config.deployment.classifier.architecture}"
     tags = {"architecture": config.deployment.classifier.architecture}
     return Source(cell, GRAPHS / cell / "classifier.safetensors", ("dense",), tags)

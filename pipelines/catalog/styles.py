@@ -1,28 +1,15 @@
-"""Where the stages of style transfer meet, and what they call things."""
+"""Styles and their networks, which the stages of style transfer share: settings, names and files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from pipelines.engine.config import Config
+from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, STYLE_MASKS, STYLES, VIDEOS
+from pipelines.config.params import Config
 from tasks.pruning.variant import DENSE, variant_name
 from tasks.style.gatys import GatysConfig
 from tasks.style.johnson import TrainStyleParams
-
-IMAGES = Path("data/images")
-PHOTOS = IMAGES / "photos"
-"""What styles are trained on."""
-SAMPLES = IMAGES / "samples"
-"""What is stylised and measured."""
-PAINTINGS = IMAGES / "paintings"
-VIDEOS = Path("data/videos")
-BACKBONES = Path("models/backbones")
-STYLES = Path("models/styles")
-STYLE_MASKS = Path("models/style_masks")
-TRANSFERS = Path("results/style/gatys")
-STYLIZED = Path("results/style/stylized")
-PRUNED_PICTURES = Path("results/style/pruned")
 
 
 def painting_of(style: str) -> Path:
@@ -31,7 +18,7 @@ def painting_of(style: str) -> Path:
 
 
 def model_of(style: str) -> Path:
-    """The network that puts pictures into a style; of a pruned one, by its name."""
+    """The network of a style, or of a :class:`PrunedStyle` by its name."""
     return STYLES / style / "model.safetensors"
 
 
@@ -43,12 +30,12 @@ def training_of(config: Config, style: str) -> TrainStyleParams:
 
 
 def training_inputs(style: str) -> dict[str, Path]:
-    """What it is trained from."""
+    """The files that a style's network is trained from."""
     return {"photos": PHOTOS, "painting": painting_of(style), "backbone": trained("vgg16")}
 
 
 def style_tags(style: str, pruner: str = DENSE, sparsity: float = 0.0) -> dict[str, str]:
-    """What to filter a network's runs by in MLflow."""
+    """The tags of a network's runs in MLflow."""
     return {"style": style, "pruner": pruner, "sparsity": f"{sparsity:g}"}
 
 
@@ -62,22 +49,22 @@ class PrunedStyle:
 
     @property
     def variant(self) -> str:
-        """How it was pruned, in a word: `snip-0.98`."""
+        """How it was pruned, e.g. `snip-0.98`."""
         return variant_name(self.pruner, self.sparsity)
 
     @property
     def name(self) -> str:
-        """Its directory below :data:`STYLES` and :data:`STYLE_MASKS`, and its runs' name."""
+        """Its directory below `STYLES` and `STYLE_MASKS`, and the name of its runs."""
         return f"{self.style}/{self.variant}"
 
     @property
     def mask(self) -> Path:
-        """The file of its mask."""
+        """Its mask."""
         return STYLE_MASKS / self.name / "mask.safetensors"
 
     @property
     def tags(self) -> dict[str, str]:
-        """What to filter its runs by in MLflow."""
+        """The tags of its runs in MLflow."""
         return style_tags(self.style, self.pruner, self.sparsity)
 
 
@@ -106,7 +93,7 @@ def video_of(config: Config) -> Path:
 
 
 def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """Study and settings of every picture by optimisation: sections V.B, V.C and V.D of the report."""
+    """Study and settings of every picture that is optimised (sections V.B, V.C and V.D of the report)."""
     transfer = config.style.transfer
     for name, study in transfer.studies.items():
         for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):
@@ -124,5 +111,5 @@ def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
 
 
 def transfer_name(study: str, settings: GatysConfig) -> str:
-    """A picture's directory below :data:`TRANSFERS`, and its run's name."""
+    """The directory of an optimised picture below `TRANSFERS`, and the name of its run."""
     return f"{study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}"

@@ -19,7 +19,7 @@ from small_networks import save_agent, save_style
 from toy_tasks.work import SumParams, add_up
 from waiting import wait_until
 
-from pipelines.engine import models
+from pipelines.catalog import graph_models as models
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.tracking import TrackingConfig, tracking
 from tasks.deployment.export import to_onnx, with_sparse_initializers
@@ -113,6 +113,14 @@ def client(config):
     return mlflow.MlflowClient(config.uri)
 
 
+@contextlib.contextmanager
+def tracked(config):
+    """MLflow for a stage whose cells leave graphs."""
+    with tracking(config, "export_onnx", "smoke") as tracker:
+        tracker.models = models
+        yield tracker
+
+
 def finish(tracker, store, files):
     tracker.started(CELL)
     store.commit(CELL, files, MADE)
@@ -135,7 +143,7 @@ def model(config, store, client):
     """Logs a graph as its cell's only one; returns its directory."""
 
     def log(name):
-        with tracking(config, "export_onnx", "smoke") as tracker:
+        with tracked(config) as tracker:
             finish(tracker, store, {f"{name}.onnx": graph_bytes(name)})
         (found,) = logged(client)
         return Path(found.artifact_location.removeprefix("file://"))
@@ -185,7 +193,7 @@ def test_each_graph_of_a_cell_is_a_model_of_its_run(config, store, client):
         "hopper-bcq-snip-0.95-seed-0-compacted.onnx": graph_bytes("bcq"),
         "exports.csv": b"file\n",
     }
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         finish(tracker, store, files)
     run, found = cell_run(client), logged(client)
     assert {each.name for each in found} == {
@@ -203,12 +211,12 @@ def test_each_graph_of_a_cell_is_a_model_of_its_run(config, store, client):
 
 def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, store, client):
     files = {"bc.onnx": graph_bytes("bc")}
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         finish(tracker, store, files)
     (before,) = logged(client)
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         tracker.reused([CELL], store)
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         finish(tracker, store, files)
     (after,) = logged(client)
     assert after.model_id == before.model_id
@@ -240,7 +248,7 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
     for cell in (first, second):
         files = {"a-compacted.onnx": policy(CELL.name), "a.onnx": policy(CELL.name, "masked")}
         for _ in range(2):  # computed again, as after damage
-            with tracking(config, "export_onnx", "smoke") as tracker:
+            with tracked(config) as tracker:
                 tracker.started(cell)
                 store.commit(cell, files, MADE)
                 tracker.finished(cell, store.path(cell.digest))
@@ -253,7 +261,7 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
     model = mlflow.pyfunc.load_model(f"models:/{name}@current")
     assert model.predict(model.input_example)["action"].shape == (1, 3)
 
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         tracker.reused([first], store)  # the configuration is the first one again
     assert registered(client, name) == ({1: first.digest, 2: second.digest}, 1)
 
@@ -261,7 +269,7 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
 def test_a_database_that_is_younger_than_a_cell_gets_its_model(config, store, client):
     store.commit(CELL, {"bc-compacted.onnx": policy(CELL.name)}, MADE)
     for _ in range(2):
-        with tracking(config, "export_onnx", "smoke") as tracker:
+        with tracked(config) as tracker:
             tracker.reused([CELL], store)
     assert registered(client, "Hopper-bcq-snip-0.95-seed-0") == ({1: CELL.digest}, 1)
 
@@ -283,13 +291,13 @@ def test_the_next_driver_logs_what_a_killed_one_did_not(config, store, client, m
 
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:  # noqa: PT012
         patch.setattr(step if "." in step else f"{models.__name__}.{step}", killed)
-        with tracking(config, "export_onnx", "smoke") as tracker:
+        with tracked(config) as tracker:
             finish(tracker, store, {"bc.onnx": policy(CELL.name)})
     (pending,) = logged(client)
     assert pending.status == "PENDING"
     assert cell_run(client).info.status == "KILLED"
 
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         tracker.reused([CELL], store)
     (model,) = logged(client)
     assert (model.model_id, model.status) == (pending.model_id, "READY")
@@ -360,7 +368,7 @@ def exported(tmp_path):
 
 @pytest.mark.slow
 def test_exported_networks_are_loaded_and_served(config, store, client, exported, serve):
-    with tracking(config, "export_onnx", "smoke") as tracker:
+    with tracked(config) as tracker:
         finish(tracker, store, exported)
     found = {model.name: model for model in logged(client)}
     assert found.keys() == {"bc", "bc-sparse", "bcq", "style"}

@@ -1,7 +1,7 @@
-"""`python -m pipelines doctor`: is everything here that a run needs, and if not, what mends it?
+"""`python -m pipelines doctor`: checks everything that a run needs, and says what mends a problem.
 
-A check is one function without side effects. Whatever it raises becomes a problem of its own line, so no
-check stops another.
+A check is one function without side effects. An exception of it becomes a problem on a line of its own, so
+that no check stops another.
 """
 
 import collections
@@ -31,21 +31,21 @@ from tasks.errors import UserError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from pipelines.engine.config import Config
+    from pipelines.config.params import Config
 
 LOCK = Path("requirements.lock")
 DVC_CACHE = Path(".dvc/cache")
 
 AGENT_BYTES = 10e6
-"""A BCQ agent: 1.5 million weights in single precision with masks (7.7 MB for Hopper); its masks alone."""
+"""Bytes of a BCQ agent: 1.5 million weights in single precision, with masks (7.7 MB for Hopper)."""
 TRANSITION_BYTES = 400
-"""A transition of HalfCheetah: 165 bytes as safetensors, some 200 in its Minari copy."""
+"""Bytes of a transition of HalfCheetah: 165 as safetensors, some 200 in the Minari copy."""
 COPIES = 3
-"""Of each result: the store of cells, DVC's cache, and the workspace, where DVC puts copies."""
+"""Copies of each result: in the store of cells, DVC's cache and the workspace."""
 CHECKPOINT_BYTES = 25e6
-"""Weights, target networks and Adam's two moments of an agent in training."""
+"""Bytes of an agent in training: weights, target networks and Adam's two moments."""
 SPARE_BYTES = 1e9
-"""For MLflow, Ray's logs and what is written before the last is deleted."""
+"""Bytes for MLflow, Ray's logs and new files that are written before old ones are deleted."""
 
 NETWORK_SECONDS = 5
 PROCESS_SECONDS = 300
@@ -54,18 +54,18 @@ PROCESS_SECONDS = 300
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found."""
+    """The result of a check."""
 
     state: Literal["ok", "warning", "problem"]
     found: str
     fix: str = ""
-    """What mends it, where `found` does not say so itself."""
+    """The remedy, unless `found` has it."""
 
 
 def diagnose() -> Iterator[tuple[str, Finding]]:
-    """Every check's name and finding, one after another."""
+    """The name and finding of every check, one after another."""
     config = _read_config()
-    # Where params.yaml cannot be read, the other checks look at what conf/ has by default.
+    # If params.yaml cannot be read, the other checks use the defaults of conf/.
     executor = config.executor if config else ExecutorConfig()
     tracking = config.tracking if config else TrackingConfig()
     checks: Mapping[str, Callable[[], Finding]] = {
@@ -100,12 +100,12 @@ def examine(check: Callable[[], Finding]) -> Finding:
 
 
 def print_findings() -> bool:
-    """Run all checks and print what each finds. Whether there is no problem."""
+    """Run all checks and print their findings; returns whether there is no problem."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # A pipe has no width; 80 columns would break the commands of the fixes in two.
+    # A pipe has no width, and in 80 columns the commands of the fixes would be broken.
     console = Console() if sys.stdout.isatty() else Console(width=160)
     colours = {"ok": "green", "warning": "yellow", "problem": "red"}
     states = collections.Counter[str]()
@@ -173,7 +173,7 @@ def check_torch(executor: ExecutorConfig) -> Finding:
 
 def check_params() -> Finding:
     """`params.yaml` is valid, and composed from `conf/` as it is."""
-    from pipelines.engine.config import check
+    from pipelines.config.params import check
 
     config = check()
     found = f"profile {config.profile}, {_agents(config)[0]} agents, composed from conf/ as it is"
@@ -204,7 +204,7 @@ def check_cells() -> Finding:
 
 
 def check_dvc() -> Finding:
-    """A DVC repository, inside git unless told otherwise, that reports to nobody."""
+    """A DVC repository, inside git unless configured without, that sends no statistics."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvc.scm import SCMError
@@ -402,7 +402,7 @@ def draw_frame() -> None:
 
 def check_experts() -> Finding:
     """The policies whose rollouts are the default data are there and whole."""
-    from pipelines.stages.prepare_data import EXPERTS
+    from pipelines.catalog.paths import EXPERTS
     from tasks.offline_rl.environments import TASKS
     from tasks.offline_rl.experts import load_expert
 
@@ -428,7 +428,7 @@ def check_runtimes(config: "Config | None") -> Finding:
 def _read_config() -> "Config | None":
     """None if params.yaml cannot be read, which :func:`check_params` is there to say."""
     try:
-        from pipelines.engine.config import load_config
+        from pipelines.config.params import load_config
 
         return load_config()
     except Exception:
@@ -437,15 +437,15 @@ def _read_config() -> "Config | None":
 
 def _agents(config: "Config") -> tuple[int, int]:
     """How many agents the sweep has, and how many of them are still to be trained."""
-    from pipelines.agents import AGENTS, agents, name_of
+    from pipelines.catalog.agents import agents, model_of
 
-    models = [AGENTS / name_of(agent) / "agent.safetensors" for agent in agents(config)]
+    models = [model_of(agent) for agent in agents(config)]
     return len(models), sum(not model.exists() for model in models)
 
 
 def _bytes_to_come(config: "Config") -> float:
     """What the rest of the sweep adds to the disk."""
-    from pipelines.agents import DATASETS
+    from pipelines.catalog.paths import DATASETS
 
     tasks = [task for task in config.offline_rl.sweep.tasks if not (DATASETS / task).exists()]
     data = len(tasks) * config.offline_rl.data.transitions * TRANSITION_BYTES

@@ -12,9 +12,10 @@ from pathlib import Path
 import pandas
 import yaml
 
-from pipelines.agents import agents, algorithm_config, training_config
+from pipelines.catalog.agents import agents, algorithm_config, training_config
+from pipelines.catalog.stages import STAGES
+from pipelines.config.params import Config, compose, load_config
 from pipelines.engine.cells import Cell, CellStore, read_made
-from pipelines.engine.config import Config, compose, load_config
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.provenance import git_commit
@@ -137,7 +138,7 @@ def _fan_out(
     stage: str, cells: Sequence[Cell], config: Config, store: CellStore, *, gpu: bool = False
 ) -> None:
     print(f"{stage}: ", end="")
-    with tracking(config.tracking, stage, config.profile) as tracker:
+    with tracking(config.tracking, stage, config.profile, STAGES[stage]) as tracker:
         fan_out(cells, config.executor, store, tracker, gpu=gpu)
 
 

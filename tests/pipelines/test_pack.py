@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from typer.testing import CliRunner
 
-from pipelines.__main__ import app
+from pipelines.cli.app import app
 from tasks.errors import UserError
 
 RUNNER = CliRunner()

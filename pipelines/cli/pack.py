@@ -65,7 +65,7 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
 
 
 def inspect_file(path: Path) -> None:
-    """Print what a packed or a safetensors file holds. UserError if it is missing, damaged or neither."""
+    """Print the contents of a packed or a safetensors file. UserError if it is neither, or damaged."""
     stored = _packed(path) if _is_packed(path) else _plain(path)
     rows = [_row(part) for part in stored.parts]
     head = ("tensor", "shape", "kept", "pruned", "mask", "(bound)", "values", "(bound)")
@@ -83,7 +83,7 @@ def inspect_file(path: Path) -> None:
 
 
 def refuse_packed(path: Path) -> None:
-    """Say how to unpack a file that is given where a safetensors file is wanted. Others pass."""
+    """Raise UserError, with the command that unpacks it, if a file is packed."""
     if path.is_file() and is_packed(path):
         raise UserError(f"{path}: is packed; unpack it first with `python -m pipelines unpack {path}`")
 
@@ -93,7 +93,7 @@ class _Stored:
     kind: str
     parts: Sequence[Part]
     besides: str
-    """What takes the bytes that are no part's."""
+    """The bytes of the file that belong to no tensor, in words."""
 
 
 def _packed(path: Path) -> _Stored:
@@ -114,7 +114,7 @@ def _plain(path: Path) -> _Stored:
 
 
 def _unpacked(part: Part, model: Model) -> Part:
-    """With the bytes that safetensors take: one an entry of a mask, all of a tensor's."""
+    """`part` with its bytes in a safetensors file, where an entry of a mask takes one."""
     if part.dtype == "bool":
         return replace(part, mask_bytes=part.entries)
     under = part.name.endswith(".weight") and mask_name(part.name) in model.tensors
@@ -136,7 +136,7 @@ def _row(part: Part) -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Names to the left, numbers to the right."""
+    """Lines with names aligned to the left and numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *numbers in rows:
         cells = [f"{number:>{width}}" for number, width in zip(numbers, widths[1:], strict=True)]
@@ -152,12 +152,12 @@ def _is_packed(path: Path) -> bool:
 
 
 def _checked(output: Path | None, default: str) -> Path:
-    """Where to write. Not beside the input: that is DVC's, and the next `dvc repro` would delete it."""
+    """The file to write. It is not beside the input, where the next `dvc repro` would delete it."""
     output = output or Path(default)
     if output == Path("-"):
         raise UserError("-: a model can't go to standard output; name a file with --output")
     with _errors_name(output):
-        # Whatever is there may be the input, or what the input was made of: no word of removing it.
+        # It may be the input, or the file that the input was made from, so nothing suggests removing it.
         if output.exists():
             raise UserError(f"{output}: is there already; name another file with --output")
         if not output.absolute().parent.is_dir():
@@ -166,7 +166,7 @@ def _checked(output: Path | None, default: str) -> Path:
 
 
 def _write(output: Path, data: bytes) -> None:
-    """All of a file or nothing."""
+    """Write a file, all of it or nothing."""
     partial = output.with_name(f".{output.name}.partial")
     with _errors_name(output):
         try:

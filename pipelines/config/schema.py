@@ -1,4 +1,8 @@
-"""The keys of a configuration, as its dataclasses declare them: names, types, limits and meanings."""
+"""The keys of a configuration with their types, limits and meanings, as its dataclasses declare them.
+
+pydantic's JSON schema has neither the docstrings of attributes nor the checks by name, and would have to be
+put into words all the same.
+"""
 
 import ast
 import dataclasses
@@ -15,7 +19,7 @@ import annotated_types
 import pydantic
 
 NAME = "NAME"
-"""Stands for a key that users choose, e.g. in `style.paintings.sources.NAME.source`."""
+"""Placeholder of a key that users choose, e.g. in `style.paintings.sources.NAME.source`."""
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 MAPPINGS = (dict, Mapping)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -23,24 +27,24 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 @dataclass(frozen=True)
 class Key:
-    """One key that has a value."""
+    """A key that has a value."""
 
     name: str
-    """With those above it, e.g. `offline_rl.bcq.tau`."""
+    """Full name, e.g. `offline_rl.bcq.tau`."""
     type: str
-    """In words, with its limits."""
+    """Type and limits, in words."""
     meaning: str
-    """What the dataclass says of it; empty where the name says it all."""
+    """The docstring of the attribute; may be empty."""
     named: bool
-    """Whether it has values by names that users choose."""
+    """Whether the value is a mapping from names that users choose."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The keys that one dataclass declares, without those of dataclasses in it."""
+    """The keys that one dataclass declares, without those of nested dataclasses."""
 
     name: str
-    """What its keys begin with; empty for the whole configuration."""
+    """Prefix of the keys; empty for the whole configuration."""
     meaning: str
     keys: tuple[Key, ...]
 
@@ -88,7 +92,7 @@ def _limit(constraint: Any) -> str:
     """A constraint in words.
 
     Raises:
-        TypeError: it is of a kind that nothing was written for.
+        TypeError: constraints of this kind have no words yet.
     """
     match constraint:
         case annotated_types.MinLen(length):
@@ -96,7 +100,7 @@ def _limit(constraint: Any) -> str:
         case annotated_types.Len(length, longest) if length == longest:
             return f"{length} long"
         case pydantic.AfterValidator(func=check):
-            # Such a check names what it accepts where it refuses something.
+            # Such a check names what it accepts in the message with which it refuses something.
             try:
                 check(NAME)  # type: ignore[call-arg]
             except ValueError as error:
@@ -108,7 +112,7 @@ def _limit(constraint: Any) -> str:
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:
-    """The strings below a class's annotated names, which Python itself forgets."""
+    """The docstrings of a class's attributes, which Python itself drops."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
     assert isinstance(definition, ast.ClassDef)
     return {
@@ -121,5 +125,5 @@ def _attribute_docstrings(config: type) -> dict[str, str]:
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks, and without Sphinx's roles."""
+    """The text without line breaks and without Sphinx's roles."""
     return re.sub(r":\w+:`~?", "`", " ".join(text.split()))

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.config import load_config
+from pipelines.catalog.paths import STYLES
+from pipelines.catalog.styles import model_of
+from pipelines.catalog.videos import segment_cells, stylized_name
+from pipelines.config.params import load_config
+from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
-from pipelines.styles import STYLES, model_of
-from pipelines.video_cells import segment_cells, stylized_name
+from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
 from tasks.style.apply.input_files import STANDARD, expand
 from tasks.style.apply.picture_files import picture_suffixes
@@ -25,7 +27,7 @@ from tasks.style.video.segments import SEGMENT, join_segments
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120
-"""Some seconds of video: what an interruption costs at most, and what workers share out."""
+"""Some seconds of video: the most that an interruption costs, and the unit of work of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,15 @@ class StylizeOptions:
     force: bool
 
 
-def stylize(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
+def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
     """Put `inputs` into a style and write them to `output`.
 
-    The style is given by its name, its model file or that file's directory. Videos are known by their suffix,
-    also in directories and patterns. One that is interrupted goes on from its finished segments the next
-    time. What can't be read does not keep the rest from being written.
+    The style is given by its name, its model file or that file's directory. Videos are recognised by their
+    suffix, in directories and patterns too. An interrupted video goes on from its finished segments the next
+    time. Inputs that can't be read don't keep the others from being written.
 
     Raises:
-        UserError: there is no such style, or an input or the output is not as it should be.
+        UserError: there is no such style, or an input or the output cannot be used.
     """
     executor = load_config().executor
     model = _model(style)
@@ -101,7 +103,7 @@ def _is_video(name: str) -> bool:
 
 
 def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
-    """The videos that an input stands for, each with its name below the output."""
+    """The videos of an input, each with its path below the output."""
     path = Path(name)
     if path.is_dir() or (glob.has_magic(name) and not path.exists()):
         return expand(name, output, VIDEO_SUFFIXES)
@@ -109,14 +111,14 @@ def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
 
 
 def _may_hold_pictures(name: str, output: Path) -> bool:
-    """Not a video, a pattern of videos, or a directory that has videos and no picture."""
+    """Whether an input may have pictures: it is no video, and no pattern or directory of videos alone."""
     if _is_video(name):
         return False
     return not _videos(name, output) or bool(expand(name, output, picture_suffixes()))
 
 
 def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
-    """The video for each file to write."""
+    """The videos, by the files to write."""
     targets: dict[Path, Path] = {}
     videos = [video for name in inputs for video in _videos(name, output)]
     if videos and str(output) == STANDARD:
@@ -155,32 +157,8 @@ def _stylize_video(
         tags={},
     )
     with ends_with_its_parents():
-        fan_out(cells, executor, store, _Unrecorded(), gpu=True)
+        # A user's own files are none of MLflow's business.
+        fan_out(cells, executor, store, Recorder(), gpu=True)
     segments = [store.path(cell.digest) / SEGMENT for cell in cells]
     join_segments(segments, video, info, target)
     shutil.rmtree(store.root)
-
-
-class _Unrecorded:
-    """Nothing of a user's own files goes to MLflow."""
-
-    def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
-        pass
-
-    def started(self, cell: Cell) -> None:
-        pass
-
-    def metrics(self, cell: Cell, step: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def artifact(self, cell: Cell, name: str, file: Path) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def finished(self, cell: Cell, directory: Path) -> None:
-        pass
-
-    def failed(self, cell: Cell, reason: str) -> None:
-        pass

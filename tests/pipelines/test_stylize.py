@@ -7,9 +7,9 @@ import pytest
 from odd_videos import NTSC, make_video
 from PIL import Image
 
-from pipelines import stylize_tool
+from pipelines.cli import stylize as module
+from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from pipelines.engine.sweep import CellsFailedError
-from pipelines.stylize_tool import StylizeOptions, stylize
 from tasks.errors import UserError
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, save_model
@@ -24,7 +24,7 @@ PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 def workplace(tmp_path, monkeypatch):
     """A directory with a configuration, a style that is trained, a picture and a video."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stylize_tool, "FRAMES_PER_SEGMENT", 10)
+    monkeypatch.setattr(module, "FRAMES_PER_SEGMENT", 10)
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"))
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
@@ -40,7 +40,7 @@ def frames_of(path):
 
 
 def test_pictures_and_videos_in_one_go():
-    stylize("ink", ["photo.png", "film.mp4"], Path("out"), OPTIONS)
+    stylize_inputs("ink", ["photo.png", "film.mp4"], Path("out"), OPTIONS)
     assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
     with Image.open("out/photo.png") as result, Image.open("photo.png") as photo:
         assert result.size == photo.size
@@ -52,18 +52,18 @@ def test_pictures_and_videos_in_one_go():
 
 
 def test_a_model_file_is_a_style_too():
-    stylize("models/styles/ink/model.safetensors", ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs("models/styles/ink/model.safetensors", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
 
 
 def test_without_strength_a_video_stays_as_it_is():
-    stylize("ink", ["film.mp4"], Path("out"), PLAIN)
+    stylize_inputs("ink", ["film.mp4"], Path("out"), PLAIN)
     pairs = zip(frames_of("film.mp4"), frames_of("out/film.mp4"), strict=True)
     assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 4  # encoded twice
 
 
 def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
-    commit = stylize_tool.CellStore.commit
+    commit = module.CellStore.commit
     kept = []
 
     def fail_at_the_third(store, cell, files, made):
@@ -73,12 +73,12 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, ca
         commit(store, cell, files, made)
 
     with monkeypatch.context() as patch:
-        patch.setattr(stylize_tool.CellStore, "commit", fail_at_the_third)
+        patch.setattr(module.CellStore, "commit", fail_at_the_third)
         with pytest.raises(CellsFailedError):
-            stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+            stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert not Path("out/film.mp4").exists()
     capsys.readouterr()
-    stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
@@ -87,7 +87,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     Path("broken.jpg").write_bytes(Path("photo.png").read_bytes()[:200])
     Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
     with pytest.raises(UserError, match=r"(?s)broken\.jpg.*broken\.mp4"):
-        stylize("ink", ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
+        stylize_inputs("ink", ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
     assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
 
 
@@ -106,7 +106,7 @@ def test_mistakes_are_told_before_any_work(style, inputs, words):
     shutil.copy("film.mp4", "more/film.mp4")
     shutil.copytree("models/styles/ink", "models/styles/ink/snip-0.9")
     with pytest.raises(UserError) as failure:
-        stylize(style, inputs, Path("out"), OPTIONS)
+        stylize_inputs(style, inputs, Path("out"), OPTIONS)
     assert all(word in str(failure.value) for word in words)
     assert not Path("out").exists()
 
@@ -115,19 +115,19 @@ def test_nothing_is_overwritten_unasked():
     Path("out").mkdir()
     shutil.copy("film.mp4", "out/film.mp4")
     with pytest.raises(UserError, match=r"out/film\.mp4: exists; give --force"):
-        stylize("ink", ["film.mp4"], Path("out"), OPTIONS)
+        stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     with pytest.raises(UserError, match="is an input"):
-        stylize("ink", ["film.mp4"], Path(), StylizeOptions(StylizeSettings(), 1, force=True))
+        stylize_inputs("ink", ["film.mp4"], Path(), StylizeOptions(StylizeSettings(), 1, force=True))
 
 
 def test_videos_are_found_in_directories_and_patterns():
     Path("holiday/day").mkdir(parents=True)
     shutil.copy("film.mp4", "holiday/day/film.mp4")
-    stylize("ink", ["holiday"], Path("out"), OPTIONS)  # no picture in it, which is no error
+    stylize_inputs("ink", ["holiday"], Path("out"), OPTIONS)  # no picture in it, which is no error
     assert Path("out/day/film.mp4").exists()
-    stylize("ink", ["*.mp4"], Path("more"), OPTIONS)
+    stylize_inputs("ink", ["*.mp4"], Path("more"), OPTIONS)
     shutil.copy("photo.png", "holiday")
-    stylize("ink", ["holiday"], Path("both"), OPTIONS)
+    stylize_inputs("ink", ["holiday"], Path("both"), OPTIONS)
     results = {path.relative_to("both").as_posix() for path in Path("both").rglob("*.*")}
     assert results == {"day/film.mp4", "photo.png"}
     assert Path("more/film.mp4").exists()
@@ -135,18 +135,18 @@ def test_videos_are_found_in_directories_and_patterns():
 
 def test_a_video_is_not_for_standard_output():
     with pytest.raises(UserError, match=r"film\.mp4: a video can't go to standard output"):
-        stylize("ink", ["film.mp4"], Path("-"), OPTIONS)
+        stylize_inputs("ink", ["film.mp4"], Path("-"), OPTIONS)
     assert not Path("-").exists()
 
 
 def test_a_models_directory_is_a_style_too():
-    stylize("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
 
 
 def test_a_pruned_style_has_a_name_too():
     shutil.copytree("models/styles/ink", "models/styles/ink/snip-0.9")
-    stylize("ink/snip-0.9", ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs("ink/snip-0.9", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
 
 
@@ -154,7 +154,7 @@ def test_results_and_segments_of_an_earlier_run_are_no_inputs():
     for name in ("holiday/out/film.mp4", "holiday/.film.mp4.segments/0/segment.mp4", "holiday/new.mp4"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy("film.mp4", name)
-    stylize("ink", ["holiday"], Path("holiday/out"), OPTIONS)
+    stylize_inputs("ink", ["holiday"], Path("holiday/out"), OPTIONS)
     results = {path.relative_to("holiday/out").as_posix() for path in Path("holiday/out").rglob("*.mp4")}
     assert results == {"film.mp4", "new.mp4"}
 
@@ -162,5 +162,5 @@ def test_results_and_segments_of_an_earlier_run_are_no_inputs():
 def test_brackets_in_a_files_name_are_no_pattern():
     for name in ("photo[1].png", "film[1].mp4"):
         shutil.copy(name.replace("[1]", ""), name)
-    stylize("ink", ["photo[1].png", "film[1].mp4"], Path("out"), OPTIONS)
+    stylize_inputs("ink", ["photo[1].png", "film[1].mp4"], Path("out"), OPTIONS)
     assert sorted(path.name for path in Path("out").iterdir()) == ["film[1].mp4", "photo[1].png"]

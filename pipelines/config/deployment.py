@@ -1,22 +1,15 @@
-"""The part of the configuration that is about deployment (seed 2)."""
+"""The part of the configuration that is about deployment (Hyyppä 2019)."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-import pydantic
 from annotated_types import Ge, Gt, Le, MinLen
 
+from pipelines.config.names import RuntimeName
 from tasks.deployment.classifier import TRAINED, Architecture, WeightsSource
-from tasks.deployment.runtimes import RUNTIMES
 from tasks.errors import UserError
 from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.environments import TaskName
-
-
-def _known_runtime(name: str) -> str:
-    if name not in RUNTIMES:
-        raise ValueError(f"no such runtime; known are {', '.join(RUNTIMES)}")
-    return name
 
 
 @dataclass(frozen=True)
@@ -24,9 +17,9 @@ class ExportConfig:
     """How networks become ONNX files."""
 
     opset: Annotated[int, Ge(18), Le(23)]
-    """Of the operator set; what PyTorch's exporter writes."""
+    """Version of ONNX's operator set, among those that PyTorch's exporter writes."""
     sparse_initializers: bool
-    """Write a smaller file of each pruned network too, which not every runtime reads."""
+    """Whether to write a smaller file of each pruned network as well, which not every runtime reads."""
 
 
 @dataclass(frozen=True)
@@ -47,41 +40,41 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class BenchmarkedAgents:
-    """Which agents of the sweep are timed: how long a policy takes depends on little else than its shape."""
+    """The agents of the sweep that are timed. A policy's time depends on little but its shape."""
 
     tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: tuple[str, ...]
-    """Beside the dense agents."""
+    """Pruners of the timed agents, besides the dense ones."""
     sparsities: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
-    """What is run by which runtime, how, and for how long."""
+    """The networks that are timed, the runtimes, and the time for each."""
 
-    runtimes: Annotated[tuple[Annotated[str, pydantic.AfterValidator(_known_runtime)], ...], MinLen(1)]
+    runtimes: Annotated[tuple[RuntimeName, ...], MinLen(1)]
     threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-    """0 are all cores."""
+    """Numbers of threads; 0 stands for all cores."""
     agents: BenchmarkedAgents
     batches: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
-    """Of states."""
+    """Batch sizes of states."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    """Sides of the square pictures that are stylised."""
+    """Side lengths of the square pictures that are stylised."""
     photos: Annotated[tuple[str, ...], MinLen(1)]
-    """To classify: names of photos in style.samples."""
+    """Names of the photos in style.samples to classify."""
     rollout_steps: Annotated[int, Ge(1)]
-    """Of the episode whose states a policy is compared on."""
+    """Length of the episode on whose states a policy is compared."""
     seconds: Annotated[float, Gt(0)]
-    """To time one network on one runtime at one size for, warm-up and compilation apart."""
+    """Time to measure one network on one runtime at one size for, without warm-up and compilation."""
     time_limit_s: Annotated[float, Gt(0)]
-    """For one runtime to prepare one network at one size; then it has failed."""
+    """Time after which a runtime that still prepares one network at one size has failed."""
 
 
 @dataclass(frozen=True)
 class DeploymentConfig:
-    """Seed 2: every trained network through every compiler."""
+    """Every trained network through every compiler (Hyyppä 2019)."""
 
     export: ExportConfig
     classifier: ClassifierConfig

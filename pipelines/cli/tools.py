@@ -1,4 +1,7 @@
-"""What a user runs by hand: `python -m pipelines TOOL`. The work itself is done elsewhere."""
+"""The commands that a user runs by hand, with their options; a module each does the work.
+
+Commands import the modules that import PyTorch or MLflow, so that `--help` and completion don't wait.
+"""
 
 import dataclasses
 import json
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipelines.catalog.paths import EXPERTS
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,12 +22,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 PANEL = "Tools"
-EXPERTS = Path("experts")
 OUT = "The file to write, which must not be there yet; by default in the working directory."
 
 
 def examples(*commands: str) -> str:
-    """What the help of a command ends with."""
+    """The examples at the end of a command's help."""
     lines = "\n".join(f"python -m pipelines {command}" for command in commands)
     return f"Examples:\n```text\n{lines}\n```"
 
@@ -31,7 +34,7 @@ def examples(*commands: str) -> str:
 @app.command(rich_help_panel=PANEL)
 def doctor() -> None:
     """Check this installation and what it is configured to use, and say the fix for what is wrong."""
-    from pipelines.doctor import print_findings
+    from pipelines.cli.doctor import print_findings
 
     if not print_findings():
         raise typer.Exit(1)
@@ -60,7 +63,7 @@ def evaluate_agent(
     ] = None,
 ) -> None:
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
-    from pipelines.pack_tool import refuse_packed
+    from pipelines.cli.pack import refuse_packed
     from tasks.offline_rl.agents import load_agent
     from tasks.offline_rl.evaluation import evaluate, record_video
 
@@ -77,7 +80,7 @@ def evaluate_agent(
 
 
 def _check_video(path: Path) -> None:
-    """Before an episode is played for nothing."""
+    """Raise UserError if a video can't be written, before an episode is played."""
     if path.suffix.lower() != ".mp4" or path.is_dir():
         raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
     if not path.absolute().parent.is_dir():
@@ -94,7 +97,7 @@ def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
-    """The environment version of an agent's training, from what the stage `train` left beside it."""
+    """The environment version in which the stage `train` scored an agent, from the description beside it."""
     if not description.exists():
         return "v5"
     try:
@@ -154,14 +157,14 @@ def stylize(
     and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
     that params.yaml names, and go on from there when interrupted.
     """
-    from pipelines import pack_tool, stylize_tool
+    from pipelines.cli.pack import refuse_packed
+    from pipelines.cli.stylize import StylizeOptions, stylize_inputs
     from tasks.style.apply.stylize import StylizeSettings
 
-    pack_tool.refuse_packed(Path(style))
-    settings = StylizeSettings(strength, preserve_color)
-    options = stylize_tool.StylizeOptions(settings, batch_size, force)
+    refuse_packed(Path(style))
+    options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force)
     try:
-        stylize_tool.stylize(style, [*inputs, *(more or [])], output, options)
+        stylize_inputs(style, [*inputs, *(more or [])], output, options)
     except KeyboardInterrupt:
         print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -216,9 +219,9 @@ def classify(
     top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Answers for each picture.")] = 5,
 ) -> None:
     """Say what pictures show: ImageNet's classes, by the exported classifier."""
-    from pipelines import classify_tool
+    from pipelines.cli.classify import classify_pictures
 
-    if not classify_tool.classify(inputs, model, top):
+    if not classify_pictures(inputs, model, top):
         raise typer.Exit(1)
 
 
@@ -243,9 +246,9 @@ def pack(
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import pack_file
 
-    pack_tool.pack_file(file, values, output)
+    pack_file(file, values, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
@@ -259,9 +262,9 @@ def unpack(
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import unpack_file
 
-    pack_tool.unpack_file(file, output)
+    unpack_file(file, output)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))
@@ -271,9 +274,9 @@ def inspect(
     ],
 ) -> None:
     """List the layers in a model file: what each keeps, and what its mask and values take."""
-    from pipelines import pack_tool
+    from pipelines.cli.pack import inspect_file
 
-    pack_tool.inspect_file(file)
+    inspect_file(file)
 
 
 @app.command(
@@ -304,15 +307,25 @@ def serve(
 
     POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
     """
-    from pipelines.deployment import GRAPHS
-    from pipelines.engine.config import load_config
-    from pipelines.serve import serve_forever
+    from pipelines.catalog.paths import GRAPHS
+    from pipelines.config.params import load_config
+    from pipelines.serving.server import serve_forever
 
     config = load_config()
     serving = dataclasses.replace(
         config.serving, host=host or config.serving.host, port=port or config.serving.port
     )
     serve_forever(serving, config.executor, GRAPHS)
+
+
+@app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui 5001"))
+def ui(
+    port: Annotated[int, typer.Argument(metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 5000,
+) -> None:
+    """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
+    from pipelines.cli.ui import serve_runs
+
+    serve_runs(port)
 
 
 @app.command(
@@ -332,7 +345,7 @@ def study(
     ] = False,
 ) -> None:
     """Run the experiments behind docs/study; go on where they were interrupted."""
-    from pipelines.study import run_study, write_tables
+    from pipelines.cli.study import run_study, write_tables
 
     (write_tables if tables else run_study)(output, experiments or ())
 
@@ -344,7 +357,7 @@ def study_page(
     ] = Path("docs/study"),
 ) -> None:
     """Write docs/study/README.md and its figures from the study's tables."""
-    from pipelines.study import draw_page
+    from pipelines.cli.study import draw_page
 
     draw_page(output)
     print(output / "README.md")

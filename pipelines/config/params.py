@@ -1,38 +1,26 @@
-"""The whole configuration as frozen dataclasses, read from `params.yaml`, which `conf/` composes to."""
+"""`params.yaml`: composed from `conf/`, read into frozen dataclasses, and checked."""
 
 import dataclasses
 import difflib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
-from annotated_types import Ge, Lt, MinLen
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
-from pipelines.engine.deployment_config import DeploymentConfig
+from pipelines.config.deployment import DeploymentConfig
+from pipelines.config.offline_rl import OfflineRLConfig
+from pipelines.config.schema import NAME, groups
+from pipelines.config.serving import ServingConfig
+from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.pruner_name import PrunerName
-from pipelines.engine.schema import NAME, groups
-from pipelines.engine.serving_config import ServingConfig
-from pipelines.engine.style_config import StyleConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
-from tasks.offline_rl.agents import AlgorithmName
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.bcq import BCQConfig
-from tasks.offline_rl.datasets import DataConfig
-from tasks.offline_rl.environments import TaskName
-from tasks.offline_rl.evaluation import EvaluationConfig
-from tasks.offline_rl.learner import Execution
-from tasks.offline_rl.training import TrainingConfig
-from tasks.pruning.masks import PruningConfig
-from tasks.reporting.statistics import BootstrapConfig
-from tasks.sparse.values import ValuesName
 
 PARAMS = Path("params.yaml")
 CONF = Path("conf")
@@ -40,62 +28,11 @@ COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose par
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepConfig:
-    """The grid of agents: every combination, but sparsity 0 once, as the pruner `dense`."""
-
-    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
-    algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
-    pruners: Annotated[tuple[PrunerName, ...], MinLen(1)]
-    sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
-    seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-
-    def __post_init__(self) -> None:
-        if not any(self.sparsities):
-            raise UserError("offline_rl.sweep.sparsities is [0], so nothing would be pruned; add one above 0")
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingConfigs:
-    """How long the agents of each algorithm train."""
-
-    bc: TrainingConfig
-    bcq: TrainingConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class QuantizationConfig:
-    """What rounding values costs: agents of the sweep's highest sparsity are packed so and scored again."""
-
-    values: Annotated[tuple[ValuesName, ...], MinLen(1)]
-    """Kinds of values to pack them with; `raw` is what to compare with."""
-    seeds: Annotated[int, Ge(1)]
-    """How many of the sweep's seeds, the first ones."""
-
-
-@dataclasses.dataclass(frozen=True)
-class OfflineRLConfig:
-    """Seed 1: single-shot pruning of offline-RL agents."""
-
-    sweep: SweepConfig
-    data: DataConfig
-    pruning: PruningConfig
-    training: TrainingConfigs
-    execution: Execution
-    """How pruned agents train: `masked` in full with zeros; `sparse` with their kept weights alone, one agent
-    at a time on a CPU; `auto` is `sparse` where that is faster."""
-    evaluation: EvaluationConfig
-    statistics: BootstrapConfig
-    quantization: QuantizationConfig
-    bcq: BCQConfig
-    bc: BCConfig
-
-
-@dataclasses.dataclass(frozen=True)
 class Config:
-    """Everything `params.yaml` says."""
+    """All of `params.yaml`."""
 
     conf_digest: str
-    """SHA-256 of the files of `conf/` that params.yaml was composed from."""
+    """SHA-256 of the files of `conf/` from which params.yaml was composed."""
     profile: str
     offline_rl: OfflineRLConfig
     style: StyleConfig
@@ -131,7 +68,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
     """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does.
 
     Raises:
-        UserError: an override that `conf/` has no place for, or a wrong value.
+        UserError: an override of a key that `conf/` lacks, or a wrong value.
     """
     from dvc.utils.hydra import compose_and_dump
     from hydra.errors import HydraException
@@ -143,7 +80,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
             if isinstance(error.__cause__, OmegaConfBaseException):
                 raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
-            # Hydra goes on with advice for its own command line, and with where it searched.
+            # Hydra appends advice for its own command line, and the path it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             reason = reason.partition(" To append to your")[0].partition(" See https")[0]
             given = f" (given {' '.join(overrides)})" if overrides else ""
@@ -155,11 +92,11 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
 def check(path: Path = PARAMS) -> Config:
     """Read `params.yaml` and make sure that it was composed from `conf/` as it is now.
 
-    `dvc repro` reads params.yaml alone, so without this an edit in `conf/` would change nothing and
+    `dvc repro` reads params.yaml alone. Without this check an edit in `conf/` would have no effect, and
     nobody would notice.
 
     Raises:
-        UserError: `conf/` was edited since; or what :func:`load_config` raises.
+        UserError: `conf/` was edited since, or :func:`load_config` raises it.
     """
     config = load_config(path)
     with tempfile.TemporaryDirectory() as directory:
@@ -187,7 +124,7 @@ def _no_such_key(name: str) -> str:
 def _parse(values: Any, origin: Path) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
-        # From JSON's point of view: lists become tuples, but "5" does not become 5.
+        # By the rules for JSON: lists become tuples, but "5" does not become 5.
         return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
         problems = "; ".join(_problems(error.errors(), values))
@@ -195,21 +132,21 @@ def _parse(values: Any, origin: Path) -> Config:
 
 
 def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
-    """What is wrong with each key; pydantic tells every type that a value might have had apart."""
+    """What is wrong with each key, in one message: pydantic has one for each type that a value may have."""
     wrong: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
     for error in errors:
         given = "" if isinstance(error["input"], dict) else f" (it is {error['input']!r})"
         words = error["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
         wrong.setdefault((_key(error, values), given), []).append(words)
     for (key, given), (words, *others) in wrong.items():
-        # A list that is too short only because a value in it was refused.
+        # Skips a list that is too short only because a value in it was refused.
         if not any(key == other[: len(key)] != other for other, _ in wrong):
             either = " or ".join([words, *(other.removeprefix("Input should be ") for other in others)])
             yield f"{'.'.join(map(str, key))}: {either}{given}"
 
 
 def _key(error: ErrorDetails, values: Any) -> tuple[int | str, ...]:
-    """The value's place, without what pydantic adds: the type that was tried, or `[key]` of a wrong name."""
+    """The value's key, without what pydantic appends: the type that it tried, or `[key]` for a wrong name."""
     location = error["loc"]
     if error["type"] == "missing":
         return location

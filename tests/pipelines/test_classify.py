@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from PIL import Image
 
-from pipelines.classify_tool import classify
+from pipelines.cli.classify import classify_pictures
 from tasks.deployment.classifier import ClassifierCard, Preprocessing, Weights
 from tasks.deployment.onnx_model import GraphCard, GraphInput
 from tasks.errors import UserError
@@ -69,13 +69,13 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_answers_are_the_softmax_of_the_pictures_means(capsys: pytest.CaptureFixture[str]) -> None:
-    assert classify(["album/rose.png"], None, 3)
+    assert classify_pictures(["album/rose.png"], None, 3)
     red, other, _ = softmax(1, -1, -1)
     assert lines(capsys) == ["album/rose.png", f"{red} red", f"{other} green", f"{other} blue"]
 
 
 def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
-    classify(["album/rose.png"], None, 2)
+    classify_pictures(["album/rose.png"], None, 2)
     _, *answers = capsys.readouterr().out.splitlines()
     assert [answer.index(name) for answer, name in zip(answers, ("red", "green"), strict=True)] == [10, 10]
 
@@ -91,7 +91,7 @@ def test_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
 def test_files_directories_and_patterns(
     inputs: Sequence[str], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert classify(inputs, MODEL, 1)
+    assert classify_pictures(inputs, MODEL, 1)
     labels = {"rose": "red", "meadow": "green", "sky": "blue"}
     found = lines(capsys)
     assert found[::2] == expected
@@ -100,7 +100,7 @@ def test_files_directories_and_patterns(
 
 def test_a_damaged_picture_is_one_line_and_the_others_are_done(capsys: pytest.CaptureFixture[str]) -> None:
     Path("album/broken.png").write_bytes(Path("album/rose.png").read_bytes()[:40])
-    assert not classify(["album"], None, 1)
+    assert not classify_pictures(["album"], None, 1)
     captured = capsys.readouterr()
     assert captured.err.startswith("error: album/broken.png: can't be read as a picture")
     assert captured.err.count("\n") == 1
@@ -111,20 +111,20 @@ def test_a_damaged_picture_is_one_line_and_the_others_are_done(capsys: pytest.Ca
 def test_inputs_without_pictures_are_told(text: str) -> None:
     Path("empty").mkdir()
     with pytest.raises(UserError, match="no picture there"):
-        classify(["album", text], None, 1)
+        classify_pictures(["album", text], None, 1)
 
 
 def test_which_model_has_to_be_plain() -> None:
     write_graph(Path("models/onnx/classifiers/other/other.onnx"))
     with pytest.raises(UserError, match=r"other\.onnx, .*toy\.onnx; choose one with --model"):
-        classify(["album"], None, 1)
-    assert classify(["album"], MODEL, 1)
+        classify_pictures(["album"], None, 1)
+    assert classify_pictures(["album"], MODEL, 1)
 
 
 def test_without_a_model_the_fix_is_told() -> None:
     MODEL.unlink()
     with pytest.raises(UserError, match="no classifier in it; run `dvc repro export_onnx`"):
-        classify(["album"], None, 1)
+        classify_pictures(["album"], None, 1)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_without_a_model_the_fix_is_told() -> None:
 def test_other_graphs_are_refused(changes: dict[str, Any], reason: str) -> None:
     write_graph(MODEL, **changes)
     with pytest.raises(UserError, match=reason):
-        classify(["album"], None, 1)
+        classify_pictures(["album"], None, 1)
 
 
 @pytest.mark.parametrize(("content", "readable"), [(None, True), (b"no picture", False)])
@@ -146,7 +146,7 @@ def test_a_picture_on_standard_input(
 ) -> None:
     given = io.BytesIO(content or Path("album/rose.png").read_bytes())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
-    assert classify(["-"], None, 1) == readable
+    assert classify_pictures(["-"], None, 1) == readable
     told = capsys.readouterr()
     if readable:
         assert " ".join(told.out.split()) == f"- {softmax(1, -1, -1)[0]} red"

@@ -1,9 +1,10 @@
 """Exported graphs as MLflow models, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
 
-Of each network the smallest exact form is in the registry too: a version for each cell that exported
-it, and the alias `current` on the one that is in `models/onnx/` now.
+The smallest exact form of each network is in the model registry as well: one version for each cell that
+exported it, with the alias `current` on the version that is in `models/onnx/` now.
 
-By the client alone: `mlflow.onnx.log_model` goes to the process's global tracking URI and active run.
+Everything goes through the client: `mlflow.onnx.log_model` would use the process's global tracking URI and
+active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 """
 
 import json
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.models import ModelSignature
 
+SUFFIX = ".onnx"
 REGISTERED_FORMS = ("dense", "compacted")
-"""Of a network that was never pruned, and of a pruned one."""
+"""The smallest exact form of a network that was never pruned, and of a pruned one."""
 CURRENT = "current"
 EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
-"""Of an input example, where any size will do."""
+"""Sizes of an input example along the axes that take any size."""
 
 
-def log_graph(client: "MlflowClient", run: "Run", path: Path) -> None:
-    """Log a graph that this project exported as a model of `run`: one model, however often it is tried.
+def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
+    """Log a graph that this project exported as a model of `run`: the same one, however often it is tried.
 
     Raises:
         UserError: the file is damaged or another project's.
@@ -51,12 +53,12 @@ def log_graph(client: "MlflowClient", run: "Run", path: Path) -> None:
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     if card.form in REGISTERED_FORMS:
         _register(client, run, model, card)
-    # The last of all: a model that is ready has everything.
+    # Last of all: a model that is READY has everything.
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
 def set_current(client: "MlflowClient", run: "Run") -> None:
-    """Let the alias `current` point to the version that `run` exported."""
+    """Point the alias `current` to the version that `run` exported."""
     for version in client.search_model_versions(f"run_id = '{run.info.run_id}'"):
         client.set_registered_model_alias(version.name, CURRENT, version.version)
 
@@ -87,12 +89,13 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
             model_id=model.model_id,
         )
         registered = json.dumps([{"name": name, "version": version.version}])
-        client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": registered})  # links the pages
+        # The link from the model's page to its version's.
+        client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": registered})
     set_current(client, run)
 
 
 def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":
-    """The model of this run and file, which a driver that was killed may have left without its files."""
+    """The model of this run and file, which a killed driver may have left without its files."""
     name = path.stem.replace(".", "_")  # MLflow allows no dots
     found = client.search_logged_models(
         [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{name}'"
@@ -118,7 +121,7 @@ def _save(model: "LoggedModel", graph: onnx.ModelProto, card: GraphCard, directo
         ),
         signature=signature(graph),
         input_example=example(card),
-        # Left to itself, MLflow finds them out by running the model in a process of its own, for seconds.
+        # By default MLflow infers them by running the model in a separate process, which takes seconds.
         pip_requirements=mlflow.onnx.get_default_pip_requirements(),
         onnx_execution_providers=["CPUExecutionProvider"],
         save_as_external_data=False,
@@ -126,13 +129,13 @@ def _save(model: "LoggedModel", graph: onnx.ModelProto, card: GraphCard, directo
 
 
 def signature(graph: onnx.ModelProto) -> "ModelSignature":
-    """Names, types and shapes of a graph's inputs and outputs; -1 where any size will do."""
+    """Names, types and shapes of a graph's inputs and outputs; -1 along axes that take any size."""
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
     def spec(value: onnx.ValueInfoProto) -> TensorSpec:
         tensor = value.type.tensor_type
-        # A dimension that has a name in place of a size has the value 0 here.
+        # A dimension with a name in place of a size has the value 0.
         shape = tuple(dim.dim_value or -1 for dim in tensor.shape.dim)
         return TensorSpec(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape, value.name)
 
@@ -143,6 +146,6 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
 
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
-    """Inputs of the smallest sizes worth showing, in quarters: few characters as JSON."""
+    """Inputs of the smallest sizes worth showing, rounded to quarters for the sake of short JSON."""
     inputs = random_inputs(card.inputs, EXAMPLE_SIZES, seed=0)
     return {name: (np.round(4 * values) / 4).astype(np.float32) for name, values in inputs.items()}

@@ -1,4 +1,4 @@
-"""A video as cells, one a segment: for the stage that stylises one and the tool that stylises any."""
+"""A video as cells, one for each segment, which the stage and the tool that stylise videos share."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ def segment_cells(
     frames_per_segment: int,
     tags: Mapping[str, str],
 ) -> list[Cell]:
-    """A cell for each segment of `video`, `info` its probe; their files are for `join_segments`."""
+    """A cell for each segment of `video`, of which `info` is the probe; `join_segments` joins their files."""
     return [
         Cell(
             f"{name}/segment-{number:04}",
@@ -34,5 +34,5 @@ def segment_cells(
 
 
 def stylized_name(video: Path) -> str:
-    """What a stylised video is called: as its original, if a file of that suffix can hold H.264."""
+    """The name of a stylised video: that of the original, if a file of its suffix can hold H.264."""
     return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"

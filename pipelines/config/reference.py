@@ -1,4 +1,4 @@
-"""`python -m pipelines.reference` (`make docs`) writes docs/configuration.md from dataclasses and conf/."""
+"""`make docs`: writes docs/configuration.md from the dataclasses of the configuration and from conf/."""
 
 import dataclasses
 import json
@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.engine.config import CONF, Config, compose, load_config
-from pipelines.engine.schema import NAME, Group, Key, groups
+from pipelines.config.params import CONF, Config, compose, load_config
+from pipelines.config.schema import NAME, Group, Key, groups
 
 PAGE = Path("docs/configuration.md")
 PROFILES = ("smoke", "default", "paper")
@@ -31,8 +31,8 @@ $ python -m pipelines params profile=smoke executor=local 'offline_rl.sweep.seed
 {groups}
 
 A key that doesn't exist, or a value that isn't allowed, is an error that names it. The values below are
-what the profiles smoke, default and paper compose to: one where they agree, else all three. A dash is an
-empty list or mapping.
+those of the profiles smoke, default and paper: one if they agree, else all three. A dash stands for an empty
+list or mapping.
 """
 
 
@@ -76,11 +76,11 @@ def _value(key: Key, values: Mapping[str, Mapping[str, Any]]) -> str:
         return "by name in `conf/`"
     if key.name == "conf_digest":
         return "computed"
-    told = [_told(key, values[profile]) for profile in PROFILES]
-    return told[0] if len(set(told)) == 1 else ", ".join(map(" ".join, zip(PROFILES, told, strict=True)))
+    shown = [_shown(key, values[profile]) for profile in PROFILES]
+    return shown[0] if len(set(shown)) == 1 else ", ".join(map(" ".join, zip(PROFILES, shown, strict=True)))
 
 
-def _told(key: Key, values: Mapping[str, Any]) -> str:
+def _shown(key: Key, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.name.split("."):
         value = value[name]

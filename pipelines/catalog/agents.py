@@ -1,20 +1,17 @@
-"""The sweep of offline-RL agents, as the stages that prune, train and measure them share it."""
+"""The sweep of offline-RL agents, which the stages that prune, train and measure them share."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.engine.config import Config
+from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
+from pipelines.config.params import Config
 from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
 from tasks.offline_rl.training import TrainingConfig
 from tasks.pruning.variant import variant_name
 
-DATASETS = Path("data/offline_rl")
-MASKS = Path("models/masks")
-AGENTS = Path("models/agents")
-
 
 def agents(config: Config) -> Iterator[AgentSpec]:
-    """Every agent of the sweep; sparsity 0 is one dense agent, whatever the pruners."""
+    """Every agent of the sweep. Sparsity 0 is one dense agent, however many pruners there are."""
     sweep = config.offline_rl.sweep
     sparsities = sorted(set(sweep.sparsities) - {0})
     for task in dict.fromkeys(sweep.tasks):
@@ -27,17 +24,17 @@ def agents(config: Config) -> Iterator[AgentSpec]:
 
 
 def pruned_agents(config: Config) -> Iterator[AgentSpec]:
-    """Those agents of the sweep that need masks."""
+    """The agents of the sweep that need masks."""
     return (agent for agent in agents(config) if agent.pruner != DENSE)
 
 
 def name_of(agent: AgentSpec) -> str:
-    """An agent's directory below :data:`MASKS` and :data:`AGENTS`, and its run's name."""
+    """An agent's directory below `MASKS` and `AGENTS`, and the name of its runs."""
     return f"{agent.task}/{agent.algorithm}/{variant_name(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
 
 
 def tags_of(agent: AgentSpec) -> dict[str, str]:
-    """What to filter an agent's runs by in MLflow."""
+    """The tags of an agent's runs in MLflow."""
     return {
         "task": agent.task,
         "algorithm": agent.algorithm,
@@ -61,3 +58,13 @@ def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
 def dataset_of(agent: AgentSpec) -> Path:
     """The transitions that an agent is trained on."""
     return DATASETS / agent.task / "transitions.safetensors"
+
+
+def masks_of(agent: AgentSpec) -> Path:
+    """The masks of a pruned agent."""
+    return MASKS / name_of(agent) / "masks.safetensors"
+
+
+def model_of(agent: AgentSpec) -> Path:
+    """A trained agent."""
+    return AGENTS / name_of(agent) / "agent.safetensors"

@@ -1,4 +1,4 @@
-"""`python -m pipelines classify`: what an exported classifier takes a user's own pictures for."""
+"""`python -m pipelines classify`: a user's own pictures, classified by an exported network."""
 
 import sys
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from pipelines.catalog.paths import GRAPHS
 from tasks.data.images import NamedBytes, read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
@@ -15,7 +16,7 @@ from tasks.errors import UserError
 from tasks.style.apply.input_files import STANDARD, expand
 from tasks.style.apply.picture_files import picture_suffixes
 
-CLASSIFIERS = Path("models/onnx/classifiers")
+CLASSIFIERS = GRAPHS / "classifiers"
 
 
 class Classifier:
@@ -47,15 +48,15 @@ class Classifier:
         return top(torch.from_numpy(logits), self.card.labels, k)
 
 
-def classify(inputs: Sequence[str], model: Path | None, k: int) -> bool:
+def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool:
     """Print the `k` most probable classes of each picture; return whether all could be read.
 
     `inputs` are pictures, directories (with all below them), glob patterns, and "-" for one on standard
-    input. `model` is an exported classifier; None is the one of this pipeline. A picture that can't be read
-    is a line on standard error, and does not keep the others from being classified.
+    input. `model` is an exported classifier; None stands for the one of this pipeline. A picture that can't
+    be read is reported on standard error, and the others are classified all the same.
 
     Raises:
-        UserError: before any work, where there is no such picture or model.
+        UserError: there is no such picture or model; it is raised before any work.
     """
     files = dict.fromkeys(file for text in inputs for file in _pictures(text))
     classifier = Classifier.open(model or default_model())
@@ -88,10 +89,10 @@ def default_model() -> Path:
 
 
 def _pictures(text: str) -> list[Path]:
-    """The files that one input stands for."""
+    """The files of an input."""
     if text == STANDARD:
         return [Path(text)]
-    # Nothing is written, so there is no directory whose files would be results.
+    # Nothing is written, so no directory has to be left out for its results.
     files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
     if not files:
         known = ", ".join(sorted(picture_suffixes()))

@@ -1,11 +1,11 @@
-"""The part of the configuration that is about style transfer."""
+"""The part of the configuration that is about style transfer (Shen and Wang)."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from pipelines.engine.pruner_name import PrunerName
+from pipelines.config.names import PrunerName
 from tasks.errors import UserError
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.backbones import BackboneName
@@ -26,22 +26,23 @@ class PaintingConfig:
     """Where one painting comes from."""
 
     source: str
-    """`drawn` for one of ours, or a picture file's path or URL."""
+    """`drawn` for a painting that this project draws, else the path or URL of a picture."""
     sha256: str | None = None
-    """SHA-256 that the file must have; null: any, and it is recorded."""
+    """SHA-256 that the file must have; null records the one it has."""
 
 
 @dataclass(frozen=True)
 class PaintingsConfig:
-    """The paintings there are, by the name of the style."""
+    """The paintings, by the names of their styles."""
 
     sources: dict[str, PaintingConfig]
     long_side_px: Annotated[int, Ge(64)]
+    """Long side to which paintings are scaled."""
 
 
 @dataclass(frozen=True)
 class WeightsConfig:
-    """Where the backbones' weights come from, and what their normalisation is measured on."""
+    """The source of the backbones' weights, and the photos on which their normalisation is measured."""
 
     source: WeightsSource
     normalization: NormalizationConfig
@@ -49,7 +50,7 @@ class WeightsConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A comparison: every combination of these, at one size."""
+    """A comparison of every combination of backbones, losses and optimisers, at one size."""
 
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
     losses: Annotated[tuple[Criterion, ...], MinLen(1)]
@@ -60,62 +61,64 @@ class StudyConfig:
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Gatys et al.'s optimisation (the report's Version 1): one photo and one painting in every study."""
+    """Version 1, by optimisation (Gatys et al. 2016): one photo and one painting in every study."""
 
     content: str
     """Name of the photo."""
     style: str
     settings: GatysConfig
-    """What the studies leave as it is."""
+    """Settings that all studies share."""
     studies: dict[str, StudyConfig]
 
 
 @dataclass(frozen=True)
 class StyleTrainingConfig:
-    """Networks after Johnson et al. (the report's Version 2), one for each style."""
+    """Version 2, by a network for each style (Johnson et al. 2016)."""
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
-    """Style weights of the styles for which `johnson.style_weight` is not right."""
+    """Style weights in place of `johnson.style_weight`, by style."""
 
 
 @dataclass(frozen=True)
 class StylePruningConfig:
-    """Style networks that are pruned before training: by each pruner, at each of its sparsities."""
+    """Style networks that are pruned before training, by each pruner at each of its sparsities."""
 
     styles: tuple[str, ...]
-    """Among those that are trained."""
+    """Styles whose networks are pruned, among those that are trained."""
     sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
-    """Sparsities of each pruner."""
+    """Sparsities by pruner."""
     photos: Annotated[int, Ge(1)]
-    """Photos in the batch that weights are scored on."""
+    """Number of photos in the batch on which weights are scored."""
     iterations: Annotated[int, Ge(1)]
-    """Rounds of scoring and pruning."""
+    """Number of rounds of scoring and pruning."""
     size_px: Annotated[int, Ge(32)]
-    """Side of the pictures that are timed."""
+    """Side length of the pictures that are timed."""
     seconds: Annotated[float, Gt(0)]
-    """Seconds for which each network is timed on each runtime."""
+    """Time to measure each network on each runtime for."""
 
 
 @dataclass(frozen=True)
 class StylizeConfig:
-    """What is put into each trained style, and how."""
+    """The photos and the video that are stylised in each trained style."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
     short_side_px: Annotated[int, Ge(32)] | None
-    """Short side that photos are scaled to; null keeps their size."""
+    """Short side to which photos are scaled; null keeps their size."""
     video: str | None
-    """Path of a video; null is the clip."""
+    """Path of a video; null is the clip that this project makes."""
     strength: Annotated[float, Ge(0), Le(1)]
+    """0 is the original, 1 the full style."""
     preserve_color: bool
+    """Whether to keep the colours of the original."""
     precision: Precision
     batch_size: Annotated[int, Ge(1)]
-    """Frames that go through the network together."""
+    """Number of frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
-    """Frames of a video that make one cell. Cells are computed in parallel."""
+    """Number of a video's frames in one cell: workers compute cells in parallel."""
 
     @property
     def settings(self) -> StylizeSettings:
@@ -128,9 +131,9 @@ class StyleConfig:
     """Style transfer of images and videos (Shen and Wang)."""
 
     photos: PhotosConfig
-    """What styles are trained on."""
+    """Photos on which styles are trained."""
     samples: PhotosConfig
-    """What is stylised and measured; the names of photos elsewhere are of these."""
+    """Photos that are stylised and measured. Other settings name photos of these."""
     paintings: PaintingsConfig
     weights: WeightsConfig
     transfer: TransferConfig

@@ -1,0 +1,1 @@
+"""What this product has: its stages, agents, styles and networks, and where their files are."""

@@ -1,0 +1,165 @@
+"""The stages of dvc.yaml: what each does, and how MLflow presents it.
+
+The sentence of a stage is here alone; the command line, MLflow and `desc` in dvc.yaml repeat it. The module
+imports nothing heavy, so that the command line can list its commands at once.
+"""
+
+from collections.abc import Mapping
+
+from pipelines.catalog.paths import (
+    CLASSIFICATION,
+    EXPORTS,
+    ITERATIONS,
+    LAYERS,
+    PROFILES,
+    PRUNED_STYLES,
+    QUALITY,
+    QUANTIZED,
+    SCORES,
+    SIZES,
+    SPEED,
+    STATISTICS,
+    STUDIES,
+    TIMINGS,
+)
+from pipelines.engine.experiments import Experiment
+
+AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
+
+STAGES: Mapping[str, Experiment] = {
+    "prepare_data": Experiment(
+        "Make each task's transitions, from rollouts of experts or from Minari's or D4RL's data.",
+        "`d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean return of the "
+        "episodes in the data.",
+        tags=("task", "source"),
+        metrics=("d4rl_score", "return_mean"),
+    ),
+    "prune": Experiment(
+        "Make the masks of every pruned agent of the sweep, before any training.",
+        "`layers.csv` has the number of weights that each mask keeps of each layer.",
+        tags=AGENT,
+        tables=(LAYERS,),
+    ),
+    "train": Experiment(
+        "Train every agent of the sweep under its mask, and score it as it trains.",
+        "Steps are updates. `d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the "
+        "mean return of the episodes played after that update. The charts average over seeds. `scores.csv` "
+        "has all evaluations.",
+        tags=AGENT,
+        metrics=("d4rl_score", "return_mean", "updates_per_second"),
+        groups=AGENT[:-1],
+        tables=(SCORES,),
+    ),
+    "sizes": Experiment(
+        "Measure the bytes of every trained agent's networks in each storage format.",
+        "They are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by these.",
+        tags=AGENT,
+        tables=(SIZES,),
+    ),
+    "quantize": Experiment(
+        "Round the values of trained agents to fewer bits, and score the agents again.",
+        "`d4rl_score_<values>` and `bytes_<values>`: by kind of values, of which `raw` keeps all bits. "
+        "`quantized.csv` has the returns.",
+        tags=AGENT,
+        metrics=(
+            "d4rl_score_raw",
+            "d4rl_score_fp16",
+            "d4rl_score_int8",
+            "bytes_raw",
+            "bytes_fp16",
+            "bytes_int8",
+        ),
+        tables=(QUANTIZED,),
+    ),
+    "fetch_images": Experiment(
+        "Pack the photos that styles are trained on, and draw or fetch the paintings.",
+        tags=("source", "style"),
+    ),
+    "fetch_weights": Experiment(
+        "Fetch the weights of VGG16, VGG19, AlexNet and LPIPS, and normalise the backbones' activations.",
+        "Steps are layers. `mean`: the mean of a layer's activations before normalisation. `clamped`: the "
+        "number of channels that are all but silent.",
+        tags=("backbone",),
+    ),
+    "make_clip": Experiment("Make the video that is stylised where no other is given.", tags=("photo",)),
+    "transfer_style": Experiment(
+        "Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.",
+        "Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.",
+        tags=("study", "backbone", "loss", "optimizer", "style"),
+        metrics=("total", "content", "style"),
+        tables=(STUDIES,),
+    ),
+    "prune_style": Experiment(
+        "Make the masks of the style networks that are pruned before they are trained.",
+        "`layers.csv` has the number of weights that each mask keeps of each layer.",
+        tags=("style", "pruner", "sparsity"),
+        metrics=("weights_kept",),
+    ),
+    "train_style": Experiment(
+        "Train a network for each style (Johnson et al. 2016), and its pruned variants.",
+        "Steps are batches. Previews and the contact sheet are among each run's artifacts.",
+        tags=("style", "pruner", "sparsity"),
+        metrics=("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
+    ),
+    "stylize": Experiment(
+        "Stylise the sample photos and a video in each trained style.",
+        "The photos are among the artifacts.",
+        tags=("style", "video"),
+        metrics=("seconds_per_image", "frames_per_second"),
+    ),
+    "measure_quality": Experiment(
+        "Measure what stylised pictures keep of photo and painting, and how steady the video is.",
+        "Means over photos. `style_ratio`: the fraction of the photo's distance to the painting that is "
+        "left. `ssim` and `lpips` compare with the photo. `equals_iterations`: the iterations of "
+        "optimisation (Gatys et al. 2016) that reach the same loss.",
+        tags=("style",),
+        metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
+        tables=(QUALITY, ITERATIONS),
+    ),
+    "measure_speed": Experiment(
+        "Time a picture by optimisation and by a trained network, at several sizes.",
+        "Steps are the pixels of a side. `seconds_<backbone>`: by optimisation. `speed.csv` has all times.",
+        tags=("style",),
+        tables=(SPEED,),
+    ),
+    "export_onnx": Experiment(
+        "Export every trained network, and the ImageNet classifier, to ONNX.",
+        "`bytes_<form>`, `parameters_<form>`. `max_abs_error_<form>`: against PyTorch in float64. Each graph "
+        "is a model (tab Models). The model registry has the smallest exact form of each network, where the "
+        "alias `current` is the version in `models/onnx/`.",
+        tags=(*AGENT, "style", "architecture"),
+        metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
+        tables=(EXPORTS,),
+    ),
+    "measure_pruned_styles": Experiment(
+        "Measure what pruning leaves of styles, and how much faster their networks get.",
+        "By network. `style_ratio`: the fraction of the photo's distance to the painting that is left. "
+        "`parameters`: of the compacted network. `seconds`: for a picture in onnxruntime. `pruning.csv` has "
+        "all measurements.",
+        tags=("style",),
+        tables=(PRUNED_STYLES,),
+    ),
+    "benchmark": Experiment(
+        "Run exported networks on every runtime, and compare their outputs and latencies.",
+        "`<runtime>_p50_ms_threads_<n>`: the median in milliseconds. Steps are batch sizes or, for pictures, "
+        "the pixels of a side. `timings.csv` has errors and percentiles.",
+        tags=(*AGENT, "form", "style", "architecture"),
+        metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
+        tables=(TIMINGS, CLASSIFICATION),
+    ),
+    "evaluate": Experiment(
+        "Estimate what pruning leaves of the agents' scores, with intervals over tasks and seeds.",
+        "The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.",
+        tables=(STATISTICS, PROFILES),
+    ),
+    "report": Experiment(
+        "Write report/index.html, a page of all results beside the papers', and its figures as files.",
+        "They are among each run's artifacts.",
+    ),
+}
+"""The stages by name, in the order of dvc.yaml: the name of each is also that of its module in `stages`."""
+
+
+def command_of(stage: str) -> str:
+    """The command that runs a stage. `stylize` is the tool for a user's own pictures, hence one exception."""
+    return "stylize-all" if stage == "stylize" else stage.replace("_", "-")

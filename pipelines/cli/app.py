@@ -1,0 +1,119 @@
+"""`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
+
+import gc
+import importlib
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import typer.completion
+
+from pipelines.catalog.stages import STAGES, command_of
+from pipelines.cli import tools
+from pipelines.engine.sweep import CellsFailedError
+from tasks.errors import UserError
+
+app = typer.Typer(
+    help="Singleshot: from raw data to pruned, trained, measured networks.\n\n"
+    "`dvc repro` runs the stages: each one when something it depends on has changed.",
+    epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
+    no_args_is_help=True,
+    add_completion=False,  # its options need a program of its own name; completion.sh does without
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+CONFIGURATION = "Configuration"
+
+
+def _run_stage(name: str) -> None:
+    # Importing torch, pandas and MLflow sets off garbage collections, each of which goes through all objects
+    # there are by then: 0.9 of the 3.4 seconds (CPU) that a stage took to open.
+    gc.disable()
+    from pipelines.config.params import load_config
+    from pipelines.engine.stage import open_stage
+
+    try:
+        config = load_config()
+        with open_stage(name, config.profile, config.executor, config.tracking, STAGES[name]) as stage:
+            run = importlib.import_module(f"pipelines.stages.{name}").run
+            gc.freeze()
+            gc.enable()
+            run(stage, config)
+    except KeyboardInterrupt:
+        print(
+            "\ninterrupted; finished cells and checkpoints are kept, `dvc repro` goes on from them",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+
+
+def _add_stage(name: str) -> None:
+    @app.command(command_of(name), help=STAGES[name].about, rich_help_panel="Stages")
+    def command() -> None:
+        _run_stage(name)
+
+
+for name in STAGES:
+    _add_stage(name)
+
+
+@app.command("check-config", rich_help_panel=CONFIGURATION)
+def check_config() -> None:
+    """Check that params.yaml was composed from conf/ as it is, and list the runtimes that are installed."""
+    from pipelines.config.params import check
+    from pipelines.stages.fetch_images import cells
+    from tasks.deployment.runtimes import RUNTIMES, installed_version
+
+    config = check()
+    for cell in cells(config.style):
+        for path in cell.inputs.values():
+            # Rather now than after the stages that come before.
+            if not path.exists():
+                raise UserError(f"{path}: no such file, for {cell.name}; correct its path in params.yaml")
+    ok = Path("build/config.ok")
+    ok.parent.mkdir(exist_ok=True)
+    # Always the same text: later stages depend on the values in params.yaml, not on the file.
+    ok.write_text("params.yaml was composed from conf/\n")
+    versions = {name: installed_version(name) for name in RUNTIMES}
+    ok.with_name("runtimes.json").write_text(json.dumps(versions, indent=1) + "\n")
+    print(f"params.yaml: profile {config.profile}, composed from conf/ as it is")
+
+
+@app.command(
+    rich_help_panel=CONFIGURATION,
+    epilog=tools.examples("params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'"),
+)
+def params(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Overrides a value of conf/. docs/configuration.md lists all keys.",
+        ),
+    ] = None,
+) -> None:
+    """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
+    from pipelines.config.params import compose, load_config
+
+    compose(overrides or [])
+    print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
+
+
+app.add_typer(tools.app)
+
+
+def main() -> None:
+    """Run a command. A user's mistake ends it with one line and status 1."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
+    try:
+        app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except PermissionError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}; change who may read or write it")
+    except CellsFailedError as error:
+        sys.exit(str(error))

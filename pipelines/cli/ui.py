@@ -1,0 +1,72 @@
+"""`python -m pipelines ui`, `make ui`: MLflow's pages of this checkout's runs, or their address."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.config.params import load_config
+from pipelines.engine.lifecycle import ends_with_its_parents, takes_its_children_along
+from pipelines.engine.tracking import tracking_uri
+from tasks.errors import UserError
+
+START = "/#/experiments"
+SWITCH = "choose Model training at the top left: MLflow begins with its pages for language models"
+GRACE_SECONDS = 10
+
+
+def serve_runs(port: int) -> None:
+    """Serve the runs that params.yaml or MLFLOW_TRACKING_URI leads to, until SIGINT or SIGTERM.
+
+    Raises:
+        UserError: there is no such database yet, the port is taken, or MLflow fails.
+    """
+    uri = tracking_uri(load_config().tracking)
+    if uri.startswith(("http://", "https://")):
+        print(f"MLflow's server has the runs: {uri.rstrip('/')}{START}; {SWITCH}")
+        return
+    _check_database(uri)
+    _check_port(port)
+    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it); {SWITCH}", flush=True)
+    options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    # One worker in place of the default four, which take memory and seconds: SQLite has one writer anyway.
+    options += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
+    with ends_with_its_parents(), takes_its_children_along():
+        _run_to_interrupt([sys.executable, "-m", "mlflow", "server", *options])
+
+
+def _run_to_interrupt(command: list[str]) -> None:
+    # Each of the server's processes would print a traceback if an interrupt reached it during imports. In a
+    # session of their own they don't get the terminal's, and SIGTERM ends them without a word.
+    # Without jobs there are fewer of them: MLflow runs judges of language models' answers in others.
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as server:
+        try:
+            if status := server.wait():
+                raise UserError(f"MLflow's server ended with status {status}; the reason is above")
+        except KeyboardInterrupt:
+            os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+
+
+def _check_database(uri: str) -> None:
+    path = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:///") and not path.is_file():
+        raise UserError(
+            f"{path}: no such file; `make repro` records its runs there; set MLFLOW_TRACKING_URI if they are "
+            "elsewhere"
+        )
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} is taken; choose another: make ui PORT={port + 1}") from error

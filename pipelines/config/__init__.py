@@ -1,0 +1,1 @@
+"""The configuration: dataclasses of what conf/ composes to, and the reference of their keys."""

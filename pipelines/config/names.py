@@ -1,0 +1,23 @@
+"""Names in the configuration that registries of tasks know. They are checked when params.yaml is read."""
+
+from typing import Annotated
+
+import pydantic
+
+from tasks.deployment.runtimes import RUNTIMES
+from tasks.pruning.masks import find_pruner
+
+
+def _pruner(name: str) -> str:
+    find_pruner(name)
+    return name
+
+
+def _runtime(name: str) -> str:
+    if name not in RUNTIMES:
+        raise ValueError(f"no such runtime; known are {', '.join(RUNTIMES)}")
+    return name
+
+
+PrunerName = Annotated[str, pydantic.AfterValidator(_pruner)]
+RuntimeName = Annotated[str, pydantic.AfterValidator(_runtime)]

@@ -1,0 +1,71 @@
+"""The part of the configuration that is about offline RL (Arnob et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Lt, MinLen
+
+from pipelines.config.names import PrunerName
+from tasks.errors import UserError
+from tasks.offline_rl.agents import AlgorithmName
+from tasks.offline_rl.bc import BCConfig
+from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.datasets import DataConfig
+from tasks.offline_rl.environments import TaskName
+from tasks.offline_rl.evaluation import EvaluationConfig
+from tasks.offline_rl.learner import Execution
+from tasks.offline_rl.training import TrainingConfig
+from tasks.pruning.masks import PruningConfig
+from tasks.reporting.statistics import BootstrapConfig
+from tasks.sparse.values import ValuesName
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """The grid of agents: every combination, except that sparsity 0 is one agent, of the pruner `dense`."""
+
+    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
+    algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
+    pruners: Annotated[tuple[PrunerName, ...], MinLen(1)]
+    sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
+    seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
+
+    def __post_init__(self) -> None:
+        if not any(self.sparsities):
+            raise UserError("offline_rl.sweep.sparsities is [0], so nothing would be pruned; add one above 0")
+
+
+@dataclass(frozen=True)
+class TrainingConfigs:
+    """How long the agents of each algorithm train."""
+
+    bc: TrainingConfig
+    bcq: TrainingConfig
+
+
+@dataclass(frozen=True)
+class QuantizationConfig:
+    """The cost of rounding values: agents of the sweep's highest sparsity are packed and scored again."""
+
+    values: Annotated[tuple[ValuesName, ...], MinLen(1)]
+    """Kinds of values to pack agents with; `raw`, which keeps every bit, is the reference."""
+    seeds: Annotated[int, Ge(1)]
+    """Number of the sweep's seeds, the first ones, whose agents are packed."""
+
+
+@dataclass(frozen=True)
+class OfflineRLConfig:
+    """Single-shot pruning of offline-RL agents (Arnob et al. 2021)."""
+
+    sweep: SweepConfig
+    data: DataConfig
+    pruning: PruningConfig
+    training: TrainingConfigs
+    execution: Execution
+    """How pruned agents train: `masked`, as dense networks with zeros; `sparse`, with their kept weights
+    alone, one agent at a time on a CPU; `auto` is `sparse` wherever that is faster."""
+    evaluation: EvaluationConfig
+    statistics: BootstrapConfig
+    quantization: QuantizationConfig
+    bcq: BCQConfig
+    bc: BCConfig
