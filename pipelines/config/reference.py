@@ -13,7 +13,7 @@ from pipelines.config.params import CONF, Config, compose, load_config
 from pipelines.config.schema import NAME, Group, Key, groups
 
 PAGE = Path("docs/configuration.md")
-PROFILES = ("smoke", "default", "paper")
+PROFILES = ("smoke", "default", "study", "paper")
 INTRODUCTION = """\
 # Configuration
 
@@ -31,7 +31,7 @@ $ python -m pipelines params profile=smoke executor=local 'offline_rl.sweep.seed
 {groups}
 
 A key that doesn't exist, or a value that isn't allowed, is an error that names it. The values below are
-those of the profiles smoke, default and paper: one if they agree, else all three. A dash stands for an empty
+those of the profiles smoke, default, study and paper: one if they agree, else all four. A dash is an empty
 list or mapping.
 """
 
