@@ -186,7 +186,7 @@ def preprocess(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
 
 
 def preprocess_as_reported(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """As :func:`preprocess`, but for what the report does with the middle (Hyyppä 2019, chapter 4). Two mistakes:
+    """As :func:`preprocess`, but for what Hyyppä (2019, chapter 4) does with the middle. Two mistakes:
 
     1. `np.swapaxes(img, 0, 2)` of (H, W, 3) is (3, W, H), not the (3, H, W) its comment says: the picture is
        mirrored about its diagonal, so that what was upright lies on its side.

@@ -1,4 +1,4 @@
-"""Task: Figures 2 to 6 of the report on style transfer (Shen and Wang), from histories of losses and pictures.
+"""Task: Figures 2 to 6 of Shen and Wang, from histories of losses and pictures.
 
 Columns of `studies.csv`, one row for each picture that an optimisation came to:
 
