@@ -46,13 +46,14 @@ def tags_of(agent: AgentSpec) -> dict[str, str]:
 
 def algorithm_config(config: Config, agent: AgentSpec) -> AlgorithmConfig:
     """The hyper-parameters of an agent's algorithm."""
-    return config.offline_rl.bcq if agent.algorithm == "bcq" else config.offline_rl.bc
+    own: AlgorithmConfig = getattr(config.offline_rl, agent.algorithm)
+    return own
 
 
 def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
     """How long an agent trains."""
-    training = config.offline_rl.training
-    return training.bcq if agent.algorithm == "bcq" else training.bc
+    own: TrainingConfig = getattr(config.offline_rl.training, agent.algorithm)
+    return own
 
 
 def dataset_of(agent: AgentSpec) -> Path:
