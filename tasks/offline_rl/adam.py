@@ -12,8 +12,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class Adam:
     """Steps of `parameters`, which stay where they are, as does all state.
 
-    `torch.optim.Adam(fused=True)` computes the same, and takes 90 µs a step to find out what it is to do; the
-    step of a sparse actor takes 10.
+    `torch.optim.Adam(fused=True)` computes the same, and takes 55 µs a step to find out what to do, more
+    than the step of a sparse network (35; BCQ, SNIP at 95 %).
     """
 
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:

@@ -14,7 +14,17 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
 from tasks.offline_rl.learner import Learner
-from tasks.offline_rl.networks import AnyNetwork, Layers, Network, PerceptronLayers, Weights, linear_flow, mlp
+from tasks.offline_rl.networks import (
+    AnyNetwork,
+    Layers,
+    Network,
+    PerceptronLayers,
+    SparseNetwork,
+    Weights,
+    linear_flow,
+    mlp,
+    sparse_losses,
+)
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.replay import Batch
 from tasks.offline_rl.vae import (
@@ -119,7 +129,7 @@ class BCQ:
         noise = randomness.normal(batch_size, self.latent_size)
         with torch.no_grad():
             action = sample(vae, batch.state, noise, Z_LIMIT)
-        actor_loss = -q(critic, Q1, batch.state, self.perturb(actor, batch.state, action)).mean(dim=1)
+        actor_loss = self.actor_loss(actor, critic, batch.state, action)
         learner.minimize("actor", actor_loss)
 
         # θ' ← τ θ + (1 - τ) θ', φ' ← τ φ + (1 - τ) φ'
@@ -147,6 +157,12 @@ class BCQ:
         """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
         ξ = self.config.phi * mlp(actor, ACTOR, state, action).tanh()
         return (action + ξ).clamp(-1, 1)
+
+    def actor_loss(self, actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
+        """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
+        if isinstance(actor, SparseNetwork) and isinstance(critic, SparseNetwork):
+            return sparse_losses().actor_loss(actor, critic, state, action, self.config.phi)
+        return -q(critic, Q1, state, self.perturb(actor, state, action)).mean(dim=1)
 
     @torch.no_grad()
     def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
@@ -205,6 +221,8 @@ def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor
 
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
+    if isinstance(critic, SparseNetwork):
+        return sparse_losses().td_loss(critic, batch.state, batch.action, y)
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y
     return error1.square().mean(dim=1) + error2.square().mean(dim=1)

@@ -11,10 +11,12 @@ from tasks.offline_rl.networks import (
     AnyNetwork,
     Layers,
     PerceptronLayers,
+    SparseNetwork,
     Weights,
     linear_flow,
     mlp,
     perceptron,
+    sparse_losses,
 )
 
 WIDTH = 750
@@ -62,6 +64,8 @@ def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tenso
 
 def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Σ (a - D(s, z))² and KL[N(μ, σ) ‖ N(0, 1)], each averaged over batch and dimensions: (K,) each."""
+    if isinstance(vae, SparseNetwork):
+        return sparse_losses().vae_loss(vae, state, action, noise)
     mean, log_std = encode(vae, state, action)
     z = mean + log_std.exp() * noise
     reconstruction = (decode(vae, state, z) - action).square().mean(dim=(1, 2))

@@ -5,7 +5,7 @@ multiplied with one contiguous vector, and the sum over a unit's weights stays i
 many rows goes through the whole graph before the next: its units fit into the second-level cache.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -31,49 +31,69 @@ LANES = 112
 few of them idle: its forward pass takes 12 % less time than by 128 lanes."""
 FEW = 16
 """One such register, for what few rows are left: a block takes a third of the time of one of 112."""
+WORTH_LANES = 48
+"""So many rows take as long in blocks of :data:`FEW` as in one of :data:`LANES`."""
+NO_STARTS, NO_SUMS = np.empty(0, np.int32), np.empty((0, 1), np.float32)
+"""Of units whose sums have not begun."""
+
+
+class Edges(NamedTuple):
+    """Kept weights between units: inputs first, then those that are computed, outputs last."""
+
+    pointers: Indices
+    """The weights of computed unit u are at `pointers[u]` to `pointers[u + 1]`, …"""
+    sources: Indices
+    """… and come from these units."""
+    target_pointers: Indices
+    """Those that go out of unit u are at `target_pointers[u]` to `target_pointers[u + 1]`, …"""
+    targets: Indices
+    """… lead to these units, …"""
+    order: Indices
+    """… and have these positions among the parameters."""
 
 
 def _forward(lanes: int) -> Any:
     @njit(error_model="numpy")
     def forward(
-        pointers: Indices,
-        sources: Indices,
+        edges: Edges,
         parameters: Floats,
+        x: Floats,
+        z: Floats,
         starts: Indices,
         sums: Floats,
-        x: Floats,
-        row: int,
+        begin: int,
+        end: int,
         units: Floats,
         y: Floats,
     ) -> None:
-        """Outputs y (batch, out) of rows `row`, `row + 1`, … of x (rows, in).
+        """Rows `begin` to `end` of y (batch, out), given x (batch / n, in) and z (batch, in) side by side.
 
-        The first units' `sums` have begun as :func:`share` leaves them, in which case x is the remaining
-        inputs. `units` (blocks, units, lanes) keeps what each unit gives, for :func:`backward`; if it has one
-        block only, the last block's.
+        :func:`share` has begun the first units' `sums`, and rows go in its order; or n is 1, and there are no
+        `sums`. `units` (blocks, units, lanes) are what :func:`backward` goes by; if there is one block only,
+        it holds the last.
         """
-        batch, outputs = y.shape
-        computed, kept = len(pointers) - 1, len(sources)
-        inputs = units.shape[1] - computed
-        period = sums.shape[1] - LANES
-        for block in range(-(-batch // lanes)):
-            first = block * lanes
+        inputs, computed, outputs = x.shape[1] + z.shape[1], len(edges.pointers) - 1, y.shape[1]
+        n, period = len(z) // len(x), len(x)
+        for block in range(-(-(end - begin) // lanes)):
+            first = begin + block * lanes
             own = units[block % len(units)]
-            _to_lanes(x, row + first, own[inputs - x.shape[1] : inputs])
+            if not len(sums):
+                _to_lanes(x, 1, first, own[: x.shape[1]])
+            _to_lanes(z, n, first, own[x.shape[1] : inputs])
             for unit in range(computed):
                 if unit < len(sums):
                     start = starts[unit]
-                    total = load(sums, unit * sums.shape[1] + (row + first) % period, lanes)
+                    total = load(sums, unit * sums.shape[1] + first % period, lanes)
                 else:
-                    start = pointers[unit]
-                    total = broadcast(parameters[kept + unit], lanes)
-                for i in range(start, pointers[unit + 1]):
+                    start = edges.pointers[unit]
+                    total = broadcast(parameters[len(edges.sources) + unit], lanes)
+                for i in range(start, edges.pointers[unit + 1]):
                     weight = broadcast(parameters[i], lanes)
-                    total = multiply_add(weight, load(own, sources[i] * lanes, lanes), total)
+                    total = multiply_add(weight, load(own, edges.sources[i] * lanes, lanes), total)
                 if unit < computed - outputs:
                     total = relu(total)
                 store(own, (inputs + unit) * lanes, total)
-            _from_lanes(own[inputs + computed - outputs :], first, y)
+            _from_lanes(own[inputs + computed - outputs :], n, first, y)
 
     return forward
 
@@ -83,30 +103,23 @@ forward_few = _forward(FEW)
 
 
 @njit(error_model="numpy")
-def share(
-    pointers: Indices,
-    sources: Indices,
-    parameters: Floats,
-    x: Floats,
-    units: Floats,
-    starts: Indices,
-    sums: Floats,
-) -> None:
-    """Begin the sums of the first units: biases, and what comes from the first inputs, x (rows, in).
+def share(edges: Edges, parameters: Floats, x: Floats, units: Floats, starts: Indices, sums: Floats) -> None:
+    """Begin the sums of the first units: biases, and what comes from x (rows, in), which is alike in n rows.
 
-    `sums` (first units, rows + LANES) have the first rows again after the last one, so that lanes may begin
-    at any row and go on in a circle. The weights yet to be added begin at `starts`. `units` (units, LANES) is
-    room.
+    A batch's rows go in another order then: one of each x, again one of each x, …. `sums` (first units,
+    rows + LANES) have the first rows again after the last one, so that lanes may begin at any and go on in a
+    circle. The weights yet to be added begin at `starts`. `units` (1, units, LANES) is room.
     """
     rows, inputs = x.shape
+    own = units[0]
     for first in range(0, rows, LANES):
-        _to_lanes(x, first, units[:inputs])
+        _to_lanes(x, 1, first, own[:inputs])
         for unit in range(len(sums)):
-            total = broadcast(parameters[len(sources) + unit], LANES)
-            i = pointers[unit]
-            while i < pointers[unit + 1] and sources[i] < inputs:
+            total = broadcast(parameters[len(edges.sources) + unit], LANES)
+            i = edges.pointers[unit]
+            while i < edges.pointers[unit + 1] and edges.sources[i] < inputs:
                 weight = broadcast(parameters[i], LANES)
-                total = multiply_add(weight, load(units, sources[i] * LANES, LANES), total)
+                total = multiply_add(weight, load(own, edges.sources[i] * LANES, LANES), total)
                 i += 1
             starts[unit] = i
             store(sums, unit * sums.shape[1] + first, total)
@@ -117,11 +130,7 @@ def share(
 
 @njit(error_model="numpy")
 def backward(
-    pointers: Indices,
-    sources: Indices,
-    target_pointers: Indices,
-    targets: Indices,
-    order: Indices,
+    edges: Edges,
     parameters: Floats,
     units: Floats,
     gradients: Floats,
@@ -129,55 +138,61 @@ def backward(
     d_parameters: Floats,
     dx: Floats,
 ) -> None:
-    """Add to `d_parameters` and write `dx` (batch, last inputs), given `dy` (batch, out).
+    """Add to `d_parameters`, unless that is empty, and write `dx` (batch, last inputs), of `dy` (batch, out).
 
-    `gradients` (units, LANES) is room for those of a block's units.
+    `units` are as :func:`forward` left them. `gradients` (units, LANES) is room for those of a block's.
     """
-    batch, outputs = dy.shape
-    computed, kept, count = len(pointers) - 1, len(sources), units.shape[1]
+    outputs = dy.shape[1]
+    computed, kept, count = len(edges.pointers) - 1, len(edges.sources), units.shape[1]
     inputs = count - computed
     first_wanted = inputs - dx.shape[1]
     ones = broadcast(np.float32(1), LANES)
-    for block in range(-(-batch // LANES)):
-        first = block * LANES
-        own = units[block]
-        _to_lanes(dy, first, gradients[count - outputs :])
+    for block in range(len(units)):
+        first, own = block * LANES, units[block]
+        _to_lanes(dy, 1, first, gradients[count - outputs :])
         for unit in range(count - 1, first_wanted - 1, -1):
             if unit < count - outputs:
                 total = broadcast(np.float32(0), LANES)
-                for i in range(target_pointers[unit], target_pointers[unit + 1]):
-                    weight = broadcast(parameters[order[i]], LANES)
-                    total = multiply_add(weight, load(gradients, targets[i] * LANES, LANES), total)
+                for i in range(edges.target_pointers[unit], edges.target_pointers[unit + 1]):
+                    weight = broadcast(parameters[edges.order[i]], LANES)
+                    total = multiply_add(weight, load(gradients, edges.targets[i] * LANES, LANES), total)
                 if unit >= inputs:
                     total = where_positive(load(own, unit * LANES, LANES), total)
                 store(gradients, unit * LANES, total)
-            if unit >= inputs:
+            if unit >= inputs and len(d_parameters):
                 total = load(gradients, unit * LANES, LANES)
                 d_parameters[kept + unit - inputs] += dot(total, ones)
-                first_weight, end = pointers[unit - inputs], pointers[unit - inputs + 1]
-                several = end - (end - first_weight) % DOTS
-                for i in range(first_weight, several, DOTS):
-                    a, b, c, d = sources[i], sources[i + 1], sources[i + 2], sources[i + 3]
+                start, end = edges.pointers[unit - inputs], edges.pointers[unit - inputs + 1]
+                several = end - (end - start) % DOTS
+                for i in range(start, several, DOTS):
+                    own_sources = edges.sources[i : i + DOTS]
+                    a, b, c, d = own_sources[0], own_sources[1], own_sources[2], own_sources[3]
                     others = (a * LANES, b * LANES, c * LANES, d * LANES)
                     add_dots(d_parameters, i, gradients, unit * LANES, own, others, LANES)
                 for i in range(several, end):
-                    d_parameters[i] += dot(total, load(own, sources[i] * LANES, LANES))
-        _from_lanes(gradients[first_wanted:inputs], first, dx)
+                    d_parameters[i] += dot(total, load(own, edges.sources[i] * LANES, LANES))
+        _from_lanes(gradients[first_wanted:inputs], 1, first, dx)
 
 
 @njit(error_model="numpy")
-def _to_lanes(rows: Floats, first: int, units: Floats) -> None:
-    """Rows `first`, `first + 1`, … of (batch, units) as (units, lanes), filled up with zeros."""
-    count = min(units.shape[1], len(rows) - first)
-    for unit in range(len(units)):
-        for lane in range(count):
-            units[unit, lane] = rows[first + lane, unit]
-        units[unit, count:] = 0
+def _to_lanes(rows: Floats, n: int, first: int, units: Floats) -> None:
+    """Rows `first`, `first + 1`, … of (batch, units) as (units, lanes), filled up with zeros.
 
-
-@njit(error_model="numpy")
-def _from_lanes(units: Floats, first: int, rows: Floats) -> None:
-    """The inverse of :func:`_to_lanes`."""
-    for lane in range(min(units.shape[1], len(rows) - first)):
+    Every n-th row comes first, beginning with row 0, then every n-th beginning with row 1, ….
+    """
+    count, period = min(units.shape[1], len(rows) - first), len(rows) // n
+    for lane in range(count):
+        row = (first + lane) % period * n + (first + lane) // period
         for unit in range(len(units)):
-            rows[first + lane, unit] = units[unit, lane]
+            units[unit, lane] = rows[row, unit]
+    units[:, count:] = 0
+
+
+@njit(error_model="numpy")
+def _from_lanes(units: Floats, n: int, first: int, rows: Floats) -> None:
+    """The inverse of :func:`_to_lanes`."""
+    period = len(rows) // n
+    for lane in range(min(units.shape[1], len(rows) - first)):
+        row = (first + lane) % period * n + (first + lane) // period
+        for unit in range(len(units)):
+            rows[row, unit] = units[unit, lane]

@@ -17,12 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tasks.sparse import kernels
-from tasks.sparse.kernels import FEW, LANES, Floats, Indices
-
-_WORTH_LANES = 48
-"""So many rows take as long in blocks of :data:`FEW` as in one of :data:`LANES`."""
-_NOT_SHARED = np.empty(0, np.int32), np.empty((0, LANES + 1), np.float32)
-"""No unit's sum has begun."""
+from tasks.sparse.kernels import FEW, LANES, WORTH_LANES, Edges, Floats, Indices
 
 
 @dataclass(frozen=True)
@@ -43,17 +38,8 @@ class SparsePerceptron:
     """Outputs of each head."""
     inputs: int
     first_units: int
-    """Of the first hidden layer."""
-    pointers: Indices
-    """Those weights of computed unit u are at `pointers[u]` to `pointers[u + 1]`, …"""
-    sources: Indices
-    """… and come from these units."""
-    target_pointers: Indices
-    """Those that go out of unit u are at `target_pointers[u]` to `target_pointers[u + 1]`, …"""
-    targets: Indices
-    """… lead to these units, …"""
-    order: Indices
-    """… and have these positions among the parameters."""
+    """Of the first layer."""
+    edges: Edges
 
     @classmethod
     def of(
@@ -88,11 +74,13 @@ class SparsePerceptron:
             tuple(masks[head].shape[1] for head in heads),
             inputs,
             len(live[layers[0]]),
-            _pointers(owner - inputs, first - inputs),
-            origin.astype(np.int32),
-            _pointers(origin, first),
-            owner[order].astype(np.int32),
-            order.astype(np.int32),
+            Edges(
+                _pointers(owner - inputs, first - inputs),
+                origin.astype(np.int32),
+                _pointers(origin, first),
+                owner[order].astype(np.int32),
+                order.astype(np.int32),
+            ),
         )
 
     def gather(self, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]) -> Tensor:
@@ -119,103 +107,92 @@ class SparsePerceptron:
         if torch.is_grad_enabled() and any(each.requires_grad for each in (parameters, *inputs)):
             y: Tensor = _Perceptron.apply(self, parameters, *inputs)  # type: ignore[no-untyped-call]
         else:
-            y = torch.from_numpy(self.infer(_array(parameters), *(_array(x[0]) for x in inputs)))[None]
+            y = torch.from_numpy(self.infer(to_array(parameters), *(to_array(x[0]) for x in inputs)))[None]
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
 
     def infer(self, parameters: Floats, *inputs: Floats) -> Floats:
         """Outputs (batch, sum of heads) of inputs (batch, in), with nothing kept for gradients."""
-        if len(inputs[0]) == len(inputs[-1]):
-            return self._infer(parameters, _side_by_side(inputs), *_NOT_SHARED)
-        shared, x = inputs
-        rows, n = len(shared), len(x) // len(shared)
-        # What is alike in n rows is summed up once. Rows that differ in it follow each other from here on.
-        starts = np.empty(self.first_units, np.int32)
-        sums = _rooms.take((self.first_units, rows + LANES))
-        units = _rooms.take((self.units, LANES))
-        kernels.share(self.pointers, self.sources, parameters, shared, units, starts, sums)
-        _rooms.give_back(units)
-        by_sample = x.reshape(rows, n, -1).swapaxes(0, 1).reshape(len(x), -1)
-        y = self._infer(parameters, by_sample, starts, sums)
-        _rooms.give_back(sums)
-        return y.reshape(n, rows, -1).swapaxes(0, 1).reshape(len(x), -1)
-
-    def _infer(self, parameters: Floats, x: Floats, starts: Indices, sums: Floats) -> Floats:
-        y = np.empty((len(x), sum(self.heads)), np.float32)
-        few = len(x) % LANES
-        if few > _WORTH_LANES:
-            few = 0
-        many = len(x) - few
-        for kernel, lanes, first, end in (
-            (kernels.forward, LANES, 0, many),
-            (kernels.forward_few, FEW, many, len(x)),
-        ):
-            if first < end:
-                units = _rooms.take((1, self.units, lanes))
-                kernel(self.pointers, self.sources, parameters, starts, sums, x, first, units, y[first:end])
-                _rooms.give_back(units)
+        x, z = _pair(inputs)
+        y = np.empty((len(z), sum(self.heads)), np.float32)
+        units = rooms.take((1, self.units, LANES))
+        starts, sums = kernels.NO_STARTS, kernels.NO_SUMS
+        if len(x) < len(z):
+            starts = np.empty(self.first_units, np.int32)
+            sums = rooms.take((self.first_units, len(x) + LANES))
+            kernels.share(self.edges, parameters, x, units, starts, sums)
+        many = len(z) - (len(z) % LANES if len(z) % LANES <= WORTH_LANES else 0)
+        kernels.forward(self.edges, parameters, x, z, starts, sums, 0, many, units, y)
+        if many < len(z):
+            few = units.reshape(-1)[: self.units * FEW].reshape(1, self.units, FEW)
+            kernels.forward_few(self.edges, parameters, x, z, starts, sums, many, len(z), few, y)
+        rooms.give_back(units)
+        if len(x) < len(z):
+            rooms.give_back(sums)
         return y
 
     @property
     def units(self) -> int:
         """Inputs too."""
-        return self.inputs + len(self.pointers) - 1
+        return self.inputs + len(self.edges.pointers) - 1
+
+
+class Passage:
+    """A batch's way through a perceptron, and back once: inputs are (batch, in), and there are one or two."""
+
+    def __init__(self, graph: SparsePerceptron, parameters: Floats, *inputs: Floats) -> None:
+        self.graph, self.parameters = graph, parameters
+        x, z = _pair(inputs)
+        self.y = np.empty((len(z), sum(graph.heads)), np.float32)
+        """Outputs (batch, sum of heads)."""
+        self._units: Floats | None = rooms.take((-(-len(z) // LANES), graph.units, LANES))
+        kernels.forward(
+            graph.edges, parameters, x, z, kernels.NO_STARTS, kernels.NO_SUMS, 0, len(z), self._units, self.y
+        )
+
+    def back(self, dy: Floats, inputs: int = 0, parameters: bool = True) -> tuple[Floats, Floats]:
+        """Gradients of the parameters, unless they are not wanted, and of the last inputs (batch, inputs).
+
+        Raises:
+            RuntimeError: it has been back before.
+        """
+        if self._units is None:
+            raise RuntimeError(
+                "a sparse perceptron's units are gone after a backward pass; run it forward again"
+            )
+        d_parameters = np.zeros(len(self.parameters) if parameters else 0, np.float32)
+        dx = np.empty((len(dy), inputs), np.float32)
+        room = rooms.take((self.graph.units, LANES))
+        kernels.backward(self.graph.edges, self.parameters, self._units, room, dy, d_parameters, dx)
+        rooms.give_back(self._units, room)
+        self._units = None  # not to be read again: the next perceptron writes there
+        return d_parameters, dx
 
 
 class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, *inputs: Tensor) -> Tensor:
-        x = _side_by_side([_array(each[0]) for each in inputs])
-        y = np.empty((len(x), sum(graph.heads)), np.float32)
-        ctx.units = _rooms.take((-(-len(x) // LANES) + 1, graph.units, LANES))  # the last for gradients
-        kernels.forward(
-            graph.pointers, graph.sources, _array(parameters), *_NOT_SHARED, x, 0, ctx.units[:-1], y
-        )
-        ctx.save_for_backward(parameters)
-        ctx.graph, ctx.shapes = graph, [each.shape for each in inputs]
-        return torch.from_numpy(y)[None]
+        arrays = [to_array(x[0]) for x in inputs]
+        ctx.n = len(arrays[-1]) // len(arrays[0])
+        arrays[0] = arrays[0].repeat(ctx.n, axis=0)
+        ctx.sizes = [x.shape[1] for x in arrays]
+        ctx.passage = Passage(graph, to_array(parameters), *arrays)
+        ctx.save_for_backward(parameters)  # which has PyTorch refuse one that has changed since
+        return torch.from_numpy(ctx.passage.y)[None]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.units is None:
-            raise RuntimeError(
-                "a sparse perceptron's units are gone after a backward pass; run it forward again"
-            )
-        graph: SparsePerceptron = ctx.graph
-        (parameters,) = ctx.saved_tensors
-        dy = gradients[0][0].contiguous()
-        d_parameters = torch.zeros_like(parameters)
-        sizes = [size for _, _, size in ctx.shapes]
+        _ = ctx.saved_tensors
         wanted = ctx.needs_input_grad[2:]
-        # Of the inputs from the first one on whose gradient is asked for.
-        dx = dy.new_empty(len(dy), sum(sizes[wanted.index(True) :]) if any(wanted) else 0)
-        kernels.backward(
-            graph.pointers,
-            graph.sources,
-            graph.target_pointers,
-            graph.targets,
-            graph.order,
-            _array(parameters),
-            ctx.units[:-1],
-            ctx.units[-1],
-            _array(dy),
-            _array(d_parameters),
-            _array(dx),
+        sizes = ctx.sizes if any(wanted) else [0] * len(wanted)
+        d_parameters, dx = ctx.passage.back(to_array(gradients[0][0]), sum(sizes))
+        first, *others = torch.from_numpy(dx)[None].split(sizes, dim=-1)
+        each = first.unflatten(1, (-1, ctx.n)).sum(2), *others
+        return (
+            None,
+            torch.from_numpy(d_parameters),
+            *(dx if own else None for dx, own in zip(each, wanted, strict=True)),
         )
-        _rooms.give_back(ctx.units)
-        ctx.units = None  # not to be read again: the next perceptron writes there
-        return None, d_parameters, *_input_gradients(dx, ctx.shapes, wanted)
-
-
-def _input_gradients(dx: Tensor, shapes: Sequence[torch.Size], wanted: Sequence[bool]) -> list[Tensor | None]:
-    """Of each input, (1, rows, in), given those of the inputs from the first wanted one on, side by side."""
-    gradients: list[Tensor | None] = [None] * len(shapes)
-    column = 0
-    for i in range(wanted.index(True) if any(wanted) else len(shapes), len(shapes)):
-        _, rows, size = shapes[i]
-        gradients[i] = dx[:, column : column + size].unflatten(0, (rows, -1)).sum(1)[None]
-        column += size
-    return gradients
 
 
 class _Rooms:
@@ -231,31 +208,25 @@ class _Rooms:
 
     def __init__(self) -> None:
         self.free: list[Floats] = []
-        self._of_owner: dict[int, Floats] = {}
-        """By id of the array that owns a room's memory, which is the base of every view of it."""
 
     def take(self, shape: tuple[int, ...]) -> Floats:
         """An array of undefined values."""
         floats = math.prod(shape)
-        enough = (i for i, room in enumerate(self.free) if room.size >= floats)
-        i = next(enough, None)
-        room = self._new(floats) if i is None else self.free.pop(i)
-        return room[:floats].reshape(shape)
-
-    def give_back(self, array: Floats) -> None:
-        """Let others have it."""
-        self.free.append(self._of_owner[id(array.base)])
-
-    def _new(self, floats: int) -> Floats:
+        enough = next((i for i, own in enumerate(self.free) if own.size >= floats + self.huge_page), None)
         # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
         pages = max(2, -(-floats // self.huge_page) + 1)
-        owner = np.empty(pages * self.huge_page, np.float32)
-        room = owner[-owner.ctypes.data // 4 % self.huge_page :]
-        self._of_owner[id(owner)] = room
-        return room
+        room = np.empty(pages * self.huge_page, np.float32) if enough is None else self.free.pop(enough)
+        first = -room.__array_interface__["data"][0] // 4 % self.huge_page
+        return room[first : first + floats].reshape(shape)
+
+    def give_back(self, *arrays: Floats) -> None:
+        """Let others have them."""
+        for array in arrays:
+            assert isinstance(array.base, np.ndarray)
+            self.free.append(array.base)
 
 
-_rooms = _Rooms()
+rooms = _Rooms()
 
 
 def _live_outputs(
@@ -276,16 +247,14 @@ def _pointers(owners: NDArray[np.int64], count: int) -> Indices:
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
 
 
-def _side_by_side(inputs: Sequence[Floats]) -> Floats:
-    """(batch, sum of in), rows of the first repeated as often as it takes."""
-    if len(inputs) == 1:
-        return inputs[0]
-    first, second = inputs
-    if len(first) < len(second):
-        first = first.repeat(len(second) // len(first), axis=0)
-    return np.concatenate([first, second], axis=1)
+def _pair(inputs: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Two inputs: of a single one, as the second, with a first one of no columns."""
+    if len(inputs) == 2:
+        return inputs[0], inputs[1]
+    return np.empty((len(inputs[0]), 0), np.float32), inputs[0]
 
 
-def _array(tensor: Tensor) -> Floats:
+def to_array(tensor: Tensor) -> Floats:
+    """The same memory, if it is contiguous."""
     array: Floats = tensor.detach().contiguous().numpy()
     return array

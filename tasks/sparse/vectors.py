@@ -10,7 +10,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.errors import RequireLiteralValue
+from numba.core.errors import RequireLiteralValue, TypingError
 from numba.extending import intrinsic, models, register_model
 
 _FLOAT = ir.FloatType()
@@ -167,6 +167,8 @@ def _literal(lanes: Any) -> int:
 
 def _element(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
     """The address of an array's element, counted over all its axes, as that of the first part there."""
+    if kind.dtype != types.float32:
+        raise TypingError(f"vectors are of floats, not of {kind.dtype}")
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), _PART.as_pointer())
 

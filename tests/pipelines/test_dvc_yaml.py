@@ -111,6 +111,7 @@ OTHER = {
     "offline_rl.pruning.scope": "layer",
     "offline_rl.pruning.batch_size": 7,
     "offline_rl.evaluation.env_version": "v4",
+    "offline_rl.evaluation.final_episodes": 7,
     "offline_rl.execution": "masked",
     "offline_rl.quantization.values": ["fp16"],
     "profile": "another",
