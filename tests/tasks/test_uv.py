@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.doctor import check_packages
+from pipelines.cli.doctor import check_packages
 from tasks import uv
 from tasks.uv import run_uv
 
