@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from checkouts import wait_until
+from waiting import wait_until
 
 from pipelines.cli.ui import serve_runs
 from tasks.errors import UserError
