@@ -205,8 +205,9 @@ def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
             own = [score(agents, group, [task], bootstrap) for task in tasks]
             kept = None if group.pruner == DENSE else retained(agents, group, tasks, bootstrap)
             if any(own):
+                kept_in_words = "" if group.pruner == DENSE else in_words(kept)
                 yield _ScoreRow(
-                    name(algorithm), figures.label(group), [in_words(each) for each in own], in_words(kept)
+                    name(algorithm), figures.label(group), [in_words(each) for each in own], kept_in_words
                 )
 
 
@@ -306,10 +307,15 @@ def _ablations() -> dict[str, list[tuple[int, Group]]]:
 
 
 def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_AblationRow]:
+    """Rows of what was varied: a pruner with its usual setting alone is no ablation."""
     for what, groups in _ablations().items():
-        for setting, group in groups:
-            if estimate := score(agents, group, [ABLATED], bootstrap):
-                yield _AblationRow(what, setting, name(group.pruner), estimate)
+        found = [
+            _AblationRow(what, setting, name(group.pruner), estimate)
+            for setting, group in groups
+            if (estimate := score(agents, group, [ABLATED], bootstrap))
+        ]
+        settings = collections.Counter(row.pruner for row in found)
+        yield from (row for row in found if settings[row.pruner] > 1)
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
