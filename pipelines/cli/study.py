@@ -92,8 +92,7 @@ def draw_page(output: Path) -> None:
     Raises:
         UserError: a table is missing.
     """
-    published = _read(output / RUNS) if (output / RUNS).exists() else pandas.DataFrame(columns=KEY)
-    finished = set(published[KEY].itertuples(index=False, name=None))
+    finished = _keys(_runs(output))
     experiments = []
     for name, config in _experiments(()).items():
         planned = {_key(_settings(config, agent), agent) for agent in agents(config)}
@@ -176,11 +175,18 @@ def _key(settings: Settings, agent: AgentSpec) -> tuple[str, ...]:
 
 def _published(output: Path) -> set[tuple[str, ...]]:
     """The agents that the tables in `output` have from the commit that is checked out."""
-    if not (output / RUNS).exists():
-        return set()
-    runs = _read(output / RUNS)
-    own = runs[runs["commit"] == git_commit()]
-    return set(own[KEY].itertuples(index=False, name=None))
+    runs = _runs(output)
+    return _keys(runs[runs["commit"] == git_commit()])
+
+
+def _runs(output: Path) -> pandas.DataFrame:
+    """The agents that the tables in `output` have; none where there are no tables yet."""
+    table = output / RUNS
+    return _read(table) if table.exists() else pandas.DataFrame(columns=[*KEY, "commit"])
+
+
+def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
+    return set(runs[KEY].itertuples(index=False, name=None))
 
 
 def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:

@@ -11,6 +11,7 @@ from typing import Self
 import pandas
 
 from tasks.errors import UserError
+from tasks.pruning.variant import DENSE
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
@@ -19,7 +20,6 @@ from tasks.reporting.statistics import (
     retention,
 )
 
-DENSE = "dense"
 SETTINGS = ("updates", "normalize_states", "scope", "pruning_batch_size", "pruning_iterations")
 AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
 PART, NETWORK = "part", "network"

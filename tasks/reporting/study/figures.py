@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from tasks.pruning.variant import DENSE
 from tasks.reporting.blocks import Key
-from tasks.reporting.look import DENSE, INK, LOOK, OTHER, PRUNERS, name, ordered, pruner_keys
+from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, ordered, pruner_keys
 from tasks.reporting.section_pruning import draw_layers, draw_learning, draw_profile
 from tasks.reporting.statistics import BootstrapConfig, bootstrap_interval, performance_profile
 from tasks.reporting.study.comparison import (

@@ -12,8 +12,9 @@ import pandas
 
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
-from tasks.reporting.blocks import duration, listing, number, percent
-from tasks.reporting.look import DENSE, name
+from tasks.pruning.variant import DENSE
+from tasks.reporting.blocks import duration, listing, number
+from tasks.reporting.look import name
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study import figures
 from tasks.reporting.study.claims import Claim, Verdict, all_claims
@@ -78,12 +79,17 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     claims = all_claims(agents, layers, bootstrap)
     write_csv(directory / "claims.csv", ClaimRow, map(ClaimRow.of, claims))
     _draw(directory, scores, layers, agents, bootstrap)
+    ablations = list(_ablation_rows(agents, bootstrap))
+    if ablations:
+        figures.draw_ablation(
+            directory / "ablations.svg", agents, _ablations(), Group("bc"), [ABLATED], bootstrap
+        )
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
     )
     environment.filters |= {
         "number": number,
-        "percent": percent,
+        "listing": listing,
         "estimate": in_words,
         "capitalized": _capitalized,
     }
@@ -93,7 +99,7 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         updates={
             name(algorithm): main_updates(agents, algorithm) for algorithm in _each(agents, "algorithm")
         },
-        tasks=listing(_each(agents, "task")),
+        tasks=_each(agents, "task"),
         seeds=listing([str(seed) for seed in _each(agents, "seed")]),
         confidence=bootstrap.confidence,
         episodes=listing([str(n) for n in _each(agents, "episodes")]),
@@ -105,8 +111,7 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         densities=list(_density_rows(layers)),
         pilot=list(_pilot_rows(agents)),
         normalized=list(_normalized_rows(agents, bootstrap)),
-        ablations=list(_ablation_rows(agents, bootstrap)),
-        figures=sorted(path.name for path in directory.glob("*.svg")),
+        ablations=ablations,
     )
     (directory / "README.md").write_text(page)
 
@@ -182,10 +187,6 @@ def _draw(
     own = [group for group in groups if group.scope == PART and "-" not in group.pruner]
     figures.draw_profiles(directory / "profiles.svg", agents, own, tasks, bootstrap)
     figures.draw_controls(directory / "controls.svg", agents, tasks, algorithms, bootstrap)
-    if any(row.estimate for row in _ablation_rows(agents, bootstrap)):
-        figures.draw_ablation(
-            directory / "ablations.svg", agents, _ablations(), Group("bc"), [ABLATED], bootstrap
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +288,7 @@ class _AblationRow:
     what: str
     setting: int
     pruner: str
-    estimate: Estimate | None
+    estimate: Estimate
 
 
 def _ablations() -> dict[str, list[tuple[int, Group]]]:
