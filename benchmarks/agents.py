@@ -13,14 +13,14 @@ from tasks.offline_rl.agents import (
     initial_networks,
     make_algorithm,
 )
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.bcq import BCQConfig
-from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.algorithms.bc import BCConfig
+from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.data.replay import ReplayBuffer
+from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.learner import Execution, Learner
 from tasks.offline_rl.prune_agent import PruneParams, make_masks
 from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.replay import ReplayBuffer
+from tasks.offline_rl.training.learner import Execution, Learner
 from tasks.pruning.masks import PruningConfig
 
 TASK = TASKS["HalfCheetah"]

@@ -27,9 +27,9 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from tasks.errors import UserError
 from tasks.offline_rl.agents import AlgorithmName
-from tasks.offline_rl.bcq import BCQConfig
-from tasks.offline_rl.datasets import Transitions
-from tasks.offline_rl.replay import ReplayBuffer
+from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.data.replay import ReplayBuffer
+from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.vae import WIDTH
 
 PEERS = Path("build/peers")

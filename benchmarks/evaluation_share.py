@@ -21,7 +21,7 @@ from pipelines.config.params import Config, compose, load_config
 from tasks.job import Job
 from tasks.offline_rl.agents import AgentSpec, AlgorithmName
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
-from tasks.offline_rl.training import Stack, TrainingConfig, TrainParams
+from tasks.offline_rl.training.train_agents import Stack, TrainingConfig, TrainParams
 from tasks.pruning.variant import variant_name
 
 PROFILES = ("default", "paper")

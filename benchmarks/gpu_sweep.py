@@ -22,9 +22,9 @@ from pipelines.config.params import Config, compose, load_config
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.cuda_graph import repeat
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
-from tasks.offline_rl.training import Stack, TrainParams
+from tasks.offline_rl.training.cuda_graph import repeat
+from tasks.offline_rl.training.train_agents import Stack, TrainParams
 
 TRANSITIONS = 1_000_000
 UPDATES = {"cuda": 200, "cpu": 2}

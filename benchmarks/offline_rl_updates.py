@@ -2,7 +2,7 @@
 
 HalfCheetah's sizes and SNIP's masks, on random transitions; one compute thread, one agent. `masked` computes
 in full with zeros where weights are pruned, `sparse` with the kept weights alone. From which sparsity on that
-is faster is `SPARSE_DENSITY` of `tasks/offline_rl/learner.py`.
+is faster is `SPARSE_DENSITY` of `tasks/offline_rl/training/learner.py`.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from benchmarks.agents import CONFIGS, random_transitions, updating
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from tasks.offline_rl.agents import AlgorithmName
-from tasks.offline_rl.learner import Execution
-from tasks.offline_rl.replay import ReplayBuffer
+from tasks.offline_rl.data.replay import ReplayBuffer
+from tasks.offline_rl.training.learner import Execution
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
 UPDATES: dict[AlgorithmName, int] = {"bc": 30, "bcq": 10}

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
 from pipelines.config.params import Config
 from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
-from tasks.offline_rl.training import TrainingConfig
+from tasks.offline_rl.training.train_agents import TrainingConfig
 from tasks.pruning.variant import variant_name
 
 

@@ -388,7 +388,7 @@ def check_rendering() -> Finding:
 def draw_frame() -> None:
     """Draw a frame as a video's are drawn, and print the OpenGL library that did it."""
     from tasks.offline_rl.environments import TASKS, make_environment
-    from tasks.offline_rl.evaluation import choose_opengl, render
+    from tasks.offline_rl.evaluation.play import choose_opengl, render
 
     choose_opengl()
     environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
@@ -404,7 +404,7 @@ def check_experts() -> Finding:
     """The policies whose rollouts are the default data are there and whole."""
     from pipelines.catalog.paths import EXPERTS
     from tasks.offline_rl.environments import TASKS
-    from tasks.offline_rl.experts import load_expert
+    from tasks.offline_rl.experts.policy import load_expert
 
     cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in TASKS]
     scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]

@@ -65,7 +65,7 @@ def evaluate_agent(
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
     from pipelines.cli.pack import refuse_packed
     from tasks.offline_rl.agents import load_agent
-    from tasks.offline_rl.evaluation import evaluate, record_video
+    from tasks.offline_rl.evaluation.play import evaluate, record_video
 
     if video:
         _check_video(video)
@@ -429,9 +429,10 @@ def train_expert(
 
     It needs `python -m tasks.uv pip install -r requirements-experts.lock`.
     """
-    from tasks.offline_rl import expert_training
+    from tasks.offline_rl.experts import training
+    from tasks.offline_rl.experts.config import ExpertConfig
 
-    config = expert_training.ExpertConfig(
+    config = ExpertConfig(
         task=task,
         output=output or EXPERTS / f"{task.lower()}.safetensors",
         checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / task,
@@ -447,5 +448,5 @@ def train_expert(
         critic_warmup=critic_warmup,
         checkpoint_every=checkpoint_every,
     )
-    returns = expert_training.train_expert(config).card.deterministic
+    returns = training.train_expert(config).card.deterministic
     print(f"{config.output}: mean return {returns.mean:.1f}, D4RL score {returns.d4rl_score:.1f}")

@@ -11,7 +11,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.quantize_agent import QuantizeParams, quantize_agent
+from tasks.offline_rl.evaluation.quantize_agent import QuantizeParams, quantize_agent
 
 PARTS = Path("build/quantize")
 

@@ -20,7 +20,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
 from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.training import TrainParams, train
+from tasks.offline_rl.training.train_agents import TrainParams, train
 from tasks.pruning.variant import variant_name
 
 SUMMARY = Path("results/offline_rl/summary.json")

@@ -9,9 +9,9 @@ from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import forms_of, masked_layers, sequential
 from tasks.errors import UserError
-from tasks.offline_rl import bcq
 from tasks.offline_rl.agents import load_agent
-from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.algorithms import bcq
+from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.sparse.compaction import Layer, compact
 from tasks.sparse.packed import Model, pack, read_packed
 

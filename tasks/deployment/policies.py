@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.errors import UserError
-from tasks.offline_rl import bc, bcq, vae
+from tasks.offline_rl import vae
 from tasks.offline_rl.agents import DENSE, Agent, AgentSpec, load_agent
-from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.algorithms import bc, bcq
+from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.sparse.compaction import Layer, compact
 
 STATES = 1.0
@@ -24,7 +25,7 @@ LATENTS = 1.0
 
 
 class BCPolicy(nn.Module):
-    """π(s) = D(s, z), see :class:`tasks.offline_rl.bc.BC`."""
+    """π(s) = D(s, z), see :class:`tasks.offline_rl.algorithms.bc.BC`."""
 
     def __init__(self, decoder: nn.Module) -> None:
         super().__init__()
@@ -40,7 +41,8 @@ class BCPolicy(nn.Module):
 class BCQPolicy(nn.Module):
     """π(s) = argmax over ã_i of Q_θ1(s, ã_i), ã_i = a_i + ξ_φ(s, a_i, Φ), a_i = D(s, z_i).
 
-    See :class:`tasks.offline_rl.bcq.BCQ`. The VAE's encoder and the second critic have no part in it.
+    See :class:`tasks.offline_rl.algorithms.bcq.BCQ`. The VAE's encoder and the second critic have no part in
+    it.
     """
 
     def __init__(self, decoder: nn.Module, actor: nn.Module, critic: nn.Module, phi: float) -> None:

@@ -14,14 +14,14 @@ from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
 from tasks.offline_rl.agents import Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
-from tasks.offline_rl.evaluation import EvaluationConfig, make_environments, play
+from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
 from tasks.offline_rl.networks import Network
 from tasks.offline_rl.randomness import Randomness
 
 
 @dataclass(frozen=True)
 class OnnxPolicy:
-    """A policy's graph where :func:`tasks.offline_rl.evaluation.play` takes an algorithm."""
+    """A policy's graph where :func:`tasks.offline_rl.evaluation.play.play` takes an algorithm."""
 
     model: OnnxModel
     task: MujocoTask
@@ -65,9 +65,9 @@ def play_onnx(
 ) -> NDArray[np.float64]:
     """Undiscounted returns of an exported policy over some episodes; `seed` is that of its latents.
 
-    Starts and latents are those of :func:`tasks.offline_rl.evaluation.evaluate`, and so are the states until
-    rounding has grown: after some hundred steps of Hopper, some ten of HalfCheetah. From there on only the
-    distribution is the same, which is all that PyTorch's float32 and float64 have in common too.
+    Starts and latents are those of :func:`tasks.offline_rl.evaluation.play.evaluate`, and so are the states
+    until rounding has grown: after some hundred steps of Hopper, some ten of HalfCheetah. From there on only
+    the distribution is the same, which is all that PyTorch's float32 and float64 have in common too.
 
     Raises:
         UserError: see :func:`load_policy`.

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.offline_rl.bc import BC, BCConfig
-from tasks.offline_rl.bcq import BCQ, BCQConfig
+from tasks.offline_rl.algorithms.bc import BC, BCConfig
+from tasks.offline_rl.algorithms.bcq import BCQ, BCQConfig
 from tasks.offline_rl.environments import TASKS, TaskName
 from tasks.offline_rl.networks import Network, Weights, from_parameters, initialize
 

@@ -13,12 +13,12 @@ from tasks.data.download import download_cached, is_remote
 from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.offline_rl.collect import collect
-from tasks.offline_rl.d4rl import read_d4rl
-from tasks.offline_rl.datasets import DataConfig, Dataset, Episode, from_episodes
+from tasks.offline_rl.data.d4rl import read_d4rl
+from tasks.offline_rl.data.minari import fetch_minari, read_minari, write_minari
+from tasks.offline_rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
-from tasks.offline_rl.experts import Expert, load_expert
-from tasks.offline_rl.minari_data import fetch_minari, read_minari, write_minari
+from tasks.offline_rl.experts.collect import collect
+from tasks.offline_rl.experts.policy import Expert, load_expert
 
 LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
 """Whose versions a card names: their physics and their formats shape the data."""
@@ -117,8 +117,8 @@ def prepare_dataset(jobs: Sequence[Job]) -> Iterator[Event]:
 
     Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
     :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
-    (:meth:`tasks.offline_rl.datasets.Transitions.load`), `card.json` (:class:`DatasetCard`), and for rollouts
-    `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
+    (:meth:`tasks.offline_rl.data.transitions.Transitions.load`), `card.json` (:class:`DatasetCard`), and for
+    rollouts `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
 
     Raises:
         UserError: the source can't be reached, or what it holds is damaged or another task's.

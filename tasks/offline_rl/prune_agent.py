@@ -16,10 +16,10 @@ from tasks.offline_rl.agents import (
     initial_networks,
     make_algorithm,
 )
-from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.data.replay import ReplayBuffer
+from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
 from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.replay import ReplayBuffer
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective
 from tasks.pruning.statistics import count_layers

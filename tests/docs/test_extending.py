@@ -64,9 +64,9 @@ from tasks.deployment.policies import open_policy
 from tasks.job import Job, Metrics
 from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.clone import CloneConfig
-from tasks.offline_rl.datasets import Transitions
-from tasks.offline_rl.evaluation import EvaluationConfig
-from tasks.offline_rl.training import TrainingConfig, TrainParams, train
+from tasks.offline_rl.data.transitions import Transitions
+from tasks.offline_rl.evaluation.play import EvaluationConfig
+from tasks.offline_rl.training.train_agents import TrainingConfig, TrainParams, train
 
 random = np.random.default_rng(0)
 states = random.normal(size=(2000, 11))
@@ -92,7 +92,7 @@ def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
 
 ANT = """
 from pathlib import Path
-from tasks.offline_rl.d4rl import read_d4rl
+from tasks.offline_rl.data.d4rl import read_d4rl
 from tasks.offline_rl.environments import TASKS, d4rl_score, make_environment
 
 task = TASKS["Ant"]

@@ -322,7 +322,7 @@ def test_an_edited_source_file_recomputes_only_what_uses_it(smoke):
         with (smoke.path / name).open("a") as file:
             file.write("# an edit\n")
 
-    edit("tasks/offline_rl/training.py")
+    edit("tasks/offline_rl/training/train_agents.py")
     done = progress(smoke.repro())
     assert {stage: missing for stage, (_, _, missing) in done.items() if missing} == {"train": 6, **PAGE}
     assert done["prune"] == (4, 4, 0)

@@ -58,7 +58,7 @@ def test_source_closure_is_what_is_imported_and_nothing_else():
 
 def test_a_new_pruner_trains_no_agent_again():
     assert "tasks.pruning.pruners" in cells.source_closure("tasks.offline_rl.prune_agent")
-    assert "tasks.pruning.pruners" not in cells.source_closure("tasks.offline_rl.training")
+    assert "tasks.pruning.pruners" not in cells.source_closure("tasks.offline_rl.training.train_agents")
 
 
 def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(tmp_path, monkeypatch):

@@ -19,8 +19,8 @@ from PIL import Image
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
 from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.expert_training import ExpertConfig
+from tasks.offline_rl.algorithms.bc import BCConfig
+from tasks.offline_rl.experts.config import ExpertConfig
 
 COMMANDS = typer.main.get_command(command_line.app).commands
 
@@ -180,7 +180,7 @@ def test_an_agent_plays_where_it_was_scored(run, agent, monkeypatch, recorded, g
         played_in.append(version)
         return torch.ones(1).numpy()
 
-    monkeypatch.setattr("tasks.offline_rl.evaluation.evaluate", evaluate)
+    monkeypatch.setattr("tasks.offline_rl.evaluation.play.evaluate", evaluate)
     status, out, _ = run("evaluate-agent", agent, *given)
     assert (status, played_in) == (0, [played])
     assert f"in Hopper-{played}" in out
@@ -298,8 +298,8 @@ def test_the_command_and_the_configuration_of_an_expert_agree():
 
 
 def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
-    from tasks.offline_rl import expert_training
-    from tasks.offline_rl.experts import load_expert
+    from tasks.offline_rl.experts import training
+    from tasks.offline_rl.experts.policy import load_expert
 
     given = []
 
@@ -307,7 +307,7 @@ def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
         given.append(config)
         return load_expert(Path(__file__).parents[2] / "experts/hopper.safetensors")
 
-    monkeypatch.setattr(expert_training, "train_expert", train_expert)
+    monkeypatch.setattr(training, "train_expert", train_expert)
     status, out, _ = run("train-expert", "Hopper", "--resume", "--learning-rate", "0.01", "--steps", 7)
     assert status == 0
     assert given[0].output.as_posix() == "experts/hopper.safetensors"

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from tasks.data.images import encode_jpeg, encode_png
 from tasks.offline_rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.algorithms.bc import BCConfig
+from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.style.backbones import Backbone, save_backbone
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet

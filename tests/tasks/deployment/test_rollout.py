@@ -24,7 +24,7 @@ from tasks.deployment.policies import open_policy
 from tasks.deployment.rollout import load_policy, play_onnx
 from tasks.errors import UserError
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.evaluation import EvaluationConfig, evaluate, make_environments, play
+from tasks.offline_rl.evaluation.play import EvaluationConfig, evaluate, make_environments, play
 from tasks.offline_rl.randomness import Randomness
 
 EPISODES = 4

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.offline_rl.datasets import Transitions
+from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
 
 

@@ -17,9 +17,9 @@ from tasks.offline_rl.agents import (
     load_masks,
     make_algorithm,
 )
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.bcq import BCQConfig
-from tasks.offline_rl.training import TrainParams
+from tasks.offline_rl.algorithms.bc import BCConfig
+from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.training.train_agents import TrainParams
 
 SPEC = AgentSpec("Hopper", "bcq", "snip", 0.95, 3)
 

@@ -4,7 +4,7 @@ from torch import nn
 
 from tasks.offline_rl import networks
 from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
-from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.algorithms.bcq import BCQConfig
 
 LAYERS = {"a": (7, 400), "b": (400, 5)}
 

@@ -14,10 +14,10 @@ import pytest
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.offline_rl import prepare_dataset as module
-from tasks.offline_rl.datasets import D4RLFile, DataConfig, Transitions
+from tasks.offline_rl.data.minari import read_minari
+from tasks.offline_rl.data.transitions import D4RLFile, DataConfig, Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
-from tasks.offline_rl.experts import Expert, ExpertCard, Returns, save_expert
-from tasks.offline_rl.minari_data import read_minari
+from tasks.offline_rl.experts.policy import Expert, ExpertCard, Returns, save_expert
 from tasks.offline_rl.prepare_dataset import DatasetParams, prepare_dataset
 
 HOPPER = TASKS["Hopper"]

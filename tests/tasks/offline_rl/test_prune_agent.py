@@ -7,10 +7,10 @@ import torch
 from tasks.job import Job, Progress
 from tasks.offline_rl import prune_agent as module
 from tasks.offline_rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
-from tasks.offline_rl.bc import BCConfig
-from tasks.offline_rl.bcq import BCQConfig
+from tasks.offline_rl.algorithms.bc import BCConfig
+from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.prune_agent import PruneParams, make_masks, prune_agent
-from tasks.offline_rl.replay import ReplayBuffer
 from tasks.pruning.masks import PruningConfig
 from tasks.pruning.pruners import PRUNERS, Pruner
 

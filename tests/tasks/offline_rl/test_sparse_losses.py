@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
-from tasks.offline_rl.bcq import BCQConfig, td_loss
-from tasks.offline_rl.learner import Learner
-from tasks.offline_rl.replay import Batch
+from tasks.offline_rl.algorithms.bcq import BCQConfig, td_loss
+from tasks.offline_rl.data.replay import Batch
+from tasks.offline_rl.training.learner import Learner
 from tasks.offline_rl.vae import encode, vae_loss
 
 PHI = 0.5

@@ -1,0 +1,1 @@
+"""Agents at play: episodes in lockstep, scores, videos."""

@@ -1,0 +1,105 @@
+"""Task: what rounding a trained agent's values costs in return and saves in bytes."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import safetensors.torch
+from annotated_types import Ge, MinLen
+
+from tasks.data.tables import write_csv
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.offline_rl.agents import Agent, AgentSpec, load_agent
+from tasks.offline_rl.environments import TASKS, d4rl_score
+from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
+from tasks.offline_rl.randomness import Randomness
+from tasks.sparse.packed import pack, read_safetensors, unpack
+from tasks.sparse.values import ValuesName
+
+
+@dataclass(frozen=True)
+class QuantizeParams:
+    """What is packed and how it is scored, besides the agent's file."""
+
+    agent: AgentSpec
+    values: Annotated[tuple[ValuesName, ...], MinLen(1)]
+    """In which the agent is packed, one after another."""
+    evaluation: EvaluationConfig
+    update: Annotated[int, Ge(1)]
+    """Of the evaluation whose noise is played with: the last one of the agent's training."""
+
+
+@dataclass(frozen=True)
+class QuantizedRow:
+    """An agent in one kind of values: a row of quantized.csv."""
+
+    task: str
+    algorithm: str
+    pruner: str
+    sparsity: float
+    seed: int
+    values: ValuesName
+    bytes: int
+    """Of the packed file."""
+    return_mean: float
+    return_std: float
+    """Population standard deviation over the episodes."""
+    d4rl_score: float
+    episodes: int
+
+
+def quantize_agent(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Pack each job's agent in each kind of values, open it again and score that (:class:`QuantizeParams`).
+
+    Input is `agent`, an `agent.safetensors`. The output gets `quantized.csv` (:class:`QuantizedRow`).
+
+    Episodes start, and noise is drawn, as in the evaluation after `update`: with lossless values an agent
+    that was trained on states as they are plays its score of `scores.csv` again. One that was trained on
+    normalised states has their scales folded into its file's weights, which rounds differently.
+
+    Raises:
+        UserError: the input holds no agent, or `values` can't hold one of its tensors.
+    """
+    for i, job in enumerate(jobs):
+        params: QuantizeParams = job.params
+        rows = []
+        for n, values in enumerate(params.values, start=1):
+            rows.append(_score(job, values))
+            yield Progress((i + n / len(params.values)) / len(jobs))
+        write_csv(job.output / "quantized.csv", QuantizedRow, rows)
+        scores = {f"d4rl_score_{row.values}": row.d4rl_score for row in rows}
+        sizes = {f"bytes_{row.values}": float(row.bytes) for row in rows}
+        yield Metrics(i, params.update, scores | sizes)
+
+
+def _score(job: Job, values: ValuesName) -> QuantizedRow:
+    params: QuantizeParams = job.params
+    task, spec = TASKS[params.agent.task], params.agent
+    data = pack(read_safetensors(job.inputs["agent"]), values)
+    agent = _open(data, job.output)
+    environments = make_environments(task, params.evaluation.final, agents=1)
+    randomness = Randomness("evaluation", [spec.seed], params.update)
+    (returns,) = play(agent.algorithm, agent.networks, environments, randomness)
+    environments.close()
+    mean = float(returns.mean())
+    score = d4rl_score(task, mean)
+    return QuantizedRow(
+        **asdict(spec),
+        values=values,
+        bytes=len(data),
+        return_mean=mean,
+        return_std=float(returns.std()),
+        d4rl_score=score,
+        episodes=len(returns),
+    )
+
+
+def _open(data: bytes, directory: Path) -> Agent:
+    """The agent in a packed file, by way of the model file that unpacking it gives."""
+    model = unpack(data).model
+    with tempfile.TemporaryDirectory(dir=directory) as unpacked:
+        path = Path(unpacked) / "agent.safetensors"
+        safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
+        return load_agent(path)

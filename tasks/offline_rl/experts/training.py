@@ -1,0 +1,196 @@
+"""Online training of the experts whose rollouts are the default dataset.
+
+By sbx (Stable-Baselines3 in JAX), which is optional; requirements-experts.lock has it. The policy kept is the
+best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and then measured on
+others. An interrupted run goes on from its last checkpoint; not bit for bit, for its environments start new
+episodes.
+"""
+
+import dataclasses
+import importlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from tasks.errors import UserError
+from tasks.offline_rl.environments import (
+    TASKS,
+    TIME_LIMIT,
+    d4rl_score,
+)
+from tasks.offline_rl.experts.collect import collect
+from tasks.offline_rl.experts.config import HIDDEN, ExpertConfig
+from tasks.offline_rl.experts.policy import (
+    ACTION_NOISE,
+    Expert,
+    ExpertCard,
+    Returns,
+    load_expert,
+    save_expert,
+)
+
+SELECTION_EPISODES, SELECTION_SEED = 5, 1
+CARD_EPISODES, CARD_SEED = 30, 2
+BEST = "best.safetensors"
+"""The best policy of a run so far, in its directory."""
+HYPER_PARAMETERS = {
+    "TQC": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
+    "TD3": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
+    "PPO": ("batch_size", "learning_rate", "initial_steps"),
+}
+"""What the algorithms heed of the configuration."""
+
+
+def train_expert(config: ExpertConfig) -> Expert:
+    """Train, choose the best checkpoint, measure it over 30 other episodes, write it with its card.
+
+    Raises:
+        UserError: sbx is missing, there is nothing to resume or something that would be overwritten, or the
+            expert to start from can't be this algorithm's actor.
+    """
+    learner = _learner(config)
+    config.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    if config.resume:
+        started_from = _last_card(config).started_from
+        learner.load(config.checkpoint_dir)
+    else:
+        _check_unused(config.checkpoint_dir)
+        expert = _load_start(config.start_from) if config.start_from else None
+        started_from = _describe(expert.card) if expert else None
+        if expert:
+            learner.start_from(expert, config)
+    with tqdm(total=config.steps, initial=learner.model.num_timesteps, unit="step", desc=config.task) as bar:
+        checkpoints = _Checkpoints(config, learner, bar, started_from)
+        remaining = config.steps - learner.model.num_timesteps
+        learner.model.learn(remaining, callback=checkpoints, reset_num_timesteps=False)
+        checkpoints.write()
+    expert = measure(load_expert(config.checkpoint_dir / BEST), CARD_EPISODES, CARD_SEED)
+    save_expert(expert, config.output)
+    return expert
+
+
+def measure(expert: Expert, episodes: int, seed: int) -> Expert:
+    """`expert` with a card that states its returns over `episodes`, without noise and with it."""
+    deterministic = returns(expert, episodes, 0.0, seed)
+    noisy = returns(expert, episodes, ACTION_NOISE, seed)
+    card = dataclasses.replace(expert.card, episodes=episodes, deterministic=deterministic, noisy=noisy)
+    return dataclasses.replace(expert, card=card)
+
+
+def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Returns:
+    """Undiscounted returns of `episodes` whole episodes in the -v5 environment of the expert's task."""
+    task = TASKS[expert.card.task]
+    rollouts = collect(expert.act, task, "v5", episodes * TIME_LIMIT, action_noise, seed)
+    totals = np.array([episode.rewards.sum() for episode in itertools.islice(rollouts, episodes)])
+    score = d4rl_score(task, float(totals.mean()))
+    return Returns(round(float(totals.mean()), 1), round(float(totals.std()), 1), round(score, 2))
+
+
+def _learner(config: ExpertConfig) -> Any:
+    """An `algorithms.Learner` with random weights."""
+    try:
+        algorithms = importlib.import_module("tasks.offline_rl.experts.algorithms")
+    except ImportError as error:
+        raise UserError(
+            f"training an expert needs sbx ({error}); "
+            "`python -m tasks.uv pip install -r requirements-experts.lock`"
+        ) from error
+    return algorithms.make_learner(config)
+
+
+def _load_start(path: Path) -> Expert:
+    """The expert at `path`, if it has the form of sbx's actors here."""
+    expert = load_expert(path)
+    hidden = [len(bias) for bias in expert.biases[:-1]]
+    raw = not expert.observation_mean.any() and bool((expert.observation_std == 1).all())
+    if (hidden, expert.activation, expert.output, raw) != (HIDDEN, "relu", "tanh", True):
+        raise UserError(
+            f"{path}: hidden layers {hidden}, {expert.activation}, output {expert.output}, observations "
+            f"{'raw' if raw else 'normalised'}; training starts only from {HIDDEN}, relu, tanh and raw ones"
+        )
+    return expert
+
+
+def _check_unused(directory: Path) -> None:
+    if (directory / BEST).exists():
+        raise UserError(
+            f"{directory}: holds a run already; go on with it (--resume), or give another directory"
+        )
+
+
+def _last_card(config: ExpertConfig) -> ExpertCard:
+    """The card of the run to go on with, if that was started with this configuration."""
+    directory = config.checkpoint_dir
+    if not (directory / BEST).exists():
+        raise UserError(f"{directory}: holds no checkpoint; start without --resume")
+    last = load_expert(directory / BEST).card
+    given = _card(config, last.steps, last.started_from)
+    for name in ("task", "algorithm", "seed", "hyper_parameters"):
+        if getattr(last, name) != getattr(given, name):
+            raise UserError(
+                f"{directory}: that run's {name} was {getattr(last, name)}, not {getattr(given, name)}; "
+                "resume with the same, or start in another directory"
+            )
+    return last
+
+
+@dataclass
+class _Checkpoints:
+    """Called by sbx after every step of its environments: keeps the state of the run, and its best policy."""
+
+    config: ExpertConfig
+    learner: Any
+    bar: tqdm
+    started_from: str | None
+
+    def __call__(self, _locals: dict, _globals: dict) -> bool:
+        before, now = self.bar.n, self.learner.model.num_timesteps
+        self.bar.update(now - before)
+        if before // self.config.checkpoint_every < now // self.config.checkpoint_every:
+            self.write()
+        return True
+
+    def write(self) -> None:
+        directory = self.config.checkpoint_dir
+        card = _card(self.config, self.learner.model.num_timesteps, self.started_from)
+        expert = measure(_expert(self.learner.layers(), card), SELECTION_EPISODES, SELECTION_SEED)
+        self.learner.save(directory)
+        best = load_expert(directory / BEST) if (directory / BEST).exists() else None
+        if best is None or best.card.deterministic.mean < expert.card.deterministic.mean:
+            save_expert(expert, directory / BEST)
+        self.bar.set_postfix_str(f"D4RL score {expert.card.deterministic.d4rl_score:.1f}")
+
+
+def _expert(layers: Sequence[tuple[NDArray, NDArray]], card: ExpertCard) -> Expert:
+    size = TASKS[card.task].observation_size
+    weights, biases = zip(*layers, strict=True)
+    return Expert(weights, biases, np.zeros(size, np.float32), np.ones(size, np.float32), card)
+
+
+def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertCard:
+    """A card that awaits its measurements."""
+    return ExpertCard(
+        task=config.task,
+        environment=f"{config.task}-v5",
+        algorithm=config.algorithm,
+        steps=steps,
+        seed=config.seed,
+        hyper_parameters={name: getattr(config, name) for name in HYPER_PARAMETERS[config.algorithm]},
+        episodes=0,
+        deterministic=Returns(0.0, 0.0, 0.0),
+        noisy=Returns(0.0, 0.0, 0.0),
+        versions={name: version(name) for name in ("sbx-rl", "gymnasium", "mujoco")},
+        started_from=started_from,
+    )
+
+
+def _describe(card: ExpertCard) -> str:
+    score = card.deterministic.d4rl_score
+    return f"{card.algorithm}, {card.steps} steps, seed {card.seed}, D4RL score {score}"

@@ -1,0 +1,1 @@
+"""Training of a stack of agents under masks."""
