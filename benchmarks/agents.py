@@ -7,12 +7,11 @@ import torch
 
 from tasks.offline_rl.agents import (
     AgentSpec,
-    AlgorithmConfig,
-    AlgorithmName,
     dense_masks,
     initial_networks,
     make_algorithm,
 )
+from tasks.offline_rl.algorithm import AlgorithmConfig
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
@@ -24,7 +23,7 @@ from tasks.offline_rl.training.learner import Execution, Learner
 from tasks.pruning.masks import PruningConfig
 
 TASK = TASKS["HalfCheetah"]
-CONFIGS: dict[AlgorithmName, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}
+CONFIGS: dict[str, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}
 
 
 def random_transitions(count: int) -> Transitions:
@@ -40,7 +39,7 @@ def random_transitions(count: int) -> Transitions:
 
 
 def updating(
-    algorithm_name: AlgorithmName,
+    algorithm_name: str,
     sparsity: float,
     data: ReplayBuffer,
     updates: int,
@@ -71,7 +70,6 @@ def updating(
         initial_networks(algorithm, seeds),
         algorithm,
         masks if sparsity else None,
-        config.learning_rate,
         device,
         execution,
     )
@@ -79,7 +77,7 @@ def updating(
 
     def run() -> None:
         for _ in range(updates):
-            algorithm.update(learner, data.sample(randomness, config.batch_size), randomness)
+            learner.update(data.sample(randomness, config.batch_size), randomness)
         if device == "cuda":
             torch.cuda.synchronize()
 

@@ -26,18 +26,17 @@ from benchmarks.agents import CONFIGS, TASK, random_transitions, updating
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from tasks.errors import UserError
-from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.vae import WIDTH
 
 PEERS = Path("build/peers")
-UPDATES: dict[AlgorithmName, int] = {"bcq": 10, "bc": 30}
+UPDATES: dict[str, int] = {"bcq": 10, "bc": 30}
 """In a turn: half a second of d3rlpy's."""
 SPARSITIES = {"dense": 0.0, "90%": 0.9, "95%": 0.95}
 PEER, PEER_WITH_BUFFER = "d3rlpy", "d3rlpy with its buffer"
-Variants = dict[tuple[AlgorithmName, str], Callable[[], None]]
+Variants = dict[tuple[str, str], Callable[[], None]]
 
 
 def main() -> None:
@@ -122,7 +121,7 @@ def _import_d3rlpy() -> Any:
     return d3rlpy
 
 
-def _repeat(algorithm: AlgorithmName, update: Callable[[], object]) -> Callable[[], None]:
+def _repeat(algorithm: str, update: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         for _ in range(UPDATES[algorithm]):
             update()

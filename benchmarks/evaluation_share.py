@@ -19,7 +19,7 @@ from benchmarks.paired import heading, print_table, take_turns
 from pipelines.catalog.agents import algorithm_config
 from pipelines.config.params import Config, compose, load_config
 from tasks.job import Job
-from tasks.offline_rl.agents import AgentSpec, AlgorithmName
+from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 from tasks.offline_rl.training.train_agents import Stack, TrainingConfig, TrainParams
 from tasks.pruning.variant import variant_name
@@ -54,7 +54,7 @@ def _rows() -> Iterator[tuple[object, ...]]:
 
 def _agents(config: Config) -> Iterator[TrainParams]:
     training = config.offline_rl.training
-    schedules: dict[AlgorithmName, TrainingConfig] = {"bc": training.bc, "bcq": training.bcq}
+    schedules: dict[str, TrainingConfig] = {"bc": training.bc, "bcq": training.bcq}
     for algorithm, schedule in schedules.items():
         for pruner, sparsity in VARIANTS:
             agent = AgentSpec(TASK.name, algorithm, pruner, sparsity, seed=0)

@@ -12,12 +12,11 @@ import torch
 from benchmarks.agents import CONFIGS, random_transitions, updating
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
-from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.training.learner import Execution
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
-UPDATES: dict[AlgorithmName, int] = {"bc": 30, "bcq": 10}
+UPDATES: dict[str, int] = {"bc": 30, "bcq": 10}
 """In a turn: some tenths of a second of dense ones."""
 EXECUTIONS: tuple[Execution, ...] = ("masked", "sparse")
 
@@ -36,7 +35,7 @@ def main() -> None:
     print_table(columns, rows)
 
 
-def _row(algorithm: AlgorithmName, sparsity: float, data: ReplayBuffer, rounds: int) -> tuple[object, ...]:
+def _row(algorithm: str, sparsity: float, data: ReplayBuffer, rounds: int) -> tuple[object, ...]:
     updates = UPDATES[algorithm]
     variants = {"dense": updating(algorithm, 0, data, updates)} | {
         execution: updating(algorithm, sparsity, data, updates, execution=execution)

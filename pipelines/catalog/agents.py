@@ -5,7 +5,9 @@ from pathlib import Path
 
 from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
 from pipelines.config.params import Config
-from tasks.offline_rl.agents import DENSE, AgentSpec, AlgorithmConfig
+from tasks.offline_rl.agents import DENSE, AgentSpec
+from tasks.offline_rl.algorithm import AlgorithmConfig
+from tasks.offline_rl.algorithms import module_of
 from tasks.offline_rl.training.train_agents import TrainingConfig
 from tasks.pruning.variant import variant_name
 
@@ -46,8 +48,13 @@ def tags_of(agent: AgentSpec) -> dict[str, str]:
 
 def algorithm_config(config: Config, agent: AgentSpec) -> AlgorithmConfig:
     """The hyper-parameters of an agent's algorithm."""
-    own: AlgorithmConfig = getattr(config.offline_rl, agent.algorithm)
+    own: AlgorithmConfig = getattr(config.offline_rl.algorithms, agent.algorithm)
     return own
+
+
+def modules_of(agent: AgentSpec) -> tuple[str, ...]:
+    """What every task imports by name that trains, opens or exports the agent."""
+    return (module_of(agent.algorithm),)
 
 
 def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:

@@ -24,6 +24,8 @@ class Source:
     forms: tuple[Form, ...]
     """The forms in which it is exported, besides that with sparse initialisers."""
     tags: Mapping[str, str]
+    modules: tuple[str, ...] = ()
+    """What a task that builds it imports by name."""
 
     def graph(self, form: Form) -> Path:
         """The ONNX file of one form."""
@@ -32,7 +34,8 @@ class Source:
 
 def policy_of(agent: AgentSpec) -> Source:
     """A trained agent. A pruned one is exported with its zeros, and compacted, without its dead units."""
-    return Source(agents.name_of(agent), agents.model_of(agent), forms_of(agent), agents.tags_of(agent))
+    name, path, modules = agents.name_of(agent), agents.model_of(agent), agents.modules_of(agent)
+    return Source(name, path, forms_of(agent), agents.tags_of(agent), modules)
 
 
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:

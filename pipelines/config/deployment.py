@@ -5,10 +5,9 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from pipelines.config.names import RuntimeName
+from pipelines.config.names import AlgorithmName, RuntimeName
 from tasks.deployment.classifier import TRAINED, Architecture, WeightsSource
 from tasks.errors import UserError
-from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.environments import TaskName
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import pydantic
 
 from tasks.deployment.runtimes import RUNTIMES
+from tasks.offline_rl.algorithms import algorithm_names
 from tasks.pruning.masks import find_pruner
 
 
@@ -19,5 +20,12 @@ def _runtime(name: str) -> str:
     return name
 
 
+def _algorithm(name: str) -> str:
+    if name not in algorithm_names():
+        raise ValueError(f"no such algorithm; known are {', '.join(algorithm_names())}")
+    return name
+
+
+AlgorithmName = Annotated[str, pydantic.AfterValidator(_algorithm)]
 PrunerName = Annotated[str, pydantic.AfterValidator(_pruner)]
 RuntimeName = Annotated[str, pydantic.AfterValidator(_runtime)]

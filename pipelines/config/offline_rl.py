@@ -1,13 +1,12 @@
 """The part of the configuration that is about offline RL (Arnob et al. 2021)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from annotated_types import Ge, Lt, MinLen
 
-from pipelines.config.names import PrunerName
+from pipelines.config.names import AlgorithmName, PrunerName
 from tasks.errors import UserError
-from tasks.offline_rl.agents import AlgorithmName
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.transitions import DataConfig
@@ -37,10 +36,18 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class TrainingConfigs:
-    """How long the agents of each algorithm train."""
+    """How long the agents of each algorithm train. An algorithm has a field here, and one below."""
 
-    bc: TrainingConfig
-    bcq: TrainingConfig
+    bcq: TrainingConfig = field(default_factory=TrainingConfig)
+    bc: TrainingConfig = field(default_factory=TrainingConfig)
+
+
+@dataclass(frozen=True)
+class AlgorithmConfigs:
+    """The hyper-parameters of each algorithm."""
+
+    bcq: BCQConfig = field(default_factory=BCQConfig)
+    bc: BCConfig = field(default_factory=BCConfig)
 
 
 @dataclass(frozen=True)
@@ -67,5 +74,4 @@ class OfflineRLConfig:
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
     quantization: QuantizationConfig
-    bcq: BCQConfig
-    bc: BCConfig
+    algorithms: AlgorithmConfigs

@@ -30,7 +30,7 @@ class Key:
     """A key that has a value."""
 
     name: str
-    """Full name, e.g. `offline_rl.bcq.tau`."""
+    """Full name, e.g. `offline_rl.algorithms.bcq.tau`."""
     type: str
     """Type and limits, in words."""
     meaning: str
@@ -112,7 +112,16 @@ def _limit(constraint: Any) -> str:
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:
-    """The docstrings of a class's attributes, which Python itself drops."""
+    """The docstrings of a class's attributes, its bases' too, which Python itself drops."""
+    return {
+        name: text
+        for kind in reversed(config.__mro__)
+        if dataclasses.is_dataclass(kind)
+        for name, text in _own_attribute_docstrings(kind).items()
+    }
+
+
+def _own_attribute_docstrings(config: type) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
     assert isinstance(definition, ast.ClassDef)
     return {

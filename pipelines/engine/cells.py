@@ -45,10 +45,10 @@ def source_closure(module: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def source_digest(module: str) -> str:
-    """SHA-256 of the source files of `module`'s import closure."""
+def source_digest(*modules: str) -> str:
+    """SHA-256 of the source files of the import closure of `modules`."""
     digest = hashlib.sha256()
-    for name in source_closure(module):
+    for name in sorted({name for module in modules for name in source_closure(module)}):
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.origin is not None
@@ -99,6 +99,8 @@ class Cell:
     """Tags to filter runs by in MLflow, e.g. the pruner and the sparsity."""
     stack: str | None = None
     """Cells of an equal `stack` may be handed to their task together."""
+    modules: tuple[str, ...] = ()
+    """What the task imports by name, such as an agent's algorithm: import statements don't show it."""
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class Cell:
             "task": f"{self.task.__module__}.{self.task.__qualname__}",
             "params": dataclasses.asdict(self.params),
             "inputs": {name: file_digest(path) for name, path in sorted(self.inputs.items())},
-            "source": source_digest(self.task.__module__),
+            "source": source_digest(self.task.__module__, *self.modules),
         }
 
     @functools.cached_property

@@ -24,11 +24,16 @@ PARTS = Path("build/benchmark")
 
 def run(stage: Stage, config: Config) -> None:
     """Leave `timings.csv` and `classification.csv`."""
-    cells = [*_timed(config), _classification(config)]
-    *parts, answers = stage.compute(cells, PARTS, gpu=True, alone=True)
+    *parts, answers = stage.compute(list(cells(config)), PARTS, gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
     concatenate([answers / "classification.csv"], CLASSIFICATION)
     shutil.rmtree(PARTS)
+
+
+def cells(config: Config) -> Iterator[Cell]:
+    """A cell for each graph that is timed, and at the end the classifier's answers."""
+    yield from _timed(config)
+    yield _classification(config)
 
 
 def _timed(config: Config) -> Iterator[Cell]:
@@ -51,7 +56,8 @@ def _forms(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
         params = _params(config, form, sizes)
-        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, {**source.tags, "form": form})
+        tags = {**source.tags, "form": form}
+        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=source.modules)
 
 
 def _actor(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
@@ -59,7 +65,8 @@ def _actor(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[
     for form in source.forms:
         params = ActorParams(cell, form, opset, _params(config, form, sizes))
         tags = {**source.tags, "form": form}
-        yield Cell(f"{cell}/{form}", benchmark_actor, params, {"source": source.path}, tags)
+        inputs = {"source": source.path}
+        yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=source.modules)
 
 
 def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkParams:

@@ -26,11 +26,12 @@ from tasks.job import Task
 
 def run(stage: Stage, config: Config) -> None:
     """Leave `models/onnx/<network>/`, and in `exports.csv` a row for each file."""
-    directories = stage.compute(list(_cells(config)), GRAPHS, models=graph_models)
+    directories = stage.compute(list(cells(config)), GRAPHS, models=graph_models)
     concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 
-def _cells(config: Config) -> Iterator[Cell]:
+def cells(config: Config) -> Iterator[Cell]:
+    """A cell for each trained network, and the classifier's."""
     for agent in agents(config):
         yield _cell(config, export_policy, policy_of(agent))
     for style in config.style.training.styles:
@@ -47,4 +48,4 @@ def _cells(config: Config) -> Iterator[Cell]:
 def _cell(config: Config, task: Task, source: Source) -> Cell:
     export = config.deployment.export
     params = ExportParams(source.cell, export.opset, export.sparse_initializers)
-    return Cell(source.cell, task, params, {"source": source.path}, source.tags)
+    return Cell(source.cell, task, params, {"source": source.path}, source.tags, modules=source.modules)

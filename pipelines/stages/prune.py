@@ -1,6 +1,6 @@
 """The stage `prune` has one cell for each pruned agent of the sweep."""
 
-from pipelines.catalog.agents import algorithm_config, dataset_of, name_of, pruned_agents, tags_of
+from pipelines.catalog.agents import algorithm_config, dataset_of, modules_of, name_of, pruned_agents, tags_of
 from pipelines.catalog.paths import LAYERS, MASKS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -20,4 +20,5 @@ def run(stage: Stage, config: Config) -> None:
 def cell(config: Config, agent: AgentSpec) -> Cell:
     """The masks of a pruned agent."""
     params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
-    return Cell(name_of(agent), prune_agent, params, {"dataset": dataset_of(agent)}, tags_of(agent))
+    inputs = {"dataset": dataset_of(agent)}
+    return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules_of(agent))

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.catalog.agents import agents, model_of, name_of, tags_of, training_config
+from pipelines.catalog.agents import agents, model_of, modules_of, name_of, tags_of, training_config
 from pipelines.catalog.paths import QUANTIZED
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -18,7 +18,7 @@ PARTS = Path("build/quantize")
 
 def run(stage: Stage, config: Config) -> None:
     """Leave `quantized.csv`."""
-    directories = stage.compute([_cell(config, agent) for agent in _chosen(config)], PARTS)
+    directories = stage.compute([cell(config, agent) for agent in _chosen(config)], PARTS)
     concatenate([directory / "quantized.csv" for directory in directories], QUANTIZED)
     shutil.rmtree(PARTS)
 
@@ -32,8 +32,10 @@ def _chosen(config: Config) -> Iterator[AgentSpec]:
     )
 
 
-def _cell(config: Config, agent: AgentSpec) -> Cell:
+def cell(config: Config, agent: AgentSpec) -> Cell:
+    """An agent, packed in each kind of values and scored."""
     offline_rl = config.offline_rl
     updates = training_config(config, agent).updates
     params = QuantizeParams(agent, offline_rl.quantization.values, offline_rl.evaluation, updates)
-    return Cell(name_of(agent), quantize_agent, params, {"agent": model_of(agent)}, tags_of(agent))
+    inputs = {"agent": model_of(agent)}
+    return Cell(name_of(agent), quantize_agent, params, inputs, tags_of(agent), modules=modules_of(agent))

@@ -10,6 +10,7 @@ from pipelines.catalog.agents import (
     algorithm_config,
     dataset_of,
     masks_of,
+    modules_of,
     name_of,
     tags_of,
     training_config,
@@ -50,7 +51,13 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
     if agent.pruner != DENSE:
         inputs["masks"] = masks_of(agent)
     return Cell(
-        name_of(agent), train, params, inputs, tags_of(agent), stack=f"{agent.task}/{agent.algorithm}"
+        name_of(agent),
+        train,
+        params,
+        inputs,
+        tags_of(agent),
+        stack=f"{agent.task}/{agent.algorithm}",
+        modules=modules_of(agent),
     )
 
 

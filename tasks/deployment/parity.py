@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import GraphInput
-from tasks.deployment.policies import BCQPolicy
 from tasks.deployment.runtimes.protocol import Arrays, Precision
+from tasks.offline_rl.algorithms.bcq import BCQPolicy
 
 MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
 """How many times PyTorch's own error is accepted.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
-from tasks.offline_rl.agents import Algorithm
+from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
 from tasks.offline_rl.networks import Network

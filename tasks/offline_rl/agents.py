@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import safetensors
 import safetensors.torch
@@ -14,18 +14,15 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.offline_rl.algorithms.bc import BC, BCConfig
-from tasks.offline_rl.algorithms.bcq import BCQ, BCQConfig
+from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig
+from tasks.offline_rl.algorithms import algorithm_class, module_of
 from tasks.offline_rl.environments import TASKS, TaskName
-from tasks.offline_rl.networks import Network, Weights, from_parameters, initialize
+from tasks.offline_rl.networks import Layers, Network, Weights, from_parameters, initialize
+from tasks.pruning.objective import Parts
 
-AlgorithmName = Literal["bcq", "bc"]
-AlgorithmConfig = BCQConfig | BCConfig
-Algorithm = BCQ | BC
 Masks = dict[str, Weights]
 """Network → layer → bool (out, in), as files hold them; true where a weight is kept."""
 
-CONFIGS: Mapping[AlgorithmName, type[AlgorithmConfig]] = {"bcq": BCQConfig, "bc": BCConfig}
 DENSE = "dense"
 """The pruner of agents that keep all weights."""
 
@@ -35,7 +32,8 @@ class AgentSpec:
     """One agent of a sweep."""
 
     task: TaskName
-    algorithm: AlgorithmName
+    algorithm: str
+    """One of `algorithms`."""
     pruner: str
     """One of `tasks.pruning`'s, or `dense`."""
     sparsity: Annotated[float, Ge(0), Lt(1)]
@@ -43,6 +41,7 @@ class AgentSpec:
     seed: Annotated[int, Ge(0)]
 
     def __post_init__(self) -> None:
+        module_of(self.algorithm)
         if (self.pruner == DENSE) != (self.sparsity == 0):
             raise UserError(
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
@@ -107,9 +106,10 @@ def load_agent(path: Path) -> Agent:
 
 def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
-    config: AlgorithmConfig = TypeAdapter(CONFIGS[spec.algorithm]).validate_python(description["config"])
+    config_type = algorithm_class(spec.algorithm).config_type
+    config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
     networks, masks = {}, {}
-    for name, layers in make_algorithm(spec, config).layers.items():
+    for name, layers in layers_of(make_algorithm(spec, config)).items():
         parameters = {}
         for layer in layers:
             parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
@@ -121,18 +121,25 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
 
 def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
     """The algorithm of `spec` for the sizes of its task. UserError if `config` is another algorithm's."""
-    task = TASKS[spec.task]
-    match spec.algorithm, config:
-        case "bcq", BCQConfig():
-            return BCQ(config, task.observation_size, task.action_size)
-        case "bc", BCConfig():
-            return BC(config, task.observation_size, task.action_size)
-    raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
+    task, algorithm = TASKS[spec.task], algorithm_class(spec.algorithm)
+    if type(config) is not algorithm.config_type:
+        raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
+    return algorithm(config, task.observation_size, task.action_size)
+
+
+def layers_of(algorithm: Algorithm) -> dict[str, Layers]:
+    """Inputs and outputs of each layer, by network."""
+    return {name: architecture.layers for name, architecture in algorithm.architectures.items()}
+
+
+def parts_of(algorithm: Algorithm) -> Parts:
+    """The layers of each part, by network."""
+    return {name: architecture.parts for name, architecture in algorithm.architectures.items()}
 
 
 def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, Network]:
     """An algorithm's networks before pruning, one agent per seed. Each `draw` gives a seed other weights."""
-    return {name: initialize(name, layers, seeds, draw) for name, layers in algorithm.layers.items()}
+    return {name: initialize(name, layers, seeds, draw) for name, layers in layers_of(algorithm).items()}
 
 
 def flatten_masks(masks: Mapping[str, Weights]) -> dict[str, Tensor]:
@@ -147,7 +154,7 @@ def dense_masks(algorithm: Algorithm) -> Masks:
             layer: torch.ones(outputs, inputs, dtype=torch.bool)
             for layer, (inputs, outputs) in layers.items()
         }
-        for name, layers in algorithm.layers.items()
+        for name, layers in layers_of(algorithm).items()
     }
 
 
@@ -168,5 +175,5 @@ def load_masks(path: Path, algorithm: Algorithm) -> Masks:
         raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")
     return {
         name: {layer: tensors[f"{name}.{layer}"] for layer in layers}
-        for name, layers in algorithm.layers.items()
+        for name, layers in layers_of(algorithm).items()
     }

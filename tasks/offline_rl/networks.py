@@ -193,10 +193,3 @@ def side_by_side(*inputs: Tensor) -> Tensor:
 def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:
     """Layers with ReLU between them, none after the last, of inputs side by side."""
     return perceptron(network, layers[:-1], layers[-1:], *inputs)[0]
-
-
-def linear_flow(weights: Weights, layers: Sequence[str], x: Tensor) -> Tensor:
-    """The layers' product with `x`, without biases or nonlinearities (SynFlow's 1ᵀ ∏|θ| is made of it)."""
-    for layer in layers:
-        x = x @ weights[layer]
-    return x

@@ -1,24 +1,29 @@
 """Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import safetensors.torch
+import torch
+from torch import Tensor
 
 from tasks.data.randomness import stream
 from tasks.job import Event, Job, Progress
 from tasks.offline_rl.agents import (
     AgentSpec,
-    AlgorithmConfig,
     Masks,
     flatten_masks,
     initial_networks,
     make_algorithm,
+    parts_of,
 )
+from tasks.offline_rl.algorithm import AlgorithmConfig, Loss
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.networks import Network, Weights
 from tasks.offline_rl.randomness import Randomness
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective
@@ -68,6 +73,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
     """
     spec, pruning = params.agent, params.pruning
     algorithm = make_algorithm(spec, params.algorithm)
+    architectures = algorithm.architectures
     networks = {
         name: network.to(device) for name, network in initial_networks(algorithm, [spec.seed]).items()
     }
@@ -75,16 +81,29 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
     def objectives(iteration: int) -> Mapping[str, Objective]:
         randomness = Randomness("pruning", [spec.seed], iteration, device=device)
         batch = data.sample(randomness, pruning.batch_size_of(spec.pruner))
-        return algorithm.objectives(
-            networks, batch, randomness, stream("pruning scores", spec.seed, iteration)
-        )
+        scores = stream("pruning scores", spec.seed, iteration)
+        # At initialization targets are equal to their networks: θ' = θ.
+        return {
+            name: Objective(_loss_of_weights(networks[name], loss), architectures[name].flow, scores)
+            for name, loss in algorithm.losses(networks, networks, batch, randomness)
+        }
 
     weights = {name: network.weights for name, network in networks.items()}
-    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, algorithm.parts)
+    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, parts_of(algorithm))
     return {
         name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
         for name, layers in masks.items()
     }
+
+
+def _loss_of_weights(network: Network, loss: Loss) -> Callable[[Weights], Tensor]:
+    """A network's loss as a function of its weights alone, which pruning differentiates."""
+
+    def total(weights: Weights) -> Tensor:
+        terms = loss(network.with_weights(weights)).values()
+        return functools.reduce(torch.add, terms).sum()
+
+    return total
 
 
 def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
@@ -92,7 +111,7 @@ def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(LAYER_COLUMNS)
         algorithm = make_algorithm(spec, job.params.algorithm)
-        for count in count_layers(masks, algorithm.parts):
+        for count in count_layers(masks, parts_of(algorithm)):
             place = (spec.task, spec.algorithm, count.network, count.part, count.layer)
             cause = (spec.pruner, spec.sparsity, spec.seed)
             writer.writerow([*place, *cause, count.weights_total, count.weights_kept])

@@ -1,5 +1,7 @@
 """The pages of docs/extending: followed word by word, their examples work."""
 
+import shlex
+
 import pandas
 import pytest
 import safetensors.torch
@@ -63,7 +65,7 @@ import torch
 from tasks.deployment.policies import open_policy
 from tasks.job import Job, Metrics
 from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.clone import CloneConfig
+from tasks.offline_rl.algorithms.clone import CloneConfig
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.evaluation.play import EvaluationConfig
 from tasks.offline_rl.training.train_agents import TrainingConfig, TrainParams, train
@@ -88,6 +90,45 @@ def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
     early, late = losses
     assert late < early / 3
     assert next(error) < early / 3  # the expert's actions have a variance of about 0.2
+
+
+SOURCES = """
+from pipelines.catalog.agents import agents
+from pipelines.config.params import check
+from pipelines.engine.cells import source_digest
+from pipelines.stages import benchmark, export_onnx, prune, quantize, train
+
+config = check()
+for agent in agents(config):
+    for stage in (train, quantize) + ((prune,) if agent.pruner != "dense" else ()):
+        cell = stage.cell(config, agent)
+        print(cell.name, cell.task.__name__, source_digest(cell.task.__module__, *cell.modules))
+for stage in (export_onnx, benchmark):
+    for cell in stage.cells(config):
+        print(cell.name, cell.task.__name__, source_digest(cell.task.__module__, *cell.modules))
+"""
+
+
+def test_an_algorithm_of_ones_own_leaves_all_other_cells_alone(follow, working_tree):
+    assert python(follow("algorithm"), SOURCES) == python(working_tree, SOURCES)
+
+
+@pytest.mark.slow
+def test_an_algorithm_of_ones_own_goes_through_the_whole_pipeline(follow):
+    checkout = follow("algorithm")
+    for command in commands("extending/algorithm"):
+        checkout.run(*shlex.split(command))
+    scores, quantized, exports = (
+        pandas.read_csv(checkout.path / f"results/{name}.csv")
+        for name in ("offline_rl/scores", "offline_rl/quantized", "deployment/exports")
+    )
+    last = scores[scores["update"] == 50].set_index("pruner")["return_mean"]
+    assert set(last.index) == {"dense", "snip", "grasp"}
+    # Lossless values play the last evaluation again.
+    raw = quantized[quantized["values"] == "raw"].set_index("pruner")["return_mean"]
+    assert raw.to_dict() == {name: last[name] for name in ("snip", "grasp")}
+    own = exports[exports["model"].str.contains("/clone/")]
+    assert sorted(own["form"].unique()) == ["compacted", "dense", "masked"]
 
 
 ANT = """

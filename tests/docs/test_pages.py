@@ -93,19 +93,19 @@ def test_the_reference_has_every_key_of_params_yaml():
         named.sub(r"\1.NAME.", name) for name in leaves(yaml.safe_load((ROOT / "params.yaml").read_text()))
     }
     assert composed <= told
-    assert "offline_rl.bcq.tau" in composed
+    assert "offline_rl.algorithms.bcq.tau" in composed
 
 
 def test_what_the_reference_says_of_a_key():
     keys = {key.name: key for group in groups(Config) for key in group.keys}
-    assert keys["offline_rl.bcq.tau"].type == "number > 0 and ≤ 1"
-    assert keys["offline_rl.bcq.tau"].meaning == "τ: how fast target networks follow."
+    assert keys["offline_rl.algorithms.bcq.tau"].type == "number > 0 and ≤ 1"
+    assert keys["offline_rl.algorithms.bcq.tau"].meaning == "τ: how fast target networks follow."
     assert keys["serving.port"].type == "integer ≥ 1 and ≤ 65535"
     assert keys["executor.kind"].type == "`local` or `ray`"
     assert keys["style.photos.limit"].type == "integer ≥ 1 or null"
     assert keys["offline_rl.sweep.seeds"].type == "list of integer ≥ 0, at least 1 long"
     assert "known are snip, grasp" in keys["offline_rl.sweep.pruners"].type
-    assert load_config(ROOT / "params.yaml").offline_rl.bcq.tau == 0.005
+    assert load_config(ROOT / "params.yaml").offline_rl.algorithms.bcq.tau == 0.005
 
 
 def test_a_page_that_tells_a_reader_to_edit_names_files_in_the_repository():

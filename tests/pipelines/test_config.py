@@ -63,7 +63,7 @@ def test_defaults_of_dataclasses_are_the_papers_values(composed):
     """Those are for users of tasks as a library. What `conf/` chooses by the source of data differs."""
     chosen = re.compile(r"style\.(photos|samples)\.|offline_rl\.data\.transitions$")
     keys = list(with_defaults(load_config(composed("profile=paper"))))
-    assert {name for name, _, _ in keys} >= {"offline_rl.bcq.tau", "executor.kind", "tracking.uri"}
+    assert {name for name, _, _ in keys} >= {"offline_rl.algorithms.bcq.tau", "executor.kind", "tracking.uri"}
     assert [key for key in keys if key[1] != key[2] and not chosen.match(key[0])] == []
 
 
@@ -107,7 +107,10 @@ def remove(*keys):
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (put(3, "offline_rl", "bcq", "lamda"), r"offline_rl\.bcq\.lamda: .*Unexpected"),
+        (
+            put(3, "offline_rl", "algorithms", "bcq", "lamda"),
+            r"offline_rl\.algorithms\.bcq\.lamda: .*Unexpected",
+        ),
         (put(3, "offline_rl2"), "offline_rl2: .*Unexpected"),
         (remove("offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds: .*required"),
         (remove("conf_digest"), "conf_digest: .*required"),
@@ -243,7 +246,12 @@ def test_values_set_by_hand_stay(composed):
 def test_dvc_composes_as_we_do(tmp_path):
     """`dvc exp run -S`, up to where the experiment would start."""
     checkout = Checkout.of_working_tree(tmp_path / "clone")
-    overrides = ["profile=paper", "executor=local", "offline_rl.sweep.seeds=[3,4]", "offline_rl.bcq.tau=0.5"]
+    overrides = [
+        "profile=paper",
+        "executor=local",
+        "offline_rl.sweep.seeds=[3,4]",
+        "offline_rl.algorithms.bcq.tau=0.5",
+    ]
     with cleaned(checkout):
         checkout.run("dvc", "exp", "run", "--queue", *itertools.chain(*(("-S", word) for word in overrides)))
         composed_by_dvc = checkout.run("git", "show", "refs/exps/celery/stash:params.yaml")

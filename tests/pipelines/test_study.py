@@ -85,11 +85,10 @@ def test_the_experiments_of_the_repository():
     assert len(main) == 3 * 2 * 5 * (1 + 5)
     for name, config in experiments.items():
         offline_rl = config.offline_rl
-        assert offline_rl.bc.learning_rate == offline_rl.bcq.learning_rate == 1e-3
-        assert (offline_rl.bcq.target_samples, offline_rl.bcq.evaluation_samples) == (10, 100)
-        assert (
-            offline_rl.bcq.normalize_states == offline_rl.bc.normalize_states == name.startswith("normalized")
-        )
+        bc, bcq = offline_rl.algorithms.bc, offline_rl.algorithms.bcq
+        assert bc.learning_rate == bcq.learning_rate == 1e-3
+        assert (bcq.target_samples, bcq.evaluation_samples) == (10, 100)
+        assert bcq.normalize_states == bc.normalize_states == name.startswith("normalized")
         for training in (offline_rl.training.bc, offline_rl.training.bcq):
             assert training.updates / training.eval_every >= 20
 

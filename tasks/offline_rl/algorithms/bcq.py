@@ -5,38 +5,20 @@ by at most Φ, twin critics Q_θ1 and Q_θ2 judge them. As in the authors' code 
 counts half as much as the squared error, both averaged over batch and dimensions, and z is within ±0.5.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from torch import Tensor
+from torch import Tensor, nn
 
+from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
+from tasks.offline_rl.architecture import MLP, Architecture
 from tasks.offline_rl.data.replay import Batch
-from tasks.offline_rl.networks import (
-    AnyNetwork,
-    Layers,
-    Network,
-    PerceptronLayers,
-    SparseNetwork,
-    Weights,
-    linear_flow,
-    mlp,
-    sparse_losses,
-)
+from tasks.offline_rl.networks import AnyNetwork, SparseNetwork, mlp, sparse_losses
 from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.training.learner import Learner
-from tasks.offline_rl.vae import (
-    VAE_PARTS,
-    VAE_PERCEPTRONS,
-    latent_size,
-    sample,
-    vae_flow,
-    vae_layers,
-    vae_loss,
-)
-from tasks.pruning.objective import Objective, Parts
+from tasks.offline_rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 Q1 = ("q1.0", "q1.1", "q1.2")
@@ -46,14 +28,11 @@ Z_LIMIT = 0.5
 
 
 @dataclass(frozen=True)
-class BCQConfig:
-    """Hyper-parameters; the defaults are those of the authors' code."""
+class BCQConfig(AlgorithmConfig):
+    """Hyper-parameters of BCQ; the defaults are those of the authors' code."""
 
-    learning_rate: Annotated[float, Gt(0)] = 1e-3
-    """Of Adam, for all networks."""
-    batch_size: Annotated[int, Ge(1)] = 100
     discount: Annotated[float, Ge(0), Lt(1)] = 0.99
-    """γ"""
+    """γ: what a reward of the next step counts to one of this."""
     tau: Annotated[float, Gt(0), Le(1)] = 0.005
     """τ: how fast target networks follow."""
     lmbda: Annotated[float, Ge(0), Le(1)] = 0.75
@@ -64,78 +43,68 @@ class BCQConfig:
     """n: actions among which the target takes the best."""
     evaluation_samples: Annotated[int, Ge(1)] = 100
     """Actions among which the policy takes the best."""
-    normalize_states: bool = False
-    """Train on states of zero mean and unit variance (see `normalization.py`), which the paper doesn't."""
 
 
-class BCQ:
-    """The algorithm for one size of states and actions. Networks and data are given to each method."""
+class BCQ(Algorithm):
+    """A VAE, twin critics, and an actor that perturbs the VAE's actions."""
 
-    targets: ClassVar[tuple[str, ...]] = ("actor", "critic")
-    state_layers: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "actor": ("pi.0",),
-        "critic": ("q1.0", "q2.0"),
-        "vae": ("encoder.0", "decoder.0"),
-    }
-    """Layers whose inputs begin with the state."""
-    perceptrons: ClassVar[Mapping[str, tuple[PerceptronLayers, ...]]] = {
-        "actor": ((ACTOR[:-1], ACTOR[-1:]),),
-        "critic": ((Q1[:-1], Q1[-1:]), (Q2[:-1], Q2[-1:])),
-        "vae": VAE_PERCEPTRONS,
-    }
-    """How each network's layers are joined."""
-    parts: ClassVar[Parts] = {
-        "actor": {"actor": ACTOR},
-        "critic": {"critic 1": Q1, "critic 2": Q2},
-        "vae": VAE_PARTS,
-    }
-    """What is pruned on its own in scope `part`."""
+    config_type = BCQConfig
+    config: BCQConfig
 
-    def __init__(self, config: BCQConfig, state_size: int, action_size: int) -> None:
-        self.config = config
-        self.latent_size = latent_size(action_size)
-        self.layers: Mapping[str, Layers] = {
-            "actor": {
-                "pi.0": (state_size + action_size, 400),
-                "pi.1": (400, 300),
-                "pi.2": (300, action_size),
-            },
-            "critic": {
-                f"{q}.{i}": shape
-                for q in ("q1", "q2")
-                for i, shape in enumerate([(state_size + action_size, 400), (400, 300), (300, 1)])
-            },
-            "vae": vae_layers(state_size, action_size),
+    @property
+    def architectures(self) -> Mapping[str, Architecture]:  # noqa: D102
+        inputs = {"state": self.state_size, "action": self.action_size}
+
+        def perceptron(layers: tuple[str, ...], outputs: int) -> MLP:
+            return MLP(inputs, dict(zip(layers, (400, 300, outputs), strict=True)))
+
+        return {
+            "actor": Architecture({"actor": perceptron(ACTOR, self.action_size)}),
+            "critic": Architecture({"critic 1": perceptron(Q1, 1), "critic 2": perceptron(Q2, 1)}),
+            "vae": vae_architecture(self.state_size, self.action_size),
         }
-        self.noise_shape: tuple[int, ...] = (config.evaluation_samples, self.latent_size)
 
-    def update(self, learner: Learner, batch: Batch, randomness: Randomness) -> dict[str, Tensor]:
-        """One iteration of algorithm 1. Losses of each agent, (K,)."""
-        actor, critic, vae = (learner.networks[name] for name in ("actor", "critic", "vae"))
-        batch_size = batch.state.shape[1]
+    @property
+    def targets(self) -> Mapping[str, float]:  # noqa: D102
+        return {"actor": self.config.tau, "critic": self.config.tau}
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:  # noqa: D102
+        return self.config.evaluation_samples, latent_size(self.action_size)
+
+    @property
+    def target_samples(self) -> int:  # noqa: D102
+        return self.config.target_samples
+
+    def losses(
+        self,
+        networks: Mapping[str, AnyNetwork],
+        targets: Mapping[str, AnyNetwork],
+        batch: Batch,
+        randomness: Randomness,
+    ) -> Iterator[tuple[str, Loss]]:
+        """One iteration of algorithm 1.
+
+        One loss covers both critics (Arnob et al. 2021, algorithm 1 prunes θ_1 and copies it to θ_2, which
+        read literally would leave two equal critics and no minimum of two to take).
+        """
+        vae, critic = networks["vae"], networks["critic"]
+        batch_size, latent = batch.state.shape[1], latent_size(self.action_size)
 
         # ω ← argmin Σ (a - ã)² + D_KL(N(μ, σ) ‖ N(0, 1)), ã = D_ω2(s, z), z ~ N(μ, σ)
-        noise = randomness.normal(batch_size, self.latent_size)
-        reconstruction, kl = vae_loss(vae, batch.state, batch.action, noise)
-        learner.minimize("vae", reconstruction + 0.5 * kl)
+        posterior = randomness.normal(batch_size, latent)
+        yield "vae", lambda vae: vae_loss(vae, batch.state, batch.action, posterior)
 
         # θ ← argmin Σ (y - Q_θ(s, a))²
-        noise = randomness.normal(batch_size, self.config.target_samples, self.latent_size)
-        y = self.td_target(learner.targets["actor"], learner.targets["critic"], vae, batch, noise)
-        critic_loss = td_loss(critic, batch, y)
-        learner.minimize("critic", critic_loss)
+        candidates = randomness.normal(batch_size, self.config.target_samples, latent)
+        y = self.td_target(targets["actor"], targets["critic"], vae, batch, candidates)
+        yield "critic", lambda critic: {"critic_loss": td_loss(critic, batch, y)}
 
         # φ ← argmax Σ Q_θ1(s, a + ξ_φ(s, a, Φ)), a ~ G_ω(s)
-        noise = randomness.normal(batch_size, self.latent_size)
+        prior = randomness.normal(batch_size, latent)
         with torch.no_grad():
-            action = sample(vae, batch.state, noise, Z_LIMIT)
-        actor_loss = self.actor_loss(actor, critic, batch.state, action)
-        learner.minimize("actor", actor_loss)
-
-        # θ' ← τ θ + (1 - τ) θ', φ' ← τ φ + (1 - τ) φ'
-        learner.update_targets(self.config.tau)
-        losses = {"reconstruction_loss": reconstruction, "kl": kl, "critic_loss": critic_loss}
-        return {name: loss.detach() for name, loss in (losses | {"actor_loss": actor_loss}).items()}
+            action = sample(vae, batch.state, prior, Z_LIMIT)
+        yield "actor", lambda actor: {"actor_loss": self.actor_loss(actor, critic, batch.state, action)}
 
     @torch.no_grad()
     def td_target(
@@ -177,41 +146,9 @@ class BCQ:
         best = value.argmax(dim=2)[..., None, None].expand(-1, -1, 1, action.shape[-1])
         return action.unflatten(1, (-1, n)).gather(2, best).squeeze(2)
 
-    def objectives(
-        self, networks: Mapping[str, Network], batch: Batch, randomness: Randomness, scores: torch.Generator
-    ) -> dict[str, Objective]:
-        """What each network is pruned for: its own loss on one batch, as a function of its weights alone.
-
-        All other networks, the critic's target and the noise are fixed. One objective covers both critics
-        (Arnob et al. 2021, algorithm 1 prunes θ_1 and copies it to θ_2, which read literally would leave
-        two equal critics and no minimum of two to take).
-        """
-        actor, critic, vae = (networks[name] for name in ("actor", "critic", "vae"))
-        batch_size = batch.state.shape[1]
-        vae_noise = randomness.normal(batch_size, self.latent_size)
-        target_noise = randomness.normal(batch_size, self.config.target_samples, self.latent_size)
-        y = self.td_target(actor, critic, vae, batch, target_noise)  # at initialization θ' = θ and φ' = φ
-        with torch.no_grad():
-            action = sample(vae, batch.state, randomness.normal(batch_size, self.latent_size), Z_LIMIT)
-
-        def actor_objective(weights: Weights) -> Tensor:
-            perturbed = self.perturb(actor.with_weights(weights), batch.state, action)
-            return -q(critic, Q1, batch.state, perturbed).mean()
-
-        def critic_objective(weights: Weights) -> Tensor:
-            return td_loss(critic.with_weights(weights), batch, y).sum()
-
-        def vae_objective(weights: Weights) -> Tensor:
-            reconstruction, kl = vae_loss(vae.with_weights(weights), batch.state, batch.action, vae_noise)
-            return (reconstruction + 0.5 * kl).sum()
-
-        return {
-            "actor": Objective(actor_objective, lambda weights: _flow(weights, ACTOR), scores),
-            "critic": Objective(
-                critic_objective, lambda weights: _flow(weights, Q1) + _flow(weights, Q2), scores
-            ),
-            "vae": Objective(vae_objective, vae_flow, scores),
-        }
+    def policy(self, perceptron: Perceptron) -> "BCQPolicy":  # noqa: D102
+        actor, critic = perceptron("actor", ACTOR), perceptron("critic", Q1)
+        return BCQPolicy(perceptron("vae", DECODER), actor, critic, self.config.phi)
 
 
 def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor) -> Tensor:
@@ -228,6 +165,42 @@ def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
     return error1.square().mean(dim=1) + error2.square().mean(dim=1)
 
 
-def _flow(weights: Weights, layers: tuple[str, ...]) -> Tensor:
-    agents, inputs, _ = weights[layers[0]].shape
-    return linear_flow(weights, layers, weights[layers[0]].new_ones(agents, 1, inputs)).sum()
+class BCQPolicy(Policy):
+    """π(s) = argmax over ã_i of Q_θ1(s, ã_i), ã_i = a_i + ξ_φ(s, a_i, Φ), a_i = D(s, z_i).
+
+    See :class:`BCQ`. The VAE's encoder and the second critic have no part in it.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = ("action", "choice")
+
+    def __init__(self, decoder: nn.Module, actor: nn.Module, critic: nn.Module, phi: float) -> None:
+        super().__init__()
+        self.decoder, self.actor, self.critic = decoder, actor, critic
+        self.phi = phi
+
+    def forward(self, state: Tensor, latents: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions (batch, action), and which of the samples each one is, (batch,) int64.
+
+        `state` is (batch, state), `latents` (batch, samples, latent), standard normal.
+        """
+        action, value = self.candidates(state, latents)
+        choice = value.argmax(dim=1)
+        best = choice[:, None, None].expand(-1, 1, action.shape[2])
+        return action.gather(1, best).squeeze(1), choice
+
+    def candidates(self, state: Tensor, latents: Tensor) -> tuple[Tensor, Tensor]:
+        """The actions to choose from, (batch, samples, action), and the critic's values, (batch, samples)."""
+        samples = latents.shape[1]
+        # Matrices have two axes, as runtimes fuse product, bias and ReLU of no others. With three, and the
+        # first layers' states multiplied once rather than once a sample, onnxruntime takes 53 instead of
+        # 43 ms for a batch of 256, and no less for smaller ones.
+        state = state[:, None].expand(-1, samples, -1).flatten(0, 1)
+        z = latents.flatten(0, 1).clamp(-Z_LIMIT, Z_LIMIT)
+        action = self.decoder(torch.cat([state, z], dim=1)).tanh()
+        ξ = self.phi * self.actor(torch.cat([state, action], dim=1)).tanh()
+        action = (action + ξ).clamp(-1, 1)
+        value = self.critic(torch.cat([state, action], dim=1)).squeeze(1)
+        return action.unflatten(0, (-1, samples)), value.unflatten(0, (-1, samples))
+
+
+ALGORITHM = BCQ

@@ -16,7 +16,8 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from tasks.errors import UserError
-from tasks.offline_rl.agents import Agent, Algorithm
+from tasks.offline_rl.agents import Agent
+from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.data.normalization import Normalizer
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
 from tasks.offline_rl.evaluation.lockstep import Environments

@@ -2,20 +2,16 @@
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.offline_rl.networks import (
-    AnyNetwork,
-    Network,
-    PerceptronLayers,
-    SparseNetwork,
-    Weights,
-    from_parameters,
-)
+from tasks.offline_rl.algorithm import Algorithm
+from tasks.offline_rl.data.replay import Batch
+from tasks.offline_rl.networks import AnyNetwork, Network, SparseNetwork, Weights, from_parameters
+from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.adam import MOMENTS, Adam
 
 if TYPE_CHECKING:
@@ -29,18 +25,6 @@ Execution = Literal["auto", "masked", "sparse"]
 weights alone; `auto`, sparsely where that is faster, which is for a lone agent on a CPU."""
 AgentState = dict[str, Tensor]
 """What the update of one agent depends on, by name: parameters, targets and Adam's moments, (1, …) each."""
-
-
-class Architecture(Protocol):
-    """What a learner has to know of an algorithm."""
-
-    @property
-    def targets(self) -> Sequence[str]:
-        """Networks that targets follow."""
-
-    @property
-    def perceptrons(self) -> Mapping[str, Sequence[PerceptronLayers]]:
-        """How each network's layers are joined."""
 
 
 class Learner:
@@ -57,14 +41,13 @@ class Learner:
     def __init__(
         self,
         networks: Mapping[str, Network],
-        architecture: Architecture,
+        algorithm: Algorithm,
         masks: Mapping[str, Weights] | None,
-        learning_rate: float,
         device: str = "cpu",
         execution: Execution = "auto",
     ) -> None:
-        self.device = device
-        self.perceptrons = _sparse_perceptrons(architecture, masks, device, execution)
+        self.algorithm, self.device = algorithm, device
+        self.perceptrons = _sparse_perceptrons(algorithm, masks, device, execution)
         pruned = {
             name: network if masks is None else _prune(network, masks[name])
             for name, network in networks.items()
@@ -83,11 +66,21 @@ class Learner:
                 parameter.requires_grad_()
         # Copies of the networks after pruning: copied before, as the authors' BCQ does at construction, the
         # targets' pruned weights would fade only as (1 - τ)^t.
-        self.targets = {name: self.networks[name].copy() for name in architecture.targets}
+        self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
         self.optimizers = {
-            name: Adam(network.parameters().values(), learning_rate)
+            name: Adam(network.parameters().values(), algorithm.config.learning_rate)
             for name, network in self.networks.items()
         }
+
+    def update(self, batch: Batch, randomness: Randomness) -> dict[str, Tensor]:
+        """A step of each network down its loss, in turn, then of the targets. Returns the losses' terms."""
+        found: dict[str, Tensor] = {}
+        for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
+            terms = loss(self.networks[name])
+            self.minimize(name, functools.reduce(torch.add, terms.values()))
+            found |= {term: value.detach() for term, value in terms.items()}
+        self.update_targets()
+        return found
 
     def minimize(self, name: str, loss: Tensor) -> None:
         """One step of network `name` down the gradient of `loss`, (K,).
@@ -106,12 +99,11 @@ class Learner:
         self.optimizers[name].step([gradient.contiguous() for gradient in gradients.values()])
 
     @torch.no_grad()
-    def update_targets(self, τ: float) -> None:
+    def update_targets(self) -> None:
         """θ' ← τ θ + (1 - τ) θ' for every target network."""
-        for name, target in self.targets.items():
-            torch._foreach_lerp_(
-                list(target.parameters().values()), list(self.networks[name].parameters().values()), τ
-            )
+        for name, τ in self.algorithm.targets.items():
+            followed = self.networks[name].parameters().values()
+            torch._foreach_lerp_(list(self.targets[name].parameters().values()), list(followed), τ)
 
     def whole(self, agent: int) -> dict[str, Network]:
         """Agent `agent`'s networks in full, a stack of one."""
@@ -177,7 +169,7 @@ def _prune(network: Network, masks: Weights) -> Network:
 
 
 def _sparse_perceptrons(
-    architecture: Architecture, masks: Mapping[str, Weights] | None, device: str, execution: Execution
+    algorithm: Algorithm, masks: Mapping[str, Weights] | None, device: str, execution: Execution
 ) -> dict[str, dict[str, "SparsePerceptron"]]:
     """The perceptrons of those networks that are to be held sparsely, by their first layers."""
     if masks is None or execution == "masked":
@@ -195,8 +187,11 @@ def _sparse_perceptrons(
     densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
     own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
     return {
-        name: {hidden[0]: SparsePerceptron.of(hidden, heads, own[name]) for hidden, heads in perceptrons}
-        for name, perceptrons in architecture.perceptrons.items()
+        name: {
+            hidden[0]: SparsePerceptron.of(hidden, heads, own[name])
+            for hidden, heads in architecture.perceptrons
+        }
+        for name, architecture in algorithm.architectures.items()
         if _density(own[name]) <= densest
     }
 

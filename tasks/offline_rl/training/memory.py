@@ -5,15 +5,15 @@ import math
 
 import torch
 
-from tasks.offline_rl.agents import Algorithm, AlgorithmConfig
-from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.agents import layers_of
+from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.networks import Layers
 
 USABLE = 0.9
 """Part of the free memory that a stack may fill: libraries take workspaces, and allocators lose some."""
 
 
-def bytes_per_agent(algorithm: Algorithm, config: AlgorithmConfig, episodes: int) -> int:
+def bytes_per_agent(algorithm: Algorithm, episodes: int) -> int:
     """Bytes that each agent of a stack takes while it trains and is scored, in single precision.
 
     Of every parameter there are the weight, its mask, Adam's two moments, and the gradients of this step and
@@ -21,12 +21,12 @@ def bytes_per_agent(algorithm: Algorithm, config: AlgorithmConfig, episodes: int
     where one layer leads to the next over a target's actions, and again where a policy samples (kept apart: a
     CUDA graph has its own memory).
     """
-    sizes = {name: _parameters(layers) for name, layers in algorithm.layers.items()}
-    outputs = [size for layers in algorithm.layers.values() for _, size in layers.values()]
-    per_state = config.target_samples if isinstance(config, BCQConfig) else 1
-    rows = config.batch_size * per_state + episodes * math.prod(algorithm.noise_shape[:-1])
+    by_network, batch_size = layers_of(algorithm), algorithm.config.batch_size
+    sizes = {name: _parameters(layers) for name, layers in by_network.items()}
+    outputs = [size for layers in by_network.values() for _, size in layers.values()]
+    rows = batch_size * algorithm.target_samples + episodes * math.prod(algorithm.noise_shape[:-1])
     parameters = 6 * sum(sizes.values()) + sum(sizes[name] for name in algorithm.targets)
-    return 4 * (parameters + config.batch_size * sum(outputs) + 2 * max(outputs) * rows)
+    return 4 * (parameters + batch_size * sum(outputs) + 2 * max(outputs) * rows)
 
 
 def require_memory(agents: int, each: int, device: str) -> None:

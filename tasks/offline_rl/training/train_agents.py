@@ -19,13 +19,13 @@ from tasks.offline_rl.agents import (
     DENSE,
     Agent,
     AgentSpec,
-    AlgorithmConfig,
     Masks,
     dense_masks,
     initial_networks,
     load_masks,
     make_algorithm,
 )
+from tasks.offline_rl.algorithm import AlgorithmConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
@@ -146,13 +146,12 @@ class Stack:
         self.data = ReplayBuffer(transitions, device, self.params.algorithm.normalize_states)
         evaluation = self.params.evaluation
         episodes = max(evaluation.episodes, evaluation.final.episodes)
-        each = bytes_per_agent(self.algorithm, self.params.algorithm, episodes)
+        each = bytes_per_agent(self.algorithm, episodes)
         require_memory(len(jobs), each, device)
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
             self.algorithm,
             None if all(spec.pruner == DENSE for spec in self.specs) else _stack_masks(self.masks),
-            self.params.algorithm.learning_rate,
             device,
             self.params.execution,
         )
@@ -180,7 +179,7 @@ class Stack:
     def make_update(self) -> None:
         """Make one, on the device alone: nothing comes back from it, and nothing is counted."""
         batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
-        self.losses.add(self.algorithm.update(self.learner, batch, self.randomness))
+        self.losses.add(self.learner.update(batch, self.randomness))
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
@@ -245,8 +244,8 @@ class Stack:
             networks = self.learner.whole(i)
             if self.data.normalizer:
                 networks = {
-                    name: self.data.normalizer.fold(network, self.algorithm.state_layers[name])
-                    for name, network in networks.items()
+                    name: self.data.normalizer.fold(networks[name], architecture.state_layers)
+                    for name, architecture in self.algorithm.architectures.items()
                 }
             agent = Agent(spec, self.params.algorithm, networks, self.masks[i])
             agent.save(job.output / "agent.safetensors")

@@ -108,7 +108,7 @@ def test_masks_of_another_task_are_refused(tmp_path):
     ("wrong", "key"),
     [
         ({"task": "Ant"}, "agent.task"),
-        ({"algorithm": "td3"}, "agent.algorithm"),
+        ({"algorithm": "td3"}, "no algorithm 'td3'; known are bc, bcq"),
         ({"sparsity": 1.0}, "agent.sparsity"),
         ({"seed": -1}, "agent.seed"),
         ({"sparsity": 0.0}, "sparsity 0"),

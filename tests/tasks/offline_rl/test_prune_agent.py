@@ -60,13 +60,13 @@ def test_a_sparser_snip_mask_is_part_of_a_denser_one(transitions):
 def test_scores_are_computed_on_the_paper_s_batch(pruner, pruning, expected, transitions, monkeypatch):
     seen = []
     bcq = type(make_algorithm(AgentSpec("Hopper", "bcq", pruner, 0.95, 0), BCQConfig()))
-    objectives = bcq.objectives
+    losses = bcq.losses
 
-    def spy(self, networks, batch, *rest):
+    def spy(self, networks, targets, batch, randomness):
         seen.append(batch)
-        return objectives(self, networks, batch, *rest)
+        return losses(self, networks, targets, batch, randomness)
 
-    monkeypatch.setattr(bcq, "objectives", spy)
+    monkeypatch.setattr(bcq, "losses", spy)
     make_masks(params(pruner, **pruning), ReplayBuffer(transitions))
     assert [batch.state.shape for batch in seen] == [(1, size, 11) for size in expected]
     assert len({batch.state.sum().item() for batch in seen}) == len(expected), "each round sees a new batch"

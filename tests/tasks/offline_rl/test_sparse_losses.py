@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
+from tasks.offline_rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from tasks.offline_rl.algorithms.bcq import BCQConfig, td_loss
 from tasks.offline_rl.data.replay import Batch
 from tasks.offline_rl.training.learner import Learner
@@ -19,14 +19,14 @@ def learners(scale):
     generator = torch.Generator().manual_seed(0)
     masks = {
         name: {layer: torch.rand(1, *size, generator=generator) < 0.2 for layer, size in layers.items()}
-        for name, layers in algorithm.layers.items()
+        for name, layers in layers_of(algorithm).items()
     }
     networks = {
         name: network.map(lambda tensor: scale * tensor)
         for name, network in initial_networks(algorithm, [0]).items()
     }
     return algorithm, *(
-        Learner(networks, algorithm, masks, 1e-3, execution=execution) for execution in ("sparse", "masked")
+        Learner(networks, algorithm, masks, execution=execution) for execution in ("sparse", "masked")
     )
 
 
@@ -43,7 +43,7 @@ def compare(name, sparse, full, loss):
     results = []
     for learner in (sparse, full):
         losses = loss(learner)
-        losses = losses if isinstance(losses, tuple) else (losses,)
+        losses = tuple(losses.values()) if isinstance(losses, dict) else (losses,)
         parameters = list(learner.networks[name].parameters().values())
         total = sum((value * factor).sum() for value, factor in zip(losses, factors, strict=False))
         gradients = iter(torch.autograd.grad(total, parameters))
@@ -106,4 +106,4 @@ def test_a_diverging_network_has_no_finite_loss():
             parameter.fill_(torch.nan)
     noise = torch.zeros(1, BATCH, 6)
     losses = vae_loss(sparse.networks["vae"], own.state, own.action, noise)
-    assert not any(loss.isfinite().any() for loss in losses)
+    assert not any(loss.isfinite().any() for loss in losses.values())

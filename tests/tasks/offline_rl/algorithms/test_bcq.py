@@ -108,7 +108,7 @@ class ReferenceBCQ:
                 other.data = 0.005 * own.data + 0.995 * other.data
         return {
             "reconstruction_loss": reconstruction,
-            "kl": kl,
+            "kl_loss": 0.5 * kl,
             "critic_loss": critic_loss,
             "actor_loss": actor_loss,
         }
@@ -139,7 +139,7 @@ class ReferenceBCQ:
 
 def begin(algorithm, seed=0):
     """A learner, and a reference with the same initial weights."""
-    learner = Learner(initial_networks(algorithm, [seed]), algorithm, None, learning_rate=1e-3)
+    learner = Learner(initial_networks(algorithm, [seed]), algorithm, None)
     reference = ReferenceBCQ(11, 3)
     for (network, layer), module in reference.linears().items():
         if network in learner.networks:
@@ -168,7 +168,7 @@ def test_bcq_updates_equal_the_reference_s(data):
     draws, again = Randomness("training", [0]), Randomness("training", [0])
 
     for _ in range(3):
-        losses = algorithm.update(learner, data.sample(draws, 100), draws)
+        losses = learner.update(data.sample(draws, 100), draws)
         batch = data.sample(again, 100)
         expected = reference.update(
             *(
@@ -199,11 +199,11 @@ def test_bc_updates_equal_the_reference_s(data):
     draws, again = Randomness("training", [0]), Randomness("training", [0])
 
     for _ in range(5):
-        losses = algorithm.update(learner, data.sample(draws, 100), draws)
+        losses = learner.update(data.sample(draws, 100), draws)
         batch = data.sample(again, 100)
         reconstruction, kl = reference.update_vae(batch.state[0], batch.action[0], again.normal(100, 6)[0])
         assert losses["reconstruction_loss"].item() == pytest.approx(reconstruction.item(), rel=1e-4)
-        assert losses["kl"].item() == pytest.approx(kl.item(), rel=1e-4)
+        assert losses["kl_loss"].item() == pytest.approx(0.5 * kl.item(), rel=1e-4)
 
     assert_same_weights(learner.networks, reference, tolerance=5e-5)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.errors import UserError
-from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
+from tasks.offline_rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
@@ -28,16 +28,16 @@ def random_masks(algorithm, seeds, kept):
             )
             for layer, size in layers.items()
         }
-        for name, layers in algorithm.layers.items()
+        for name, layers in layers_of(algorithm).items()
     }
 
 
 def train(algorithm, transitions, seeds, masks, updates, execution="auto"):
     networks = initial_networks(algorithm, seeds)
-    learner = Learner(networks, algorithm, masks, learning_rate=1e-3, execution=execution)
+    learner = Learner(networks, algorithm, masks, execution=execution)
     data, randomness = ReplayBuffer(transitions), Randomness("training", seeds)
     for _ in range(updates):
-        losses = algorithm.update(learner, data.sample(randomness, 100), randomness)
+        losses = learner.update(data.sample(randomness, 100), randomness)
     return learner, losses
 
 
@@ -45,7 +45,7 @@ def train(algorithm, transitions, seeds, masks, updates, execution="auto"):
 def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, transitions):
     algorithm = make(name)
     masks = random_masks(algorithm, [0, 1], [0.05, 0.5])
-    learner = Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, learning_rate=1e-3)
+    learner = Learner(initial_networks(algorithm, [0, 1]), algorithm, masks)
     data, randomness = ReplayBuffer(transitions), Randomness("training", [0, 1])
 
     for _ in range(3):
@@ -59,12 +59,12 @@ def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, trans
                 for kind, tensor in tensors.items():
                     assert (tensor[~mask] == 0).all(), (network, layer, kind)
                 assert (weight[mask] != 0).float().mean() > 0.99
-        algorithm.update(learner, data.sample(randomness, 100), randomness)
+        learner.update(data.sample(randomness, 100), randomness)
 
 
 def test_targets_start_as_copies_of_the_pruned_networks():
     algorithm = make("bcq")
-    learner = Learner(initial_networks(algorithm, [0]), algorithm, random_masks(algorithm, [0], [0.1]), 1e-3)
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, random_masks(algorithm, [0], [0.1]))
     for name, target in learner.targets.items():
         for parameter_name, parameter in learner.networks[name].parameters().items():
             assert torch.equal(target.parameters()[parameter_name], parameter)
@@ -124,7 +124,7 @@ def test_auto_holds_those_networks_sparsely_that_keep_little():
     algorithm = make("bcq")
     masks = random_masks(algorithm, [0], [0.05])
     masks["actor"] = random_masks(algorithm, [0], [0.9])["actor"]
-    learner = Learner(initial_networks(algorithm, [0]), algorithm, masks, learning_rate=1e-3)
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, masks)
     sparse = {name for name, network in learner.networks.items() if isinstance(network, SparseNetwork)}
     assert sparse == {"critic", "vae"}
     assert learner.masks.keys() == {"actor"}
@@ -136,7 +136,7 @@ def test_sparse_execution_of_a_stack_is_refused():
     algorithm = make("bc")
     masks = random_masks(algorithm, [0, 1], [0.05, 0.05])
     with pytest.raises(UserError, match=r"offline_rl\.execution"):
-        Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, 1e-3, execution="sparse")
+        Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, execution="sparse")
 
 
 def test_sparse_execution_leaves_dense_agents_as_they_are():
@@ -167,12 +167,12 @@ def test_restored_learner_goes_on_bit_for_bit(transitions, kept):
     masks = random_masks(algorithm, seeds, kept)
     through, _ = train(algorithm, transitions, seeds, masks, updates=2)
     data, randomness = ReplayBuffer(transitions), Randomness("training", others)
-    restored = Learner(initial_networks(algorithm, others), algorithm, masks, learning_rate=1e-3)
+    restored = Learner(initial_networks(algorithm, others), algorithm, masks)
     restored.restore([through.agent_state(i) for i in range(len(kept))], updates=2)
 
     batch = data.sample(randomness, 100)
     for learner in (through, restored):
-        algorithm.update(learner, batch, Randomness("training", others))
+        learner.update(batch, Randomness("training", others))
 
     for i in range(len(kept)):
         expected, own = through.agent_state(i), restored.agent_state(i)

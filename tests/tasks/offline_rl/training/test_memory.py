@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tasks.offline_rl.agents import AgentSpec, initial_networks, make_algorithm
+from tasks.offline_rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
@@ -37,20 +37,20 @@ def test_what_an_agent_takes_is_what_pytorch_counts_on_a_cpu(config, transitions
             layer: torch.ones(AGENTS, *size, dtype=torch.bool).bernoulli_(0.5)
             for layer, size in layers.items()
         }
-        for name, layers in algorithm.layers.items()
+        for name, layers in layers_of(algorithm).items()
     }
 
     def train():
-        learner = Learner(networks, algorithm, masks, 1e-3)
+        learner = Learner(networks, algorithm, masks)
         for _ in range(2):  # the second update has the gradients of the first beside it
-            algorithm.update(learner, data.sample(randomness, config.batch_size), randomness)
+            learner.update(data.sample(randomness, config.batch_size), randomness)
 
     def act():
         noise = randomness.normal(EPISODES, *algorithm.noise_shape)
         algorithm.act(networks, data.state[: AGENTS * EPISODES].view(AGENTS, EPISODES, -1), noise)
 
     measured = (peak(train) + peak(act)) / AGENTS
-    assert measured < bytes_per_agent(algorithm, config, EPISODES) < 1.4 * measured
+    assert measured < bytes_per_agent(algorithm, EPISODES) < 1.4 * measured
 
 
 def test_a_stack_that_a_gpu_has_no_room_for_is_refused_beforehand(monkeypatch):

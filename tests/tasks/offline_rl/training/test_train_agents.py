@@ -109,7 +109,7 @@ def test_events_and_files(make_jobs):
 
     metrics = [event for event in events if isinstance(event, Metrics)]
     assert [(m.job, m.step) for m in metrics] == [(i, step) for step in (3, 5) for i in range(3)]
-    losses = {"reconstruction_loss", "kl", "critic_loss", "actor_loss"}
+    losses = {"reconstruction_loss", "kl_loss", "critic_loss", "actor_loss"}
     assert set(metrics[0].values) == losses | {"return_mean", "d4rl_score", "updates_per_second"}
     checkpoints = [event for event in events if isinstance(event, Checkpoint)]
     assert [(c.job, c.step) for c in checkpoints] == [(i, step) for step in (2, 4) for i in range(3)]
@@ -147,7 +147,7 @@ def test_losses_are_means_since_the_last_evaluation(make_jobs):
         for eval_every in (1, 3)
     )
     assert len(single) == 3
-    for name in ("reconstruction_loss", "kl", "critic_loss", "actor_loss"):
+    for name in ("reconstruction_loss", "kl_loss", "critic_loss", "actor_loss"):
         assert together[0][name] == pytest.approx(np.mean([values[name] for values in single]), rel=1e-12)
 
 
