@@ -120,7 +120,7 @@ def test_an_algorithm_of_ones_own_goes_through_the_whole_pipeline(follow):
         checkout.run(*shlex.split(command))
     scores, quantized, exports = (
         pandas.read_csv(checkout.path / f"results/{name}.csv")
-        for name in ("offline_rl/scores", "offline_rl/quantized", "deployment/exports")
+        for name in ("offline_rl/scores", "sparse/quantized", "deployment/exports")
     )
     last = scores[scores["update"] == 50].set_index("pruner")["return_mean"]
     assert set(last.index) == {"dense", "snip", "grasp"}

@@ -109,7 +109,7 @@ def remove(*keys):
     [
         (
             put(3, "offline_rl", "algorithms", "bcq", "lamda"),
-            r"offline_rl\.algorithms\.bcq\.lamda: .*Unexpected",
+            r"algorithms\.bcq\.lamda: .*Unexpected",
         ),
         (put(3, "offline_rl2"), "offline_rl2: .*Unexpected"),
         (remove("offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds: .*required"),
