@@ -49,10 +49,10 @@ KEY = SETTINGS + [field.name for field in dataclasses.fields(AgentSpec)]
 NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
 
 
-def run_study(output: Path, names: Sequence[str] = ()) -> None:
+def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False) -> None:
     """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
 
-    Agents that the tables have from this commit already are not computed again.
+    Agents that the tables have from this commit already are not computed again. `masks_only` trains none.
 
     Raises:
         UserError: there is no such experiment, or its settings are wrong.
@@ -63,7 +63,7 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
             for seed in config.offline_rl.sweep.seeds:
                 print(f"experiment {name}, seed {seed}", flush=True)
                 try:
-                    _compute(config, seed, store, _published(output))
+                    _compute(config, seed, store, set() if masks_only else _published(output), masks_only)
                 finally:
                     write_tables(output, [name])
 
@@ -116,8 +116,10 @@ def _config(overrides: Sequence[str]) -> Config:
         return load_config(params)
 
 
-def _compute(config: Config, seed: int, store: CellStore, published: set[tuple[str, ...]]) -> None:
-    """Train those agents of a seed that are not published."""
+def _compute(
+    config: Config, seed: int, store: CellStore, published: set[tuple[str, ...]], masks_only: bool
+) -> None:
+    """Make the masks of those agents of a seed that are not published, and train them."""
     wanted = [
         agent
         for agent in agents(config)
@@ -130,6 +132,8 @@ def _compute(config: Config, seed: int, store: CellStore, published: set[tuple[s
     _fan_out("prepare_data", data, config, store)
     pruned = [agent for agent in wanted if agent.pruner != DENSE]
     _fan_out("prune", [_masks(config, agent, store) for agent in pruned], config, store)
+    if masks_only:
+        return
     _fan_out("train", [_training(config, agent, store) for agent in wanted], config, store, gpu=True)
 
 
@@ -190,37 +194,28 @@ def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
 
 
 def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
-    """An agent's rows of each table; none if it isn't finished."""
-    cells = _finished(config, agent, store)
-    if not cells:
+    """An agent's rows of each table, as far as it is finished."""
+    rows = {}
+    if not store.has(prepare_data.cell(config, agent.task)):
         return {}
-    training, masks = cells
-    made = read_made(store.path(training.digest))
-    run = {
-        "commit": made.commit,
-        "processor": made.machine.gpu or made.machine.processor,
-        "seconds": made.seconds,
-        "finished": made.finished,
-    }
-    rows = {
-        "scores.csv": _read(store.path(training.digest) / "scores.csv"),
-        RUNS: pandas.DataFrame([dataclasses.asdict(agent) | run]).astype(str),
-    }
-    if masks:
+    if agent.pruner != DENSE:
+        masks = _masks(config, agent, store)
+        if not store.has(masks):
+            return {}
         rows["layers.csv"] = _read(store.path(masks.digest) / "layers.csv")
+    training = _training(config, agent, store)
+    if store.has(training):
+        made = read_made(store.path(training.digest))
+        run = {
+            "commit": made.commit,
+            "processor": made.machine.gpu or made.machine.processor,
+            "seconds": made.seconds,
+            "finished": made.finished,
+        }
+        rows["scores.csv"] = _read(store.path(training.digest) / "scores.csv")
+        rows[RUNS] = pandas.DataFrame([dataclasses.asdict(agent) | run]).astype(str)
     settings = {name: str(value) for name, value in dataclasses.asdict(_settings(config, agent)).items()}
     return {name: pandas.DataFrame(settings, index=table.index).join(table) for name, table in rows.items()}
-
-
-def _finished(config: Config, agent: AgentSpec, store: CellStore) -> tuple[Cell, Cell | None] | None:
-    """An agent's training and masks if they are in the store, as is then what they are made from."""
-    if not store.has(prepare_data.cell(config, agent.task)):
-        return None
-    masks = None if agent.pruner == DENSE else _masks(config, agent, store)
-    if masks and not store.has(masks):
-        return None
-    training = _training(config, agent, store)
-    return (training, masks) if store.has(training) else None
 
 
 def _read(table: Path) -> pandas.DataFrame:

@@ -330,7 +330,7 @@ def ui(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog=examples("study", "study bc bc-network", "study --tables"),
+    epilog=examples("study", "study bc bc-network", "study --masks bcq", "study --tables"),
 )
 def study(
     experiments: Annotated[
@@ -341,13 +341,19 @@ def study(
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the tables are.")
     ] = Path("docs/study"),
     tables: Annotated[
-        bool, typer.Option("--tables", help="Train nothing; add what is finished to the tables.")
+        bool, typer.Option("--tables", help="Compute nothing; add what is finished to the tables.")
+    ] = False,
+    masks: Annotated[
+        bool, typer.Option("--masks", help="Train nothing; make the masks, and the table of their layers.")
     ] = False,
 ) -> None:
     """Run the experiments behind docs/study; go on where they were interrupted."""
     from pipelines.cli.study import run_study, write_tables
 
-    (write_tables if tables else run_study)(output, experiments or ())
+    if tables:
+        write_tables(output, experiments or ())
+    else:
+        run_study(output, experiments or (), masks_only=masks)
 
 
 @app.command("study-page", rich_help_panel=PANEL)

@@ -31,7 +31,7 @@ from tasks.pruning.statistics import count_layers
 
 LAYER_COLUMNS = (
     "task", "algorithm", "network", "part", "layer",
-    "pruner", "sparsity", "seed", "weights_total", "weights_kept",
+    "pruner", "sparsity", "seed", "weights_total", "weights_kept", "states_total", "states_kept",
 )  # fmt: skip
 
 
@@ -49,7 +49,8 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
     """Make the masks of each job's agent, from the initial weights of its seed.
 
     Input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where a
-    weight is kept) and `layers.csv` (what is left of each layer).
+    weight is kept) and `layers.csv` (what is left of each layer; of a layer that reads the state, also how
+    many of its coordinates still have a weight there).
 
     Raises:
         UserError: the dataset is damaged, or the scores aren't finite.
@@ -114,4 +115,8 @@ def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
         for count in count_layers(masks, parts_of(algorithm)):
             place = (spec.task, spec.algorithm, count.network, count.part, count.layer)
             cause = (spec.pruner, spec.sparsity, spec.seed)
-            writer.writerow([*place, *cause, count.weights_total, count.weights_kept])
+            states: tuple[int | str, int | str] = ("", "")
+            if count.layer in algorithm.architectures[count.network].state_layers:
+                seen = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
+                states = len(seen), int(seen.sum())
+            writer.writerow([*place, *cause, count.weights_total, count.weights_kept, *states])

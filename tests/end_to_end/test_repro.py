@@ -29,7 +29,8 @@ COLUMNS = {
         "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high"
     ),
     "results/pruning/layers.csv": (
-        "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept"
+        "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept, "
+        "states_total, states_kept"
     ),
     "results/sparse/sizes.csv": (
         "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"

@@ -48,6 +48,13 @@ def _scores(agent: dict, final: float) -> list[dict]:
     ]
 
 
+def _states(agent: dict, layer: str) -> dict:
+    """First layers read 11 coordinates of the state; of them GraSP keeps as many as the seed is."""
+    if not layer.endswith(".0"):
+        return {"states_total": None, "states_kept": None}
+    return {"states_total": 11, "states_kept": agent["seed"] if agent["pruner"] == "grasp" else 11}
+
+
 def _layers(agent: dict) -> list[dict]:
     """Of each part's 2,000 weights 100 are kept: GraSP keeps 30 of the last layer's, all others 40."""
     last = 30 if agent["pruner"] == "grasp" else 40
@@ -55,6 +62,7 @@ def _layers(agent: dict) -> list[dict]:
     return [
         agent
         | {"network": network, "part": part, "layer": layer, "weights_total": 1000, "weights_kept": kept}
+        | _states(agent, layer)
         for network, parts in networks.items()
         for part, names in parts.items()
         for layer, kept in zip(names, (100 - last, last), strict=True)

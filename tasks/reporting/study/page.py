@@ -109,6 +109,8 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         commits=_each(runs, "commit"),
         scores=list(_score_rows(agents, bootstrap)),
         densities=list(_density_rows(layers)),
+        blind=list(_blind_rows(layers)),
+        mask_seeds=listing([str(seed) for seed in _each(layers, "seed")]),
         pilot=list(_pilot_rows(agents)),
         normalized=list(_normalized_rows(agents, bootstrap)),
         ablations=ablations,
@@ -241,6 +243,35 @@ def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
                 name(str(pruner)),
                 [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts],
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class _BlindRow:
+    of: str
+    states: int
+    """Coordinates of the state."""
+    blind: Sequence[str]
+    """Of each kind of masks in `MASKS`, and of random ones."""
+
+
+def _blind_rows(layers: pandas.DataFrame) -> Iterator[_BlindRow]:
+    """Coordinates of the state that an MLP reads nothing of: mean over seeds, and the range if any."""
+    main = layers[is_main(layers) & (layers["sparsity"] == 0.95) & (layers["states_total"] > 0)]
+    for (task, algorithm, part), rows in main.groupby(["task", "algorithm", "part"]):
+        blind = rows["states_total"] - rows["states_kept"]
+        own = [blind[rows["pruner"] == pruner] for pruner in (*MASKS, "random")]
+        yield _BlindRow(
+            f"{task}, {name(str(algorithm))}, {part}",
+            int(rows["states_total"].iloc[0]),
+            [_mean_and_range(each) for each in own],
+        )
+
+
+def _mean_and_range(counts: "pandas.Series[float]") -> str:
+    if counts.empty:
+        return ""
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{counts.mean():.1f} ({low} to {high})"
 
 
 @dataclasses.dataclass(frozen=True)

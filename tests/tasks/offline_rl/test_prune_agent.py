@@ -14,6 +14,8 @@ from tasks.offline_rl.prune_agent import PruneParams, make_masks, prune_agent
 from tasks.pruning.masks import PruningConfig
 from tasks.pruning.pruners import PRUNERS, Pruner
 
+READ_STATES = {"encoder.0", "decoder.0", "pi.0", "q1.0", "q2.0"}
+
 
 def params(pruner, sparsity=0.95, seed=0, algorithm="bcq", **pruning):
     config = BCQConfig() if algorithm == "bcq" else BCConfig()
@@ -115,6 +117,9 @@ def test_files(transitions, tmp_path):
     for row in rows:
         mask = masks[row["network"]][row["layer"]]
         assert (int(row["weights_kept"]), int(row["weights_total"])) == (int(mask.sum()), mask.numel())
+        # Of the layers that read the state, which is what their first 11 inputs are.
+        seen = sum(bool(mask[:, i].any()) for i in range(11)) if row["layer"] in READ_STATES else None
+        assert (row["states_kept"], row["states_total"]) == (("", "") if seen is None else (str(seen), "11"))
         assert (row["task"], row["pruner"], row["sparsity"], row["seed"]) == ("Hopper", "grasp", "0.95", "1")
     assert len(rows) == 3 + 6 + 7
     first = safetensors.torch.load_file(outputs[0] / "masks.safetensors")
