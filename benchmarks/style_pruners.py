@@ -151,6 +151,7 @@ def _scores(bench: Bench, model: Path) -> Scores:
     quality = bench.config.style.quality
     inputs = {
         "vgg16": trained("vgg16"),
+        "vgg19": trained("vgg19"),
         "alexnet": trained("alexnet"),
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
         "painting": painting_of(bench.training.style),

@@ -57,6 +57,7 @@ def _cell(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:
         "photos": SAMPLES,
         "painting": painting_of(style),
         "vgg16": trained("vgg16"),
+        "vgg19": trained("vgg19"),
         "alexnet": trained("alexnet"),
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
     }

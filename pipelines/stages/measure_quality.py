@@ -56,6 +56,7 @@ def _cell(config: Config, style: str) -> Cell:
         "painting": painting_of(style),
         "model": model_of(style),
         "vgg16": trained("vgg16"),
+        "vgg19": trained("vgg19"),
         "alexnet": trained("alexnet"),
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
         "video": video,
@@ -67,6 +68,7 @@ def _cell(config: Config, style: str) -> Cell:
 
 def _summary(quality: pandas.DataFrame) -> dict[str, float]:
     """For `dvc metrics`: means over the pictures and the video of each style's network."""
-    columns = ["style_ratio", "content_loss", "ssim", "lpips", "warping_error_ratio"]
+    judged = ["style_ratio", "style_ratio_vgg19", "style_ratio_alexnet"]
+    columns = [*judged, "content_loss", "ssim", "lpips", "warping_error_ratio"]
     means = quality[quality["method"] == "johnson"].groupby("style")[columns].mean()
     return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}

@@ -65,7 +65,8 @@ SPEED = Source(
 QUALITY = Source(
     "results/style/quality.csv",
     "measure_quality",
-    "style, method, image, style_ratio, ssim, lpips, warping_error_ratio",
+    "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips, "
+    "warping_error_ratio",
 )
 PRUNED_STYLES = Source(
     "results/style/pruning.csv",

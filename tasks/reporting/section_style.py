@@ -32,6 +32,9 @@ from tasks.reporting.style_figures import LABELS, VARIED, plot_histories
 
 GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
+RATIOS = ("style_ratio", "style_ratio_vgg19", "style_ratio_alexnet")
+JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
+"""What networks and optimised pictures are compared by, and the pictures that it made itself."""
 BEFORE_AFTER = "before_after.jpg"
 THUMBNAIL_PX = 220
 TO_STYLIZE = "Stage stylize leaves results/style/stylized/; to have it: dvc repro stylize"
@@ -124,16 +127,18 @@ def _style(path: str) -> str:
 
 def _distance(found: Results, styles: Sequence[str]) -> str:
     quality = _of_photos(found)
-    ratio = quality.groupby(["style", "method"])["style_ratio"].mean()
+    ratio = quality.groupby(["style", "method"])[JUDGE].mean()
     named = [style for style in styles if (style, NETWORK) in ratio.index]
     if not named:
         return f"See below: {listing(styles)}. How near they come to their paintings was not measured."
     networks = listing([f"{percent(ratio[style, NETWORK])} ({style})" for style in named])
-    single = ratio[[method.startswith("gatys-") for method in ratio.index.get_level_values("method")]]
+    methods = ratio.index.get_level_values("method")
+    single = ratio[[method.startswith("gatys-") and method != JUDGED for method in methods]]
     beside = f"; optimising single pictures leaves {_span(single)}" if len(single) else ""
     return (
-        f"Of a photo's distance to the painting's style, the trained networks leave {networks}{beside}; 0 % "
-        "would be the painting's own style, 100 % the photo's."
+        "Of a photo's squared distance to the painting's style, as AlexNet sees it, which made none of these "
+        f"pictures, the trained networks leave {networks}{beside}; 0 % would be the painting's own style, "
+        "100 % the photo's."
     )
 
 
@@ -159,15 +164,17 @@ def _quality(found: Results) -> Iterator[Block]:
             str(style),
             _method(str(method)),
             f"{len(own)}",
-            *(number(own[column].mean()) for column in ("style_ratio", "ssim", "lpips")),
+            *(number(own[column].mean()) for column in (*RATIOS, "ssim", "lpips")),
         )
         for (style, method), own in quality.groupby(["style", "method"], sort=False)
     ]
-    head = ("style", "picture", "photos", "style ratio", "SSIM", "LPIPS")
+    judges = ("style ratio: VGG-16", "VGG-19", "AlexNet")
+    head = ("style", "picture", "photos", *judges, "SSIM", "LPIPS")
     yield Table(
-        "Means over photos. Style ratio: what is left of the photo's distance to the painting; SSIM (1 is "
-        "the photo) "
-        "and LPIPS (0 is the photo): what is left of the photo",
+        "Means over photos. Style ratio: what is left of the photo's squared distance to the painting by the "
+        "Gram matrices of three backbones. Networks were trained on VGG-16's, optimised pictures on those of "
+        "their own: what made a picture favours it. SSIM (1 is the photo) and LPIPS (0 is the photo): what "
+        "is left of the photo",
         head,
         rows,
         numbers=head[2:],

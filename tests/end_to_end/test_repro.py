@@ -43,7 +43,9 @@ COLUMNS = {
         "study, backbone, loss, optimizer, size_px, iteration, content_loss, style_loss, total_loss, seconds"
     ),
     "results/style/speed.csv": "version, backbone, size_px, device, seconds_per_image",
-    "results/style/quality.csv": "style, method, image, content_loss, style_ratio, ssim, lpips",
+    "results/style/quality.csv": (
+        "style, method, image, content_loss, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips"
+    ),
     "results/style/pruning.csv": (
         "style, pruner, sparsity, weights_total, weights_kept, channels_total, channels_kept, parameters, "
         "bytes, style_ratio, content_loss, ssim, lpips"

@@ -138,10 +138,10 @@ def _speed():
 
 
 def _quality():
-    yield "swirls", "photo", "chelsea", 1.0, 1.0, 0.0, None
-    yield "swirls", "johnson", "chelsea", 0.31, 0.4, 0.5, None
-    yield "swirls", "gatys-vgg19", "chelsea", 0.12, 0.35, 0.6, None
-    yield "swirls", "johnson", "clip.mp4", 0.9, 0.4, 0.5, 1.5  # a video: in no mean of photos
+    yield "swirls", "photo", "chelsea", 1.0, 1.0, 1.0, 1.0, 0.0, None
+    yield "swirls", "johnson", "chelsea", 0.31, 0.4, 0.62, 0.4, 0.5, None
+    yield "swirls", "gatys-vgg19", "chelsea", 0.4, 0.12, 0.58, 0.35, 0.6, None
+    yield "swirls", "johnson", "clip.mp4", 0.9, 0.9, 0.9, 0.4, 0.5, 1.5  # a video: in no mean of photos
 
 
 def _pruned_styles():

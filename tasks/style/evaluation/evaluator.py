@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from tasks.data.images import read_rgb
-from tasks.style.backbones import load_backbone
+from tasks.style.backbones import STYLE_LAYERS, Backbone, BackboneName, load_backbone
 from tasks.style.evaluation.metrics import load_lpips, ssim
-from tasks.style.losses import feature_reconstruction_loss
+from tasks.style.losses import feature_reconstruction_loss, normalized_gram
 from tasks.style.perceptual_loss import Grams, LossNetwork, Representation, style_ratio
 from tasks.style.precision import channels_last
+
+JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")
+"""Backbones that measure style besides VGG16. A network was trained on VGG16's activations and a picture of
+Gatys et al.'s optimisation on those of its backbone: each looks best by the one that made it."""
 
 
 class Scores(NamedTuple):
@@ -21,38 +25,45 @@ class Scores(NamedTuple):
 
     content_loss: float
     style_ratio: float
+    """By VGG16, on the layers that networks are trained on."""
+    style_ratio_vgg19: float
+    style_ratio_alexnet: float
     ssim: float
     lpips: float
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with its representation by VGG16, which is computed once."""
+    """A picture with what backbones represent of it, which is computed once."""
 
     pixels: Tensor
     """(3, H, W), in [0, 1]."""
     representation: Representation
+    """By VGG16."""
+    judged: Mapping[BackboneName, Grams]
+    """Its style by each of `JUDGES`."""
 
 
 class Evaluator:
     """The networks that pictures are measured with, in float32, and the painting.
 
-    Of `inputs` it reads `vgg16`, `alexnet` and `lpips`, files that the stage fetch_weights wrote, and
-    `painting`, a picture, scaled to a short side of `size_px`.
+    Of `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files that the stage fetch_weights wrote,
+    and `painting`, a picture, scaled to a short side of `size_px`.
     """
 
     def __init__(self, inputs: Mapping[str, Path], size_px: int, device: str) -> None:
         self.device, self.painting_file = device, inputs["painting"]
         self.network = LossNetwork(load_backbone(inputs["vgg16"]).to(device))
-        alexnet = channels_last(load_backbone(inputs["alexnet"]).to(device))
-        self.lpips = load_lpips(alexnet, inputs["lpips"])
-        self.painting = self.painting_grams(size_px)
+        self.judges = {name: channels_last(load_backbone(inputs[name]).to(device)) for name in JUDGES}
+        self.lpips = load_lpips(self.judges["alexnet"], inputs["lpips"])
+        self.painting = self.represent(read_rgb(self.painting_file, short_side=size_px))
 
     @torch.no_grad()
     def represent(self, pixels: Tensor) -> Picture:
         """The picture of pixels (3, H, W) in [0, 1]."""
         pixels = pixels.to(self.device)
-        return Picture(pixels, self.network.represent(pixels[None]))
+        judged = {name: _style(judge, pixels) for name, judge in self.judges.items()}
+        return Picture(pixels, self.network.represent(pixels[None]), judged)
 
     def painting_grams(self, short_side: int) -> Grams:
         """Gram matrices of the painting at another size."""
@@ -63,7 +74,18 @@ class Evaluator:
         φ_x, φ_photo = x.representation, photo.representation
         return Scores(
             float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),
-            style_ratio(φ_x.grams, φ_photo.grams, self.painting),
+            style_ratio(φ_x.grams, φ_photo.grams, self.painting.representation.grams),
+            self._judged_ratio("vgg19", x, photo),
+            self._judged_ratio("alexnet", x, photo),
             ssim(x.pixels, photo.pixels),
             self.lpips(x.pixels, photo.pixels),
         )
+
+    def _judged_ratio(self, judge: BackboneName, x: Picture, photo: Picture) -> float:
+        return style_ratio(x.judged[judge], photo.judged[judge], self.painting.judged[judge])
+
+
+def _style(backbone: Backbone, pixels: Tensor) -> Grams:
+    """Gram matrices of the layers that Gatys et al.'s optimisation compares, divided by C·H·W."""
+    activations = backbone(pixels[None], STYLE_LAYERS[backbone.architecture])
+    return {layer: normalized_gram(activation) for layer, activation in activations.items()}

@@ -75,11 +75,15 @@ class QualityRow:
     method: str
     """`photo` (not stylised, for reference), `johnson` or, with its backbone, `gatys-vgg19`."""
     image: str
-    """Name of the photo or the video. Of a video, the next four are means over frames."""
+    """Name of the photo or the video. Of a video, the next six are means over frames."""
     content_loss: float
     """Mean square between relu2_2 of VGG16 of the picture and of the photo."""
     style_ratio: float
-    """What is left of the photo's distance to the painting's style."""
+    """What is left of the photo's squared distance to the painting's style, by the layers of VGG16 that
+    networks are trained on, which favours them; as pictures of `gatys-vgg19` are favoured by VGG19."""
+    style_ratio_vgg19: float
+    """By VGG19, on the layers that Gatys et al.'s optimisation compares; the next likewise by AlexNet."""
+    style_ratio_alexnet: float
     ssim: float
     """To the photo; so is LPIPS."""
     lpips: float
@@ -118,8 +122,8 @@ class IterationRow:
 def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
     """Measure each job's style (:class:`QualityParams`).
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16` and
-    `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16`, `vgg19`
+    and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
     optimisation's picture by each backbone, named like `gatys-vgg19`; with `params.clip`, `video` and
     `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
     (:class:`IterationRow`). All is computed in float32.

@@ -46,6 +46,12 @@ def inputs(tmp_path_factory):
     ]
     alexnet = Backbone("alexnet", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
     save_backbone(alexnet, directory / "alexnet.safetensors")
+    convolutions = [
+        (torch.randn(4, i, 3, 3, generator=generator) / (9 * i) ** 0.5, torch.zeros(4))
+        for i in (3, *[4] * 15)
+    ]
+    vgg19 = Backbone("vgg19", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
+    save_backbone(vgg19, directory / "vgg19.safetensors")
     heads = {f"alexnet.relu{n}": torch.ones(o) for n, (_, o, _) in enumerate(ALEXNET, start=1)}
     save_file(heads, directory / "heads.safetensors")
     weights = prunable(initial_network(4, 0))
@@ -55,6 +61,7 @@ def inputs(tmp_path_factory):
         "photos": made["photos"],
         "painting": made["painting"],
         "vgg16": made["backbone"],
+        "vgg19": directory / "vgg19.safetensors",
         "alexnet": directory / "alexnet.safetensors",
         "lpips": directory / "heads.safetensors",
     }

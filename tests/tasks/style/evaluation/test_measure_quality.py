@@ -47,7 +47,7 @@ def inputs(tmp_path_factory):
     stripes = (torch.arange(SIZE) // 3 % 2) * torch.tensor([0.9, 0.4, 0.1]).view(3, 1, 1)
     (directory / "painting.png").write_bytes(encode_png(stripes.expand(3, SIZE, SIZE)))
     paths = {"photos": directory / "photos", "painting": directory / "painting.png"}
-    for name in ("vgg16", "alexnet"):
+    for name in ("vgg16", "vgg19", "alexnet"):
         paths[name] = directory / f"{name}.safetensors"
         save_backbone(read_backbone(name, "packages")[0], paths[name])
     paths["lpips"] = directory / "heads.safetensors"
@@ -87,6 +87,24 @@ def clip(inputs, tmp_path_factory):
     return path
 
 
+def ratio_by_vgg19(backbone, stylized, photo, painting):
+    """Squared distances of Gram matrices after convolutions 1, 3, 5, 9 and 13, layer by layer."""
+
+    def grams(picture):
+        mean, std = (channels.flatten()[:, None, None] for channels in (backbone.mean, backbone.std))
+        x = ((picture - mean) / std)[None]
+        for position, layer in enumerate(backbone.features):
+            x = layer(x)
+            if position in (1, 6, 11, 20, 29):
+                features = x[0].flatten(1)
+                yield features @ features.T / features.numel()
+
+    def distance(picture):
+        return sum((a - b).square().sum() for a, b in zip(grams(picture), grams(painting), strict=True))
+
+    return float(distance(stylized) / distance(photo))
+
+
 def read_table(path):
     with path.open() as file:
         return list(csv.DictReader(file))
@@ -100,10 +118,10 @@ def test_a_row_for_each_photo_and_method(measure):
         ("photo", "coffee"),
         ("johnson", "coffee"),
     ]
-    contract = ["style", "method", "image", "content_loss", "style_ratio", "ssim", "lpips"]
-    assert list(rows[0])[:7] == contract
+    ratios = ["style_ratio", "style_ratio_vgg19", "style_ratio_alexnet"]
+    assert list(rows[0])[:9] == ["style", "method", "image", "content_loss", *ratios, "ssim", "lpips"]
     for photo, johnson in (rows[:2], rows[2:]):
-        assert [float(photo[name]) for name in ("content_loss", "style_ratio", "lpips")] == [0, 1, 0]
+        assert [float(photo[name]) for name in ("content_loss", *ratios, "lpips")] == [0, 1, 1, 1, 0]
         assert float(photo["ssim"]) == pytest.approx(1)
         assert float(johnson["content_loss"]) > 0
         assert float(johnson["ssim"]) < 1
@@ -187,6 +205,9 @@ class TestVersion1:
         pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
         expected = style_ratio(*(network.grams(picture) for picture in pictures))
         assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
+        assert float(row["style_ratio_vgg19"]) == pytest.approx(
+            ratio_by_vgg19(load_backbone(inputs["vgg19"]), *pictures), rel=1e-3
+        )
 
     def test_sizes_have_to_agree(self, measure, tmp_path):
         picture = tmp_path / "picture.png"
