@@ -11,7 +11,6 @@ Files hold (out, in) as everybody does.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -104,13 +103,6 @@ class SparseNetwork:
         for name, perceptron in self.perceptrons.items():
             perceptron.scatter(self.values[name].detach(), whole.weights, whole.biases)
         return whole
-
-
-def sparse_losses() -> ModuleType:
-    """The compiled losses of sparse networks, imported by who has one: Numba takes a quarter of a second."""
-    from tasks.offline_rl import sparse_losses
-
-    return sparse_losses
 
 
 AnyNetwork = Network | SparseNetwork

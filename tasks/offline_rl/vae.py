@@ -7,7 +7,7 @@ hidden layers of 750 each, a latent twice as large as the action. It is also all
 from torch import Tensor
 
 from tasks.offline_rl.architecture import MLP, Architecture
-from tasks.offline_rl.networks import AnyNetwork, SparseNetwork, mlp, perceptron, sparse_losses
+from tasks.offline_rl.networks import AnyNetwork, SparseNetwork, mlp, perceptron
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
@@ -55,7 +55,9 @@ def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> d
     The KL term counts half as much as the squared error, as in the authors' code.
     """
     if isinstance(vae, SparseNetwork):
-        reconstruction, kl = sparse_losses().vae_loss(vae, state, action, noise)
+        from tasks.offline_rl import sparse_losses  # Numba takes a quarter of a second to import
+
+        reconstruction, kl = sparse_losses.vae_loss(vae, state, action, noise)
     else:
         mean, log_std = encode(vae, state, action)
         z = mean + log_std.exp() * noise

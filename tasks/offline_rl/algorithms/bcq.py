@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from tasks.offline_rl.architecture import MLP, Architecture
 from tasks.offline_rl.data.replay import Batch
-from tasks.offline_rl.networks import AnyNetwork, SparseNetwork, mlp, sparse_losses
+from tasks.offline_rl.networks import AnyNetwork, SparseNetwork, mlp
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
@@ -130,7 +130,9 @@ class BCQ(Algorithm):
     def actor_loss(self, actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
         """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
         if isinstance(actor, SparseNetwork) and isinstance(critic, SparseNetwork):
-            return sparse_losses().actor_loss(actor, critic, state, action, self.config.phi)
+            from tasks.offline_rl import sparse_losses  # Numba takes a quarter of a second to import
+
+            return sparse_losses.actor_loss(actor, critic, state, action, self.config.phi)
         return -q(critic, Q1, state, self.perturb(actor, state, action)).mean(dim=1)
 
     @torch.no_grad()
@@ -159,7 +161,9 @@ def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
     if isinstance(critic, SparseNetwork):
-        return sparse_losses().td_loss(critic, batch.state, batch.action, y)
+        from tasks.offline_rl import sparse_losses
+
+        return sparse_losses.td_loss(critic, batch.state, batch.action, y)
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y
     return error1.square().mean(dim=1) + error2.square().mean(dim=1)
