@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from tasks.offline_rl.networks import SparseNetwork
 from tasks.sparse.kernels import Floats
-from tasks.sparse.perceptron import Passage, to_array
+from tasks.sparse.perceptron import ForwardPass, to_array
 
 LOG_STD_LIMITS = -4, 15
 Gradients = Callable[..., tuple[Floats, ...]]
@@ -25,10 +25,10 @@ Gradients = Callable[..., tuple[Floats, ...]]
 def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Reconstruction and KL."""
     s, a, ε = (to_array(each[0]) for each in (state, action, noise))
-    encoder = _passage(vae, "encoder.0", s, a)
+    encoder = _forward_pass(vae, "encoder.0", s, a)
     μ, log_σ = encoder.y[:, : ε.shape[1]], encoder.y[:, ε.shape[1] :].clip(*LOG_STD_LIMITS)
     σ = np.exp(log_σ)
-    decoder = _passage(vae, "decoder.0", s, μ + σ * ε)
+    decoder = _forward_pass(vae, "decoder.0", s, μ + σ * ε)
     ã = np.tanh(decoder.y)
     reconstruction = np.square(ã - a).mean()
     kl = -0.5 * (1 + 2 * log_σ - μ * μ - σ * σ).mean()
@@ -50,7 +50,7 @@ def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -
 def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> Tensor:
     """Of both critics."""
     s, a, target = (to_array(each[0]) for each in (state, action, y))
-    critics = [_passage(critic, name, s, a) for name in ("q1.0", "q2.0")]
+    critics = [_forward_pass(critic, name, s, a) for name in ("q1.0", "q2.0")]
     errors = [own.y - target[:, None] for own in critics]
 
     def gradients(d_loss: float) -> tuple[Floats, ...]:
@@ -67,10 +67,10 @@ def actor_loss(
 ) -> Tensor:
     """Differentiable by the actor's parameters alone."""
     s, a = to_array(state[0]), to_array(action[0])
-    perturbation = _passage(actor, "pi.0", s, a)
+    perturbation = _forward_pass(actor, "pi.0", s, a)
     tanh = np.tanh(perturbation.y)
     perturbed = a + phi * tanh
-    q = _passage(critic, "q1.0", s, perturbed.clip(-1, 1))
+    q = _forward_pass(critic, "q1.0", s, perturbed.clip(-1, 1))
 
     def gradients(d_loss: float) -> tuple[Floats, ...]:
         _, d_action = q.back(np.full_like(q.y, -d_loss / len(a)), a.shape[1], parameters=False)
@@ -80,8 +80,8 @@ def actor_loss(
     return _losses((-q.y.mean(),), gradients, actor.values["pi.0"])[0]
 
 
-def _passage(network: SparseNetwork, name: str, *inputs: Floats) -> Passage:
-    return Passage(network.perceptrons[name], to_array(network.values[name]), *inputs)
+def _forward_pass(network: SparseNetwork, name: str, *inputs: Floats) -> ForwardPass:
+    return ForwardPass(network.perceptrons[name], to_array(network.values[name]), *inputs)
 
 
 def _losses(values: tuple[Any, ...], gradients: Gradients, *parameters: Tensor) -> tuple[Tensor, ...]:

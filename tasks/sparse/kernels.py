@@ -37,25 +37,29 @@ NO_STARTS, NO_SUMS = np.empty(0, np.int32), np.empty((0, 1), np.float32)
 """Of units whose sums have not begun."""
 
 
-class Edges(NamedTuple):
-    """Kept weights between units: inputs first, then those that are computed, outputs last."""
+class Adjacency(NamedTuple):
+    """Which units a kept weight joins: a matrix with a row for each computed unit and a column for each unit.
 
-    pointers: Indices
-    """The weights of computed unit u are at `pointers[u]` to `pointers[u + 1]`, …"""
-    sources: Indices
-    """… and come from these units."""
-    target_pointers: Indices
-    """Those that go out of unit u are at `target_pointers[u]` to `target_pointers[u + 1]`, …"""
-    targets: Indices
-    """… lead to these units, …"""
-    order: Indices
-    """… and have these positions among the parameters."""
+    It is held as CSR, in SciPy's words, the order of the parameters, and once more as CSC. Units are the
+    inputs first, then those that are computed, outputs last.
+    """
+
+    indptr: Indices
+    """CSR: the weights of row u, which lead to computed unit u, are at `indptr[u]` to `indptr[u + 1]`."""
+    indices: Indices
+    """CSR: columns, the units that weights come from."""
+    csc_indptr: Indices
+    """CSC: the weights of column u, which come from unit u, are at `csc_indptr[u]` to `csc_indptr[u + 1]`."""
+    csc_indices: Indices
+    """CSC: the units that weights lead to."""
+    csc_positions: Indices
+    """CSC: positions of the weights among the parameters."""
 
 
 def _forward(lanes: int) -> Any:
     @njit(error_model="numpy")
     def forward(
-        edges: Edges,
+        matrix: Adjacency,
         parameters: Floats,
         x: Floats,
         z: Floats,
@@ -72,7 +76,7 @@ def _forward(lanes: int) -> Any:
         `sums`. `units` (blocks, units, lanes) are what :func:`backward` goes by; if there is one block only,
         it holds the last.
         """
-        inputs, computed, outputs = x.shape[1] + z.shape[1], len(edges.pointers) - 1, y.shape[1]
+        inputs, computed, outputs = x.shape[1] + z.shape[1], len(matrix.indptr) - 1, y.shape[1]
         n, period = len(z) // len(x), len(x)
         for block in range(-(-(end - begin) // lanes)):
             first = begin + block * lanes
@@ -85,11 +89,11 @@ def _forward(lanes: int) -> Any:
                     start = starts[unit]
                     total = load(sums, unit * sums.shape[1] + first % period, lanes)
                 else:
-                    start = edges.pointers[unit]
-                    total = broadcast(parameters[len(edges.sources) + unit], lanes)
-                for i in range(start, edges.pointers[unit + 1]):
+                    start = matrix.indptr[unit]
+                    total = broadcast(parameters[len(matrix.indices) + unit], lanes)
+                for i in range(start, matrix.indptr[unit + 1]):
                     weight = broadcast(parameters[i], lanes)
-                    total = multiply_add(weight, load(own, edges.sources[i] * lanes, lanes), total)
+                    total = multiply_add(weight, load(own, matrix.indices[i] * lanes, lanes), total)
                 if unit < computed - outputs:
                     total = relu(total)
                 store(own, (inputs + unit) * lanes, total)
@@ -103,23 +107,25 @@ forward_few = _forward(FEW)
 
 
 @njit(error_model="numpy")
-def share(edges: Edges, parameters: Floats, x: Floats, units: Floats, starts: Indices, sums: Floats) -> None:
+def share(
+    matrix: Adjacency, parameters: Floats, x: Floats, units: Floats, starts: Indices, sums: Floats
+) -> None:
     """Begin the sums of the first units: biases, and what comes from x (rows, in), which is alike in n rows.
 
     A batch's rows go in another order then: one of each x, again one of each x, …. `sums` (first units,
     rows + LANES) have the first rows again after the last one, so that lanes may begin at any and go on in a
-    circle. The weights yet to be added begin at `starts`. `units` (1, units, LANES) is room.
+    circle. The weights yet to be added begin at `starts`. `units` (1, units, LANES) is a workspace.
     """
     rows, inputs = x.shape
     own = units[0]
     for first in range(0, rows, LANES):
         _to_lanes(x, 1, first, own[:inputs])
         for unit in range(len(sums)):
-            total = broadcast(parameters[len(edges.sources) + unit], LANES)
-            i = edges.pointers[unit]
-            while i < edges.pointers[unit + 1] and edges.sources[i] < inputs:
+            total = broadcast(parameters[len(matrix.indices) + unit], LANES)
+            i = matrix.indptr[unit]
+            while i < matrix.indptr[unit + 1] and matrix.indices[i] < inputs:
                 weight = broadcast(parameters[i], LANES)
-                total = multiply_add(weight, load(own, edges.sources[i] * LANES, LANES), total)
+                total = multiply_add(weight, load(own, matrix.indices[i] * LANES, LANES), total)
                 i += 1
             starts[unit] = i
             store(sums, unit * sums.shape[1] + first, total)
@@ -130,7 +136,7 @@ def share(edges: Edges, parameters: Floats, x: Floats, units: Floats, starts: In
 
 @njit(error_model="numpy")
 def backward(
-    edges: Edges,
+    matrix: Adjacency,
     parameters: Floats,
     units: Floats,
     gradients: Floats,
@@ -140,10 +146,10 @@ def backward(
 ) -> None:
     """Add to `d_parameters`, unless that is empty, and write `dx` (batch, last inputs), of `dy` (batch, out).
 
-    `units` are as :func:`forward` left them. `gradients` (units, LANES) is room for those of a block's.
+    `units` are as :func:`forward` left them. `gradients` (units, LANES) is a workspace for a block's.
     """
     outputs = dy.shape[1]
-    computed, kept, count = len(edges.pointers) - 1, len(edges.sources), units.shape[1]
+    computed, kept, count = len(matrix.indptr) - 1, len(matrix.indices), units.shape[1]
     inputs = count - computed
     first_wanted = inputs - dx.shape[1]
     ones = broadcast(np.float32(1), LANES)
@@ -153,24 +159,24 @@ def backward(
         for unit in range(count - 1, first_wanted - 1, -1):
             if unit < count - outputs:
                 total = broadcast(np.float32(0), LANES)
-                for i in range(edges.target_pointers[unit], edges.target_pointers[unit + 1]):
-                    weight = broadcast(parameters[edges.order[i]], LANES)
-                    total = multiply_add(weight, load(gradients, edges.targets[i] * LANES, LANES), total)
+                for i in range(matrix.csc_indptr[unit], matrix.csc_indptr[unit + 1]):
+                    weight = broadcast(parameters[matrix.csc_positions[i]], LANES)
+                    total = multiply_add(weight, load(gradients, matrix.csc_indices[i] * LANES, LANES), total)
                 if unit >= inputs:
                     total = where_positive(load(own, unit * LANES, LANES), total)
                 store(gradients, unit * LANES, total)
             if unit >= inputs and len(d_parameters):
                 total = load(gradients, unit * LANES, LANES)
                 d_parameters[kept + unit - inputs] += dot(total, ones)
-                start, end = edges.pointers[unit - inputs], edges.pointers[unit - inputs + 1]
+                start, end = matrix.indptr[unit - inputs], matrix.indptr[unit - inputs + 1]
                 several = end - (end - start) % DOTS
                 for i in range(start, several, DOTS):
-                    own_sources = edges.sources[i : i + DOTS]
-                    a, b, c, d = own_sources[0], own_sources[1], own_sources[2], own_sources[3]
+                    own_indices = matrix.indices[i : i + DOTS]
+                    a, b, c, d = own_indices[0], own_indices[1], own_indices[2], own_indices[3]
                     others = (a * LANES, b * LANES, c * LANES, d * LANES)
                     add_dots(d_parameters, i, gradients, unit * LANES, own, others, LANES)
                 for i in range(several, end):
-                    d_parameters[i] += dot(total, load(own, edges.sources[i] * LANES, LANES))
+                    d_parameters[i] += dot(total, load(own, matrix.indices[i] * LANES, LANES))
         _from_lanes(gradients[first_wanted:inputs], 1, first, dx)
 
 

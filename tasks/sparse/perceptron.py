@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tasks.sparse import kernels
-from tasks.sparse.kernels import FEW, LANES, WORTH_LANES, Edges, Floats, Indices
+from tasks.sparse.kernels import FEW, LANES, WORTH_LANES, Adjacency, Floats, Indices
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SparsePerceptron:
     inputs: int
     first_units: int
     """Of the first layer."""
-    edges: Edges
+    matrix: Adjacency
 
     @classmethod
     def of(
@@ -51,10 +51,8 @@ class SparsePerceptron:
         inputs = len(masks[layers[0]])
         places: dict[str, tuple[Tensor, Tensor]] = {}
         sources, units = [], []
-        read, read_first = (
-            torch.arange(inputs),
-            0,
-        )  # what a layer reads: indices there, and the first one's unit
+        # What a layer reads: indices there, and the unit that the first one is.
+        read, read_first = torch.arange(inputs), 0
         first = inputs
         for layer in layers:
             # By output, then by input.
@@ -74,10 +72,10 @@ class SparsePerceptron:
             tuple(masks[head].shape[1] for head in heads),
             inputs,
             len(live[layers[0]]),
-            Edges(
-                _pointers(owner - inputs, first - inputs),
+            Adjacency(
+                _indptr(owner - inputs, first - inputs),
                 origin.astype(np.int32),
-                _pointers(origin, first),
+                _indptr(origin, first),
                 owner[order].astype(np.int32),
                 order.astype(np.int32),
             ),
@@ -114,29 +112,29 @@ class SparsePerceptron:
         """Outputs (batch, sum of heads) of inputs (batch, in), with nothing kept for gradients."""
         x, z = _pair(inputs)
         y = np.empty((len(z), sum(self.heads)), np.float32)
-        units = rooms.take((1, self.units, LANES))
+        units = workspaces.take((1, self.units, LANES))
         starts, sums = kernels.NO_STARTS, kernels.NO_SUMS
         if len(x) < len(z):
             starts = np.empty(self.first_units, np.int32)
-            sums = rooms.take((self.first_units, len(x) + LANES))
-            kernels.share(self.edges, parameters, x, units, starts, sums)
+            sums = workspaces.take((self.first_units, len(x) + LANES))
+            kernels.share(self.matrix, parameters, x, units, starts, sums)
         many = len(z) - (len(z) % LANES if len(z) % LANES <= WORTH_LANES else 0)
-        kernels.forward(self.edges, parameters, x, z, starts, sums, 0, many, units, y)
+        kernels.forward(self.matrix, parameters, x, z, starts, sums, 0, many, units, y)
         if many < len(z):
             few = units.reshape(-1)[: self.units * FEW].reshape(1, self.units, FEW)
-            kernels.forward_few(self.edges, parameters, x, z, starts, sums, many, len(z), few, y)
-        rooms.give_back(units)
+            kernels.forward_few(self.matrix, parameters, x, z, starts, sums, many, len(z), few, y)
+        workspaces.give_back(units)
         if len(x) < len(z):
-            rooms.give_back(sums)
+            workspaces.give_back(sums)
         return y
 
     @property
     def units(self) -> int:
         """Inputs too."""
-        return self.inputs + len(self.edges.pointers) - 1
+        return self.inputs + len(self.matrix.indptr) - 1
 
 
-class Passage:
+class ForwardPass:
     """A batch's way through a perceptron, and back once: inputs are (batch, in), and there are one or two."""
 
     def __init__(self, graph: SparsePerceptron, parameters: Floats, *inputs: Floats) -> None:
@@ -144,9 +142,9 @@ class Passage:
         x, z = _pair(inputs)
         self.y = np.empty((len(z), sum(graph.heads)), np.float32)
         """Outputs (batch, sum of heads)."""
-        self._units: Floats | None = rooms.take((-(-len(z) // LANES), graph.units, LANES))
+        self._units: Floats | None = workspaces.take((-(-len(z) // LANES), graph.units, LANES))
         kernels.forward(
-            graph.edges, parameters, x, z, kernels.NO_STARTS, kernels.NO_SUMS, 0, len(z), self._units, self.y
+            graph.matrix, parameters, x, z, kernels.NO_STARTS, kernels.NO_SUMS, 0, len(z), self._units, self.y
         )
 
     def back(self, dy: Floats, inputs: int = 0, parameters: bool = True) -> tuple[Floats, Floats]:
@@ -161,9 +159,9 @@ class Passage:
             )
         d_parameters = np.zeros(len(self.parameters) if parameters else 0, np.float32)
         dx = np.empty((len(dy), inputs), np.float32)
-        room = rooms.take((self.graph.units, LANES))
-        kernels.backward(self.graph.edges, self.parameters, self._units, room, dy, d_parameters, dx)
-        rooms.give_back(self._units, room)
+        workspace = workspaces.take((self.graph.units, LANES))
+        kernels.backward(self.graph.matrix, self.parameters, self._units, workspace, dy, d_parameters, dx)
+        workspaces.give_back(self._units, workspace)
         self._units = None  # not to be read again: the next perceptron writes there
         return d_parameters, dx
 
@@ -175,9 +173,9 @@ class _Perceptron(torch.autograd.Function):
         ctx.n = len(arrays[-1]) // len(arrays[0])
         arrays[0] = arrays[0].repeat(ctx.n, axis=0)
         ctx.sizes = [x.shape[1] for x in arrays]
-        ctx.passage = Passage(graph, to_array(parameters), *arrays)
+        ctx.forward_pass = ForwardPass(graph, to_array(parameters), *arrays)
         ctx.save_for_backward(parameters)  # which has PyTorch refuse one that has changed since
-        return torch.from_numpy(ctx.passage.y)[None]
+        return torch.from_numpy(ctx.forward_pass.y)[None]
 
     @staticmethod
     @once_differentiable
@@ -185,7 +183,7 @@ class _Perceptron(torch.autograd.Function):
         _ = ctx.saved_tensors
         wanted = ctx.needs_input_grad[2:]
         sizes = ctx.sizes if any(wanted) else [0] * len(wanted)
-        d_parameters, dx = ctx.passage.back(to_array(gradients[0][0]), sum(sizes))
+        d_parameters, dx = ctx.forward_pass.back(to_array(gradients[0][0]), sum(sizes))
         first, *others = torch.from_numpy(dx)[None].split(sizes, dim=-1)
         each = first.unflatten(1, (-1, ctx.n)).sum(2), *others
         return (
@@ -195,7 +193,7 @@ class _Perceptron(torch.autograd.Function):
         )
 
 
-class _Rooms:
+class _Workspaces:
     """Memory for units that is used again and again, in huge pages where the system gives them.
 
     In pages of 4 kB each weight's source is a page of its own, more than a processor knows the addresses of:
@@ -215,9 +213,9 @@ class _Rooms:
         enough = next((i for i, own in enumerate(self.free) if own.size >= floats + self.huge_page), None)
         # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
         pages = max(2, -(-floats // self.huge_page) + 1)
-        room = np.empty(pages * self.huge_page, np.float32) if enough is None else self.free.pop(enough)
-        first = -room.__array_interface__["data"][0] // 4 % self.huge_page
-        return room[first : first + floats].reshape(shape)
+        workspace = np.empty(pages * self.huge_page, np.float32) if enough is None else self.free.pop(enough)
+        first = -workspace.__array_interface__["data"][0] // 4 % self.huge_page
+        return workspace[first : first + floats].reshape(shape)
 
     def give_back(self, *arrays: Floats) -> None:
         """Let others have them."""
@@ -226,7 +224,7 @@ class _Rooms:
             self.free.append(array.base)
 
 
-rooms = _Rooms()
+workspaces = _Workspaces()
 
 
 def _live_outputs(
@@ -242,7 +240,7 @@ def _live_outputs(
     return live
 
 
-def _pointers(owners: NDArray[np.int64], count: int) -> Indices:
+def _indptr(owners: NDArray[np.int64], count: int) -> Indices:
     """Where each of `count` owners' entries begin among entries sorted by owner."""
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
 

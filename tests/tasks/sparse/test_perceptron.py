@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.sparse.kernels import FEW, LANES
-from tasks.sparse.perceptron import SparsePerceptron, rooms
+from tasks.sparse.perceptron import SparsePerceptron, workspaces
 
 HIDDEN, HEADS = ("a", "b"), ("c", "d")
 SIZES = {"a": (5, 9), "b": (9, 7), "c": (7, 3), "d": (7, 2)}
@@ -100,7 +100,7 @@ def test_units_that_lead_nowhere_are_left_out_in_a_cascade():
     graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
     assert graph.live["a"].tolist() == list(range(1, 9))
     assert graph.live["b"].tolist() == list(range(1, 7))
-    assert len(graph.edges.sources) == 5 * 8 + 8 * 6 + 6 * 5
+    assert len(graph.matrix.indices) == 5 * 8 + 8 * 6 + 6 * 5
     compare(masks, *network(1.0)[1:], batch=20)
 
 
@@ -113,7 +113,7 @@ def test_scatter_leaves_what_takes_no_part_alone():
     assert all(torch.equal(weights[layer], before[layer]) for layer in SIZES)
     graph.scatter(parameters + 1, weights, biases)
     changed = {layer: weights[layer] != before[layer] for layer in SIZES}
-    assert sum(int(c.sum()) for c in changed.values()) == len(graph.edges.sources)
+    assert sum(int(c.sum()) for c in changed.values()) == len(graph.matrix.indices)
     assert all((~changed[layer] | masks[layer]).all() for layer in SIZES)
 
 
@@ -204,7 +204,7 @@ def test_memory_is_used_again_whatever_the_sizes():
         sum(y.sum() for y in graph(parameters, torch.ones(1, batch, 5))).backward()
 
     step(200 * LANES)  # more than a page's floats
-    held = {id(room) for room in rooms.free}
+    held = {id(workspace) for workspace in workspaces.free}
     for batch in (1, 100 * LANES, 7, 200 * LANES):
         step(batch)
-    assert {id(room) for room in rooms.free} == held
+    assert {id(workspace) for workspace in workspaces.free} == held
