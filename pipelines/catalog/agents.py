@@ -73,6 +73,11 @@ def masks_of(agent: AgentSpec) -> Path:
     return MASKS / name_of(agent) / "masks.safetensors"
 
 
+def episode_of(agent: AgentSpec) -> Path:
+    """The first episode of a trained agent's last evaluation."""
+    return AGENTS / name_of(agent) / "episode.safetensors"
+
+
 def model_of(agent: AgentSpec) -> Path:
     """A trained agent."""
     return AGENTS / name_of(agent) / "agent.safetensors"

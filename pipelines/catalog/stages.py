@@ -50,6 +50,12 @@ STAGES: Mapping[str, Experiment] = {
         groups=AGENT[:-1],
         tables=(SCORES,),
     ),
+    "animate": Experiment(
+        "Draw an episode of trained agents in motion: each for itself, and dense beside pruned ones in step.",
+        "It is the first episode of the evaluation after the last update. The runs that have a `pruner` are "
+        "of single agents.",
+        tags=AGENT,
+    ),
     "sizes": Experiment(
         "Measure the bytes of every trained agent's networks in each storage format.",
         "They are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by these.",

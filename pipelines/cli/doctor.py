@@ -377,18 +377,19 @@ def check_mujoco() -> Finding:
 
 
 def check_rendering() -> Finding:
-    """MuJoCo can draw, which nothing but `evaluate-agent --video` needs."""
+    """MuJoCo can render, which nothing but `evaluate-agent --renderer mujoco` needs."""
     done = _call(draw_frame)
     if done.returncode == 0:
         return Finding("ok", f"MuJoCo draws with MUJOCO_GL={_last_line(done.stdout)}")
     reason = _last_line(done.stderr) if done.returncode > 0 else f"MuJoCo died of signal {-done.returncode}"
-    return Finding("warning", f"no videos: {reason}", "unset MUJOCO_GL" if "MUJOCO_GL" in os.environ else "")
+    fix = "unset MUJOCO_GL" if "MUJOCO_GL" in os.environ else ""
+    return Finding("warning", f"no videos by MuJoCo's renderer: {reason}", fix)
 
 
 def draw_frame() -> None:
     """Draw a frame as a video's are drawn, and print the OpenGL library that did it."""
     from tasks.offline_rl.environments import TASKS, make_environment
-    from tasks.offline_rl.evaluation.play import choose_opengl, render
+    from tasks.offline_rl.evaluation.video import choose_opengl, render
 
     choose_opengl()
     environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")

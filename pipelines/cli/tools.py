@@ -59,13 +59,18 @@ def evaluate_agent(
     ] = None,
     video: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.mp4", help="Also write one episode, where MuJoCo can render."),
+        typer.Option(metavar="FILE.mp4", help="Also write the first episode."),
     ] = None,
+    renderer: Annotated[
+        Literal["drawing", "mujoco"],
+        typer.Option(help="Who makes the video: this project anywhere, or MuJoCo where there is OpenGL."),
+    ] = "drawing",
 ) -> None:
     """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
     from pipelines.cli.pack import refuse_packed
     from tasks.offline_rl.agents import load_agent
-    from tasks.offline_rl.evaluation.play import evaluate, record_video
+    from tasks.offline_rl.evaluation.play import evaluate
+    from tasks.offline_rl.evaluation.video import write_drawing, write_rendering
 
     if video:
         _check_video(video)
@@ -74,9 +79,14 @@ def evaluate_agent(
     trained = load_agent(path)
     version = env_version or _scored_in(path.with_name("agent.json"))
     print(f"{trained.spec}, in {trained.spec.task}-{version}")
-    _print_returns(trained.spec.task, evaluate(trained, episodes, seed, version))
+    returns, first = evaluate(trained, episodes, seed, version)
+    _print_returns(trained.spec.task, returns)
+    if video and renderer == "mujoco":
+        write_rendering(video, first, version)
+    elif video:
+        write_drawing(video, first, str(trained.spec))
     if video:
-        print(f"{video}: one episode, return {record_video(trained, video, seed, version):.1f}")
+        print(f"{video}: episode 0")
 
 
 def _check_video(path: Path) -> None:

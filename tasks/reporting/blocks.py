@@ -18,6 +18,8 @@ class Panel:
     """A data URI."""
     alt: str
     title: str = ""
+    video: str = ""
+    """A data URI; `source` is then the picture that stands for it where it doesn't play."""
 
 
 @dataclass(frozen=True)

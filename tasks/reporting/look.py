@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,12 @@ def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Pan
     """
     pixels = read_rgb(path, short_side=short_side, enlarge=False)
     return Panel(_data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
+
+
+def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:
+    """A video, an MP4, with the picture that is shown before it plays and on paper."""
+    poster = picture(still, alt, title, short_side=480)
+    return replace(poster, video=_data_uri("video/mp4", video.read_bytes()))
 
 
 def _data_uri(media_type: str, content: bytes) -> str:

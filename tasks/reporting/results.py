@@ -93,7 +93,11 @@ TABLES = (
     SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
+ANIMATIONS = "results/offline_rl/animations/*/*/"
+"""Of each task and algorithm: `animation.mp4`, and a picture of it, `still.jpg`."""
 PICTURES = (
+    f"{ANIMATIONS}animation.mp4",
+    f"{ANIMATIONS}still.jpg",
     "results/style/gatys/*/*/*.png",
     "results/style/gatys/*/*/summary.json",
     "results/style/pruned/*/*.png",

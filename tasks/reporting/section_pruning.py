@@ -24,7 +24,19 @@ from tasks.reporting.blocks import (
     number,
     percent,
 )
-from tasks.reporting.look import DENSE, FORMATS, INK, MUTED, OTHER, PRUNERS, chart, name, ordered, pruner_keys
+from tasks.reporting.look import (
+    DENSE,
+    FORMATS,
+    INK,
+    MUTED,
+    OTHER,
+    PRUNERS,
+    animation,
+    chart,
+    name,
+    ordered,
+    pruner_keys,
+)
 from tasks.reporting.results import Results
 
 ALL = "all"
@@ -88,8 +100,31 @@ def did_pruning_keep_the_return(found: Results) -> Section:
     )
     cautions = [Caution(text) for text in (_few_seeds(statistics), _few_updates(found)) if text]
     details = [_statistics_table(statistics), *_profiles(found)]
-    blocks = [*cautions, retained, _density_by_part(found)]
+    blocks = [*cautions, retained, _motion(found), _density_by_part(found)]
     return Section("return", title, _retention_sentence(highest), blocks, details)
+
+
+def _motion(found: Results) -> Block:
+    """Agents side by side."""
+    panels = [
+        animation(
+            path,
+            found.files[video.replace("animation.mp4", "still.jpg")],
+            f"Agents of {name(algorithm)} on {task}, dense beside pruned ones, in motion.",
+            f"{name(algorithm)}, {task}",
+        )
+        for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items()
+        for task, algorithm in [video.split("/")[3:5]]
+    ]
+    if not panels:
+        how = "Stage animate leaves results/offline_rl/animations/; to have it: dvc repro animate"
+        return NotRun("Agents in motion", how)
+    return Figure(
+        "Agents in motion at their real speed, of the first seed: the first of the episodes that their score "
+        "after the last update is a mean of, from the same start. HalfCheetah's are cut after 10 seconds",
+        panels,
+        panel="wide",
+    )
 
 
 def _density_by_part(found: Results) -> Block:

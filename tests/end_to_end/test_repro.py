@@ -69,6 +69,7 @@ CELLS = {
     "prepare_data": 1,
     "prune": 4,
     "train": 6,
+    "animate": 8,
     "sizes": 6,
     "quantize": 4,
     "fetch_images": 5,

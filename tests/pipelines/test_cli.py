@@ -167,6 +167,13 @@ def test_an_agent_plays(run, agent):
     assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)
 
 
+def test_an_agent_is_drawn_playing(run, agent, tmp_path):
+    status, out, _ = run("evaluate-agent", agent, "--episodes", 1, "--video", tmp_path / "hopper.mp4")
+    assert status == 0
+    assert f"{tmp_path / 'hopper.mp4'}: episode 0" in out
+    assert (tmp_path / "hopper.mp4").read_bytes()[4:8] == b"ftyp"
+
+
 @pytest.mark.parametrize(
     ("recorded", "given", "played"),
     [(None, [], "v5"), ("v4", [], "v4"), ("v4", ["--env-version", "v5"], "v5")],
@@ -178,7 +185,7 @@ def test_an_agent_plays_where_it_was_scored(run, agent, monkeypatch, recorded, g
 
     def evaluate(_agent, _episodes, _seed, version):
         played_in.append(version)
-        return torch.ones(1).numpy()
+        return torch.ones(1).numpy(), None
 
     monkeypatch.setattr("tasks.offline_rl.evaluation.play.evaluate", evaluate)
     status, out, _ = run("evaluate-agent", agent, *given)

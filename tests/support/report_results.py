@@ -42,6 +42,10 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
         _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
+    for task in TASKS:
+        motion = root / f"results/offline_rl/animations/{task}/bcq"
+        _write(motion / "still.jpg", encode_jpeg(_noise(30, 40)))
+        _write(motion / "animation.mp4", f"{task} in motion".encode())
     for stage, cells in {"train": 16, "benchmark": 4}.items():
         _write(root / f"results/provenance/{stage}.json", json.dumps(_record(stage, cells)).encode())
     return root

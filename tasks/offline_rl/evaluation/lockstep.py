@@ -10,12 +10,14 @@ import multiprocessing
 import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from tasks.offline_rl.environments import EnvironmentVersion, MujocoTask, make_environment
+from tasks.offline_rl.evaluation.episode import Episode
 
 LEAST_SHARE = 16
 """Environments for which another process pays: to step them takes 0.7 ms (HalfCheetah), to ask one 0.1 ms."""
@@ -28,7 +30,8 @@ class Environments:
     """An environment per agent and episode, at most `cores` of them computing at once.
 
     This process steps a share of its own, and others one each. What comes out is the same however many there
-    are. :meth:`close` ends them; so does the end of this process, however it comes.
+    are. :meth:`close` ends them; so does the end of this process, however it comes. Each agent's episode of
+    the first seed is kept, for :meth:`first_episodes`.
     """
 
     def __init__(
@@ -45,8 +48,8 @@ class Environments:
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
         # Every so-manieth: episodes of a poor agent end together, and shares stay even.
         own, *others = (every[i :: self.shares] for i in range(self.shares))
-        self._own = _Share(task, version, own)
-        self._others = [_Process(task, version, share) for share in others]
+        self._own = _Share(task, version, own, seeds[0])
+        self._others = [_Process(task, version, share, seeds[0]) for share in others]
 
     def reset(self) -> NDArray[np.float32]:
         """First observations (agents, episodes, state), each episode's from its own seed."""
@@ -72,6 +75,14 @@ class Environments:
         observations, rewards, ended = (np.concatenate(each)[back] for each in zip(*steps, strict=True))
         return observations, rewards, ended
 
+    def first_episodes(self) -> list[Episode]:
+        """Each agent's episode of the first seed, as far as it was played since :meth:`reset`."""
+        for other in self._others:
+            other.ask("episodes")
+        kept = [self._own.episodes(), *(other.answer() for other in self._others)]
+        first = (agent * self.shape[1] for agent in range(self.shape[0]))
+        return [kept[index % self.shares][index // self.shares] for index in first]
+
     def close(self) -> None:
         """End the other processes."""
         for other in self._others:
@@ -79,17 +90,25 @@ class Environments:
 
 
 class _Share:
-    """Environments that one process steps, one after another."""
+    """Environments that one process steps, one after another. It keeps the episodes of the seed `kept`."""
 
-    def __init__(self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
+    ) -> None:
+        self.task = task
         self.seeds = seeds
         self.state_size = task.observation_size
         self.environments = [make_environment(task, version) for _ in seeds]
+        self.simulations = [cast(MujocoEnv, environment.unwrapped) for environment in self.environments]
+        self.kept = [position for position, seed in enumerate(seeds) if seed == kept]
 
     def reset(self) -> NDArray[np.float32]:
         """First observations, (environments, state)."""
         pairs = zip(self.environments, self.seeds, strict=True)
-        return np.array([environment.reset(seed=seed)[0] for environment, seed in pairs], dtype=np.float32)
+        observations = [environment.reset(seed=seed)[0] for environment, seed in pairs]
+        self.positions = {i: [self.simulations[i].data.qpos.copy()] for i in self.kept}
+        self.rewards: dict[int, list[float]] = {i: [] for i in self.kept}
+        return np.array(observations, dtype=np.float32)
 
     def step(self, positions: NDArray[np.intp], actions: NDArray[np.float32]) -> Step:
         """Take actions (n, action) in the environments at `positions`."""
@@ -98,17 +117,34 @@ class _Share:
         for i, position in enumerate(positions):
             observations[i], reward, terminated, truncated, _ = self.environments[position].step(actions[i])
             rewards[i], ended[i] = float(reward), terminated or truncated
+            if position in self.positions:
+                self.positions[position].append(self.simulations[position].data.qpos.copy())
+                self.rewards[position].append(float(reward))
         return observations, rewards, ended
+
+    def episodes(self) -> dict[int, Episode]:
+        """Those that are kept, by their positions."""
+        return {
+            i: Episode(
+                self.task.name,
+                np.array(self.positions[i]),
+                np.array(self.rewards[i], dtype=np.float64),
+                self.simulations[i].dt,
+            )
+            for i in self.kept
+        }
 
 
 class _Process:
     """A :class:`_Share` in a process of its own, asked now and heard later."""
 
-    def __init__(self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
+    ) -> None:
         # Not forked: that would copy this process's threads' locks, and its hold of the GPU.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, task, version, seeds), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, task, version, seeds, kept), daemon=True)
         self.process.start()
         theirs.close()  # the process has the only one: when it is gone, reading here ends
 
@@ -132,11 +168,11 @@ class _Process:
 
 
 def _serve(
-    connection: Connection, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int]
+    connection: Connection, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
 ) -> None:
     """Answer until the other end is closed, be it by a kill."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches this process too; its parent ends it
-    share = _Share(task, version, seeds)
+    share = _Share(task, version, seeds, kept)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()

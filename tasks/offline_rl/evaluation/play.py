@@ -1,25 +1,19 @@
 """Returns of trained agents: every episode of every agent of a stack in lockstep, actions in one batch."""
 
-import ctypes.util
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
-import cv2
-import gymnasium
 import numpy as np
 import torch
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from tasks.errors import UserError
 from tasks.offline_rl.agents import Agent
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.data.normalization import Normalizer
-from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, make_environment
+from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask
+from tasks.offline_rl.evaluation.episode import Episode
 from tasks.offline_rl.evaluation.lockstep import Environments
 from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.randomness import Randomness
@@ -86,61 +80,12 @@ def play(
 
 def evaluate(
     agent: Agent, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
-) -> NDArray[np.float64]:
-    """Undiscounted returns of a trained agent over some episodes; `seed` is that of its policy's noise."""
-    environments = make_environments(
-        TASKS[agent.spec.task], EvaluationConfig(episodes, env_version), agents=1
-    )
-    returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [seed]))
-    return returns[0]
+) -> tuple[NDArray[np.float64], Episode]:
+    """Undiscounted returns of a trained agent over some episodes, and the first of these.
 
-
-def record_video(agent: Agent, path: Path, seed: int = 0, env_version: EnvironmentVersion = "v5") -> float:
-    """Write one episode as an MP4 at its real speed, and return what it was worth.
-
-    Raises:
-        UserError: MuJoCo can't render on this machine, or OpenCV can't write `path`.
+    `seed` is that of its policy's noise.
     """
-    choose_opengl()
-    environment = make_environment(TASKS[agent.spec.task], env_version, render_mode="rgb_array")
-    algorithm, randomness = agent.algorithm, Randomness("evaluation", [seed])
-    observation, _ = environment.reset(seed=FIRST_EPISODE)
-    video = _open_video(path, render(environment), fps=environment.metadata["render_fps"])
-    total, ended = 0.0, False
-    while not ended:
-        state = torch.as_tensor(observation, dtype=torch.float32)[None, None]
-        action = algorithm.act(agent.networks, state, randomness.normal(1, *algorithm.noise_shape))
-        observation, reward, terminated, truncated, _ = environment.step(action[0, 0].numpy())
-        video.write(cv2.cvtColor(render(environment), cv2.COLOR_RGB2BGR))
-        total, ended = total + float(reward), terminated or truncated
-    video.release()
-    environment.close()
-    return total
-
-
-def choose_opengl() -> None:
-    """Without a display draw by a library that needs none; left to itself, Gymnasium tries GLFW and fails."""
-    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
-        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
-
-
-def render(environment: gymnasium.Env) -> NDArray[np.uint8]:
-    """The present frame, (height, width, 3) RGB."""
-    try:
-        return np.asarray(environment.render())
-    except Exception as error:  # MuJoCo's back ends each raise another kind where OpenGL is missing
-        raise UserError(
-            f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}. "
-            "Install a GPU's driver or the packages libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or else "
-            "libosmesa6 (MUJOCO_GL=osmesa)"
-        ) from error
-
-
-def _open_video(path: Path, frame: NDArray[np.uint8], fps: float) -> cv2.VideoWriter:
-    height, width, _ = frame.shape
-    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
-    if not video.isOpened():
-        raise UserError(
-            f"{path}: OpenCV can't write this video; give a path ending in .mp4 in an existing folder"
-        )
-    return video
+    config = EvaluationConfig(episodes, env_version)
+    environments = make_environments(TASKS[agent.spec.task], config, agents=1)
+    returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [seed]))
+    return returns[0], environments.first_episodes()[0]

@@ -29,6 +29,8 @@ from tasks.offline_rl.algorithm import AlgorithmConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS, d4rl_score
+from tasks.offline_rl.evaluation.episode import FILE as EPISODE
+from tasks.offline_rl.evaluation.episode import Episode
 from tasks.offline_rl.evaluation.lockstep import Environments
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
 from tasks.offline_rl.networks import Weights
@@ -81,8 +83,10 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train the agents of all jobs as one stack.
 
     They share dataset, algorithm and configuration, and differ in pruner, sparsity and seed. Inputs are
-    `dataset`, and `masks` unless the agent is dense. Each job's output gets `agent.safetensors`, `scores.csv`
-    and `agent.json` (specification, configuration and the stack's size).
+    `dataset`, and `masks` unless the agent is dense. Each job's output gets `agent.safetensors`,
+    `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
+    `episode.safetensors`, the first episode of the last evaluation
+    (:class:`~tasks.offline_rl.evaluation.episode.Episode`).
 
     Raises:
         ValueError: the jobs don't belong in one stack, or their checkpoints are of different updates; the
@@ -161,6 +165,8 @@ class Stack:
 
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
+        self.episodes: list[Episode] = []
+        """Of each agent, the first one of the last evaluation."""
         self.losses = _Losses()
         self.stopwatch = _Stopwatch()
 
@@ -193,6 +199,7 @@ class Stack:
         )
         networks, normalizer = self.learner.networks, self.data.normalizer
         returns = play(self.algorithm, networks, self.environments, randomness, normalizer)
+        self.episodes = self.environments.first_episodes()
         speed = self.stopwatch.updates_per_second()
         for i, own in enumerate(returns):
             mean, std = float(own.mean()), float(own.std())
@@ -251,6 +258,7 @@ class Stack:
             agent.save(job.output / "agent.safetensors")
             description = asdict(job.params) | {"stack_size": len(self.jobs)}
             (job.output / "agent.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n")
+            self.episodes[i].save(job.output / EPISODE)
             with (job.output / "scores.csv").open("w", newline="") as file:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow([field.name for kind in (AgentSpec, Score) for field in fields(kind)])

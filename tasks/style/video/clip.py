@@ -15,11 +15,11 @@ from av.packet import Packet
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
 from tasks.errors import UserError
 from tasks.job import Event, Job, Progress
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
 
 CLIP = "clip.mp4"
 

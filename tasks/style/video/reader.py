@@ -24,9 +24,9 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
 
+from tasks.data.h264 import BT709, VideoFormat
 from tasks.data.images import Frame
 from tasks.errors import UserError
-from tasks.style.video.writer import BT709, VideoFormat
 
 logger = logging.getLogger(__name__)
 

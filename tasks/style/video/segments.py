@@ -14,13 +14,13 @@ from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
 
+from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.model_file import load_model
 from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
-from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
 
 SEGMENT = "segment.mp4"
 

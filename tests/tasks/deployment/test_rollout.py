@@ -61,7 +61,7 @@ def path(network, tmp_path_factory):
 
 
 def test_returns_are_pytorchs(agent, path):
-    expected = evaluate(agent, EPISODES, seed=3)
+    expected, _ = evaluate(agent, EPISODES, seed=3)
     # Untrained agents fall within 50 steps, too soon for rounding to grow: 7e-8 here.
     np.testing.assert_allclose(play_onnx(path, EPISODES, seed=3), expected, rtol=1e-5)
     assert not np.isclose(play_onnx(path, EPISODES, seed=4), expected, rtol=1e-3).any()

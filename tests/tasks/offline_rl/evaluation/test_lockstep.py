@@ -78,6 +78,25 @@ def test_more_processes_change_nothing(environments, actions):
                 assert np.array_equal(own, other)
 
 
+def test_the_first_episode_of_each_agent_is_kept(environments, actions):
+    alone = make_environment(TASKS["Hopper"])
+    alone.reset(seed=SEEDS[0])
+    positions, rewards, ended = [alone.unwrapped.data.qpos.copy()], [], False
+    for action in actions:
+        if not ended:
+            _, reward, ended, _, _ = alone.step(action[1, 0])
+            positions.append(alone.unwrapped.data.qpos.copy())
+            rewards.append(reward)
+    for cores in (1, 2, 4):
+        several = environments(cores)
+        for _ in range(2):
+            play_through(several, actions)
+            _, second = several.first_episodes()
+            assert np.array_equal(second.positions, positions)
+            assert np.array_equal(second.rewards, rewards)
+            assert (second.task, second.step_seconds) == ("Hopper", 0.008)
+
+
 def test_few_environments_stay_in_this_process():
     environments = Environments(TASKS["Hopper"], "v5", 1, range(10), cores=8)
     assert environments.shares == 1

@@ -14,6 +14,7 @@ from tasks.offline_rl.agents import DENSE, AgentSpec, load_agent
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.environments import TASKS, d4rl_score
+from tasks.offline_rl.evaluation.episode import load_episode
 from tasks.offline_rl.evaluation.play import EvaluationConfig, evaluate, make_environments, play
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 from tasks.offline_rl.randomness import Randomness
@@ -159,7 +160,7 @@ def test_trained_weights_are_zero_where_masked_and_the_file_is_the_policy(make_j
     for key, mask in masks.items():
         network, layer = key.split(".", 1)
         assert torch.equal(agent.networks[network].weights[layer][0].T != 0, mask), key
-    returns = evaluate(agent, episodes=2, seed=0)
+    returns, _ = evaluate(agent, episodes=2, seed=0)
     # Other policy noise than the training's last evaluation, so another return; both of an untrained hopper.
     assert 0 < returns.mean() < 300
     assert 0 < last.values["return_mean"] < 300
@@ -173,6 +174,8 @@ def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, 
     environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
     returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [0], 5))
     assert returns.mean() == pytest.approx(last.values["return_mean"], rel=1e-3)
+    scored = load_episode(job.output / "episode.safetensors")
+    assert scored.returns[-1] == pytest.approx(returns[0, 0], rel=1e-3)
     masks = safetensors.torch.load_file(job.inputs["masks"])
     for key, mask in masks.items():
         network, layer = key.split(".", 1)

@@ -9,6 +9,7 @@ import skimage.data
 import torch
 from safetensors.torch import save_file
 
+from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import encode_jpeg, encode_png, read_rgb
 from tasks.errors import UserError
 from tasks.job import Job, Metrics, Progress
@@ -23,7 +24,6 @@ from tasks.style.perceptual_loss import LossNetwork, style_ratio
 from tasks.style.train_style import train_style
 from tasks.style.video.clip import make_clip
 from tasks.style.video.reader import read_frames
-from tasks.style.video.writer import VideoFormat, add_h264, encode, mux
 
 SIZE = 64
 TRAINING = JohnsonConfig(

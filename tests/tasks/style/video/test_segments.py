@@ -10,6 +10,7 @@ import pytest
 import torch
 from odd_videos import NTSC, make_video, number_of
 
+from tasks.data.h264 import add_h264, encode
 from tasks.errors import UserError
 from tasks.job import Job, Metrics, Progress
 from tasks.style.apply.stylize import StylizeSettings
@@ -23,7 +24,6 @@ from tasks.style.video.segments import (
     plan_segments,
     stylize_segment,
 )
-from tasks.style.video.writer import add_h264, encode
 
 SOURCES = {
     "odd size": {"name": "video.mp4", "size": (65, 47), "pix_fmt": "yuv444p", "sound": ["aac"]},

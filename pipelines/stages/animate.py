@@ -1,0 +1,53 @@
+"""The stage `animate` has one cell for each agent that it shows, and one for each task and algorithm."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from pipelines.catalog.agents import agents, episode_of, name_of, tags_of
+from pipelines.catalog.paths import ANIMATIONS
+from pipelines.config.params import Config
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Stage
+from tasks.offline_rl.agents import DENSE, AgentSpec
+from tasks.offline_rl.evaluation.animate import AnimateParams, animate
+from tasks.offline_rl.evaluation.drawing import Caption
+from tasks.reporting.look import OTHER, PRUNERS, name, ordered
+
+MOST_PRUNERS = 3
+"""Beside the dense agent: four lanes can be watched at once."""
+
+
+def run(stage: Stage, config: Config) -> None:
+    """Leave `animation.mp4` and `still.jpg` of each task and algorithm, and below these of each agent."""
+    stage.compute(list(_cells(config)), ANIMATIONS, brief=True)
+
+
+def _cells(config: Config) -> Iterator[Cell]:
+    for (task, algorithm), together in groupby(_shown(config), lambda agent: (agent.task, agent.algorithm)):
+        lanes = list(together)
+        yield _cell(f"{task}/{algorithm}", lanes, {"task": task, "algorithm": algorithm})
+        for agent in lanes:
+            yield _cell(name_of(agent), [agent], tags_of(agent))
+
+
+def _shown(config: Config) -> Iterator[AgentSpec]:
+    """Of the first seed the dense agents, and those of the highest sparsity."""
+    sweep = config.offline_rl.sweep
+    pruners = {DENSE, *ordered(list(sweep.pruners), PRUNERS)[:MOST_PRUNERS]}
+    sparsities = {0.0, max(sweep.sparsities)}
+    return (
+        agent
+        for agent in agents(config)
+        if agent.seed == sweep.seeds[0] and agent.sparsity in sparsities and agent.pruner in pruners
+    )
+
+
+def _cell(name: str, lanes: Sequence[AgentSpec], tags: dict[str, str]) -> Cell:
+    captions = tuple(_caption(agent) for agent in lanes)
+    inputs = {caption.label: episode_of(agent) for caption, agent in zip(captions, lanes, strict=True)}
+    return Cell(name, animate, AnimateParams(captions), inputs, tags)
+
+
+def _caption(agent: AgentSpec) -> Caption:
+    label = DENSE if agent.pruner == DENSE else f"{name(agent.pruner)}, {agent.sparsity:.0%} pruned"
+    return Caption(label, PRUNERS.get(agent.pruner, OTHER))

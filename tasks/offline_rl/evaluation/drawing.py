@@ -1,0 +1,236 @@
+"""Episodes as pictures, without OpenGL: the tasks' bodies are planar, capsules in the plane of x and z."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+import cv2
+import mujoco
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from numpy.typing import NDArray
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+from scipy.ndimage import uniform_filter1d
+
+from tasks.data.images import Frame
+from tasks.offline_rl.environments import TASKS, TaskName, make_environment
+from tasks.offline_rl.evaluation.episode import Episode
+
+Colour = tuple[int, int, int]
+
+LEAST_FRAMES_PER_SECOND = 30
+"""Of what is drawn, if the simulation has as many: the eye sees single pictures below some 20."""
+METRES_HIGH = {"HalfCheetah": 1.5, "Hopper": 1.8, "Walker2d": 1.8}
+"""Of a lane above the ground: a standing Walker2d reaches up to 1.45 m, Hopper to 1.5, and both jump."""
+GROUND = 0.17
+"""Of a lane's height that is below the ground."""
+CAMERA_SECONDS = 0.6
+"""Over which the camera's position is averaged: bodies swing in the picture, and the picture does not."""
+SPEED_SECONDS = 0.5
+"""Before the present, over which speed is averaged: about a stride."""
+HOLD_SECONDS = 1.0
+"""How long the last picture stays: it has the result."""
+SKY, EARTH, LINE, MARK = (245, 247, 249), (226, 231, 236), (82, 96, 109), (214, 220, 226)
+INK, MUTED = (31, 41, 51), (82, 96, 109)
+FALLEN = 0.55
+"""How much of a fallen body's colour is the background's."""
+SUBPIXELS = 4
+"""Bits of the fraction in OpenCV's fixed-point coordinates."""
+
+
+@dataclass(frozen=True)
+class Capsules:
+    """A body in one position, in metres: the points within `radius` of the segment from `start` to `stop`."""
+
+    start: NDArray[np.float64]
+    """(n, 2): x, z."""
+    stop: NDArray[np.float64]
+    radius: NDArray[np.float64]
+    """(n,)"""
+
+
+class Body:
+    """The geoms of a task's model, posed by MuJoCo's kinematics. Versions v4 and v5 have the same."""
+
+    def __init__(self, task: TaskName) -> None:
+        simulation = make_environment(TASKS[task]).unwrapped
+        assert isinstance(simulation, MujocoEnv)
+        self.model: mujoco.MjModel = simulation.model
+        self.data = mujoco.MjData(self.model)
+        self.geoms = np.flatnonzero(self.model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
+        # Limbs of the far side first, the torso last.
+        limbs = self._limbs()
+        self.shades = np.linspace(0.45, 0.0, max(limbs) + 1)[limbs]
+        """How much white is mixed into each capsule's colour, so that one leg can be told from the other."""
+        self.order = np.argsort(limbs, kind="stable")
+
+    def capsules(self, positions: NDArray[np.float64]) -> Capsules:
+        """The body at `qpos` (coordinates,)."""
+        self.data.qpos[:] = positions
+        mujoco.mj_kinematics(self.model, self.data)
+        centre = self.data.geom_xpos[self.geoms][:, [0, 2]]
+        # A capsule's axis is the z-axis of its frame: the third column of the rotation (3, 3).
+        axis = self.data.geom_xmat[self.geoms].reshape(-1, 3, 3)[:, [0, 2], 2]
+        half = axis * self.model.geom_size[self.geoms, 1, None]
+        return Capsules(centre - half, centre + half, self.model.geom_size[self.geoms, 0].copy())
+
+    def _limbs(self) -> NDArray[np.intp]:
+        """Of each capsule the number of its limb, counted from the last one; the torso's is the highest."""
+        parents, torso = self.model.body_parentid, 1
+        roots = []
+        for body in self.model.geom_bodyid[self.geoms]:
+            while body != torso and parents[body] != torso:
+                body = parents[body]
+            roots.append(int(body))
+        limbs = sorted(set(roots) - {torso}, reverse=True)
+        return np.array([len(limbs) if root == torso else limbs.index(root) for root in roots])
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What a lane says of its agent."""
+
+    label: str
+    colour: str
+    """Of body and label, as `#rrggbb`."""
+
+
+class Lane:
+    """The pictures of an episode: the agent between distance marks, its speed, its return so far."""
+
+    def __init__(self, episode: Episode, caption: Caption, width: int, height: int) -> None:
+        self.episode, self.caption = episode, caption
+        self.width, self.height = width, height
+        self.body = Body(episode.task)
+        self.colour = np.array(ImageColor.getrgb(caption.colour), dtype=np.float64)
+        self.ground = round(height * (1 - GROUND))
+        self.scale = self.ground / METRES_HIGH[episode.task]
+        """Pixels of a metre."""
+        averaged = max(1, round(CAMERA_SECONDS / episode.step_seconds))
+        self.camera = uniform_filter1d(episode.positions[:, 0], averaged, mode="nearest")
+        """The x of the middle of each picture."""
+        self.returns = episode.returns
+        self.large, self.small = (ImageFont.load_default(height * share) for share in (0.083, 0.07))
+
+    def draw(self, step: int) -> Frame:
+        """The picture after so many steps, (height, width, 3) RGB; the last one of a shorter episode."""
+        last = len(self.episode.rewards)
+        step, ended = min(step, last), step >= last and self.episode.fell
+        canvas = np.full((self.height, self.width, 3), SKY, dtype=np.uint8)
+        canvas[self.ground :] = EARTH
+        metres = self._draw_marks(canvas, self.camera[step])
+        cv2.line(canvas, (0, self.ground), (self.width, self.ground), LINE, 2)
+        self._draw_body(canvas, step, FALLEN if ended else 0.0)
+        return self._write(canvas, step, ended, metres)
+
+    def _draw_marks(self, canvas: Frame, camera: float) -> list[tuple[int, int]]:
+        """A line at each metre; returns those in sight, with their pixels."""
+        reach = self.width / 2 / self.scale
+        seen = []
+        for metre in range(math.ceil(camera - reach), math.floor(camera + reach) + 1):
+            at = round(self.width / 2 + (metre - camera) * self.scale)
+            cv2.line(canvas, (at, 0), (at, self.ground), MARK, 1)
+            cv2.line(canvas, (at, self.ground), (at, self.ground + self.height // 40), LINE, 1)
+            seen.append((metre, at))
+        return seen
+
+    def _draw_body(self, canvas: Frame, step: int, faded: float) -> None:
+        capsules = self.body.capsules(self.episode.positions[step])
+        origin = np.array([self.width / 2 - self.camera[step] * self.scale, self.ground])
+        start, stop = (
+            origin + self.scale * ends * [1, -1] for ends in (capsules.start, capsules.stop)
+        )  # rows count downwards
+        radius = self.scale * capsules.radius
+        for i in self.body.order:
+            colour = self.colour + (255 - self.colour) * self.body.shades[i]
+            shown = colour + (np.array(SKY) - colour) * faded
+            # A rim of the background's colour keeps limbs apart where they cross.
+            _fill_capsule(canvas, start[i], stop[i], radius[i] + 1.2, SKY)
+            _fill_capsule(canvas, start[i], stop[i], radius[i], _colour(shown))
+
+    def _write(self, canvas: Frame, step: int, ended: bool, metres: Sequence[tuple[int, int]]) -> Frame:
+        picture = Image.fromarray(canvas)
+        draw, margin = ImageDraw.Draw(picture), self.height // 30
+        for metre, at in metres:
+            draw.text((at, self.height - margin), f"{metre} m", MUTED, self.small, anchor="ms")
+        draw.text((margin, margin), self.caption.label, self.caption.colour, self.large, anchor="la")
+        right = self.width - margin
+        draw.text((right, margin), f"return {self.returns[step]:,.0f}", INK, self.large, anchor="ra")
+        second = margin + round(self.height * 0.1)
+        draw.text((right, second), self._pace(step, ended), MUTED, self.small, anchor="ra")
+        return np.array(picture)
+
+    def _pace(self, step: int, ended: bool) -> str:
+        if ended:
+            return f"fell after {step * self.episode.step_seconds:.1f} s"
+        before = max(0, step - round(SPEED_SECONDS / self.episode.step_seconds))
+        seconds = (step - before) * self.episode.step_seconds
+        metres = self.episode.positions[step, 0] - self.episode.positions[before, 0]
+        # Plus 0.0: a speed that rounds to zero has no sign.
+        return f"{round(metres / seconds, 1) + 0.0:.1f} m/s" if seconds else "0.0 m/s"
+
+
+class SideBySide:
+    """Episodes of a task from their starts on, in step: a lane (height, width) for each, two in a row."""
+
+    def __init__(
+        self, episodes: Sequence[Episode], captions: Sequence[Caption], width: int, height: int
+    ) -> None:
+        self.lanes = [Lane(*pair, width, height) for pair in zip(episodes, captions, strict=True)]
+        self.step_seconds = episodes[0].step_seconds
+        self.longest = max(len(episode.rewards) for episode in episodes)
+        self.every = max(1, math.floor(1 / (LEAST_FRAMES_PER_SECOND * self.step_seconds)))
+        """Steps from one picture of :meth:`frames` to the next."""
+
+    @property
+    def frames_per_second(self) -> float:
+        """At which :meth:`frames` show the real speed."""
+        return 1 / (self.step_seconds * self.every)
+
+    def draw(self, step: int) -> Frame:
+        """The picture after so many steps, RGB."""
+        return _grid([lane.draw(step) for lane in self.lanes])
+
+    def frames(self, seconds: float = math.inf) -> Iterator[Frame]:
+        """Pictures until `seconds`, or the end of the longest episode; the last one stays for a while."""
+        last = int(min(self.longest, seconds / self.step_seconds))
+        for step in range(0, last + 1, self.every):
+            yield self.draw(step)
+        yield from repeat(self.draw(last), round(HOLD_SECONDS * self.frames_per_second))
+
+
+def _grid(pictures: Sequence[Frame]) -> Frame:
+    if len(pictures) == 1:
+        return pictures[0]
+    rest = [np.full_like(pictures[0], SKY)] * (len(pictures) % 2)
+    cells = [*pictures, *rest]
+    for row in range(0, len(cells), 2):
+        cells[row][:, -1] = LINE  # between left and right
+        cells[row][-1] = cells[row + 1][-1] = LINE
+    rows = [np.hstack(cells[row : row + 2]) for row in range(0, len(cells), 2)]
+    return np.vstack(rows)
+
+
+def _fill_capsule(
+    canvas: Frame, start: NDArray[np.float64], stop: NDArray[np.float64], radius: float, colour: Colour
+) -> None:
+    """Fill the points within `radius` of a segment, with smooth edges; 0 is the edge of the first pixel."""
+    radius -= 0.5  # OpenCV fills the pixels on the outline, too
+    along = stop - start
+    across = radius * np.array([-along[1], along[0]]) / max(float(np.hypot(*along)), 1e-9)
+    corners = np.array([start + across, stop + across, stop - across, start - across])
+    cv2.fillConvexPoly(canvas, _fixed(corners), colour, cv2.LINE_AA, SUBPIXELS)
+    for x, y in _fixed(np.array([start, stop])):
+        fixed_radius = round(radius * (1 << SUBPIXELS))
+        cv2.circle(canvas, (int(x), int(y)), fixed_radius, colour, -1, cv2.LINE_AA, SUBPIXELS)
+
+
+def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
+    """As OpenCV has them: 0 is the middle of the first pixel, and the last SUBPIXELS bits are a fraction."""
+    return np.round((points - 0.5) * (1 << SUBPIXELS)).astype(np.int32)
+
+
+def _colour(values: NDArray[np.float64]) -> Colour:
+    red, green, blue = (round(float(value)) for value in values)
+    return red, green, blue
