@@ -18,6 +18,8 @@ AGENTS = Path("models/agents")
 BACKBONES = Path("models/backbones")
 STYLE_MASKS = Path("models/style_masks")
 STYLES = Path("models/styles")
+LEARNED = Path("styles")
+"""Networks of a user's own paintings, which no stage touches."""
 GRAPHS = Path("models/onnx")
 
 SCORES = Path("results/offline_rl/scores.csv")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.catalog.paths import STYLES
+from pipelines.catalog.paths import LEARNED, STYLES
 from pipelines.catalog.styles import model_of
 from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import load_config
@@ -87,12 +87,15 @@ def _model(style: str) -> Path:
         return Path(style)
     if (Path(style) / "model.safetensors").is_file():
         return Path(style) / "model.safetensors"
+    if (LEARNED / style / "model.safetensors").is_file():
+        return LEARNED / style / "model.safetensors"
     model = model_of(style)
     if not model.exists():
-        models = STYLES.rglob("model.safetensors")  # `ink`, and pruned `ink/snip-0.95`
-        known = ", ".join(sorted(path.parent.relative_to(STYLES).as_posix() for path in models))
+        found = [(root, path) for root in (LEARNED, STYLES) for path in root.rglob("model.safetensors")]
+        # `mine`, `ink`, and pruned `ink/snip-0.95`
+        known = ", ".join(sorted(path.parent.relative_to(root).as_posix() for root, path in found))
         raise UserError(
-            f"no style {style!r} in {STYLES}; "
+            f"no style {style!r} in {STYLES} or {LEARNED}; "
             + (f"there are {known}" if known else "run `make repro` first")
         )
     return model

@@ -181,6 +181,42 @@ def stylize(
 
 
 @app.command(
+    "learn-style",
+    rich_help_panel=PANEL,
+    epilog=examples("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60"),
+)
+def learn_style(
+    painting: Annotated[Path, typer.Argument(metavar="PAINTING", help="A picture file.")],
+    photos: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Photos to learn on, the more the better.",
+            show_default="those of params.yaml",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the style.", show_default="the painting's")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(metavar="N", min=0.1, help="How long to train on this machine.")
+    ] = 20,
+) -> None:
+    """Learn a style from your own painting, in the time you have.
+
+    It says what it will reach before it starts, and renews a preview every minute. Interrupt it as you like:
+    the same command goes on. styles/NAME/ gets the model, with its card and contact sheet.
+    """
+    from pipelines.cli.learn_style import learn_style as learn
+
+    try:
+        learn(painting, photos, name, 60 * minutes)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the same command goes on from the last preview", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+@app.command(
     rich_help_panel=PANEL,
     epilog=examples("act --model models/onnx/Hopper/bc/dense/seed-0/*.onnx"),
 )

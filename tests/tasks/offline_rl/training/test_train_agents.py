@@ -22,7 +22,7 @@ from tasks.offline_rl.training.cuda_graph import repeat
 from tasks.offline_rl.training.train_agents import Stack, TrainingConfig, TrainParams, checkpoint_step, train
 from tasks.pruning.masks import PruningConfig
 
-FILES = ("agent.safetensors", "agent.json", "scores.csv")
+FILES = ("agent.safetensors", "agent.json", "episode.safetensors", "scores.csv")
 BCQ_SMALL = BCQConfig(batch_size=20, evaluation_samples=2)
 TRAINING = TrainingConfig(updates=5, eval_every=3, checkpoint_every=2)
 

@@ -1,0 +1,167 @@
+"""`python -m pipelines learn-style`: a network for a user's own painting, in the time there is."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from pipelines.catalog.paths import LEARNED
+from pipelines.config.params import Config, load_config
+from pipelines.engine.cells import Cell, CellStore, file_digest
+from pipelines.engine.execution import ExecutorConfig, device_of
+from pipelines.engine.fanout import fan_out
+from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.remote_cells import open_store
+from pipelines.engine.stage import CELLS
+from pipelines.engine.sweep import Recorder
+from tasks.errors import UserError
+from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
+from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
+from tasks.style.datasets.fetch_weights import WeightsParams, fetch_weights
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.johnson import TrainStyleParams
+from tasks.style.model_file import load_model
+from tasks.style.schedule import Schedule, schedule
+from tasks.style.train_style import train_style
+
+WORK = Path("build/learn-style")
+"""Where inputs are, and the schedule: a training goes on if it is planned as it was."""
+PREVIEW = "preview.jpg"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: float) -> None:
+    """Train a network for some `seconds`, on the configured photos or those in a folder.
+
+    It goes on where an earlier call of the same arguments was interrupted. `LEARNED/<name>/` gets the
+    network with its card and contact sheet, and meanwhile a preview. The name is by default the painting's.
+
+    Raises:
+        UserError: the painting or the photos can't be read, or the name is taken.
+    """
+    name = _check_name(name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-"))
+    for path in filter(None, (painting, photos)):
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder; correct the path")
+    config = load_config()
+    # One training, hence here and on all cores; a Ray cluster has nothing to share out.
+    cores = len(os.sched_getaffinity(0))
+    executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
+    store, output = open_store(CELLS), LEARNED / name
+    with ends_with_its_parents():
+        inputs = _prepare(config, name, painting, photos, executor, store)
+        plan = _plan(name, inputs, seconds, executor)
+        params = TrainStyleParams(name, plan.config)
+        cell = Cell(name, train_style, params, inputs, {"style": name})
+        if (output / "model.safetensors").exists() and not store.has(cell):
+            raise UserError(
+                f"{output}: has a network of another painting, other photos or another time; "
+                "give another --name, or remove it"
+            )
+        _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
+        output.mkdir(parents=True, exist_ok=True)
+        fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
+    store.link(cell, output)
+    _finish(output)
+
+
+class _Preview(Recorder):
+    """Keeps the newest preview of a training in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: ARG002
+        """Renew it, never half-written: a viewer may read it at any time."""
+        if name.startswith("previews/"):
+            partial = self.path.with_name(f".{self.path.name}")
+            shutil.copyfile(file, partial)
+            partial.replace(self.path)
+
+
+def _check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
+    return name
+
+
+def _prepare(
+    config: Config,
+    name: str,
+    painting: Path,
+    photos: Path | None,
+    executor: ExecutorConfig,
+    store: CellStore,
+) -> dict[str, Path]:
+    """The training's inputs, made by the pipeline's own cells."""
+    work = WORK / name
+    given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
+    shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]
+    own = PaintingParams(name, str(painting.resolve()), None, config.style.paintings.long_side_px)
+    cells = [
+        Cell("painting", fetch_painting, own, own.inputs()),
+        *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),
+    ]
+    _compute(cells, work, executor, store)
+    # The training reads the weights as they are; how they are normalised is for other methods.
+    normalization = dataclasses.replace(config.style.weights.normalization, crops=1)
+    vgg16 = WeightsParams("vgg16", config.style.weights.source, normalization)
+    _compute([Cell("vgg16", fetch_weights, vgg16, vgg16.inputs(work / "photos"))], work, executor, store)
+    return {
+        "photos": work / "photos",
+        "painting": work / "painting/painting.png",
+        "backbone": work / "vgg16/weights.safetensors",
+    }
+
+
+def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: CellStore) -> None:
+    print(f"{', '.join(sorted({cell.name.split('/')[0] for cell in cells}))}: ", end="", flush=True)
+    fan_out(cells, executor, store, Recorder(), brief=True)
+    for cell in cells:
+        shutil.rmtree(out / cell.name, ignore_errors=True)
+        store.link(cell, out / cell.name)
+
+
+def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
+    """The schedule that an interrupted training had, or else one for the machine as it is now."""
+    path = WORK / name / "schedule.json"
+    key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
+    if path.exists():
+        kept = json.loads(path.read_text())
+        if kept["for"] == key:
+            return TypeAdapter(Schedule).validate_python(kept["schedule"])
+    import torch
+
+    torch.set_num_threads(executor.num_cpus)
+    planned = schedule(inputs, seconds, device_of(executor, gpu=True))
+    path.write_text(json.dumps({"for": key, "schedule": dataclasses.asdict(planned)}, indent=1) + "\n")
+    return planned
+
+
+def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores: int) -> None:
+    johnson, photos = plan.config, len(PhotoSet.open(inputs["photos"]))
+    assert johnson.batches is not None
+    minutes = johnson.batches * plan.seconds_per_batch / 60
+    period = johnson.checkpoint_every * plan.seconds_per_batch
+    where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
+    print(
+        f"{name}: {johnson.batches:,} batches of {johnson.batch_size} x {johnson.image_px} px "
+        f"of {photos:,} photos, a network of width {johnson.width}, in {minutes:.0f} minutes on {where} "
+        f"({plan.seconds_per_batch:.2g} s a batch)\n"
+        f"preview: {LEARNED / name / PREVIEW}, renewed every {period:.0f} s, the most an interruption costs"
+    )
+
+
+def _finish(output: Path) -> None:
+    _, card = load_model(output / "model.safetensors")
+    (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n")
+    print(
+        f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.scores['style_ratio']:.0%} of a "
+        f"photo's distance to the painting is left\n"
+        f"next: python -m pipelines stylize -s {output.name} -i photo.jpg -o out"
+    )

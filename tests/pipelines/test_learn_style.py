@@ -1,0 +1,142 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from small_networks import style_inputs
+
+from pipelines.cli import learn_style as module
+from pipelines.cli.learn_style import learn_style
+from pipelines.cli.stylize import StylizeOptions, stylize_inputs
+from tasks.data.images import encode_png, read_rgb
+from tasks.errors import UserError
+from tasks.style import schedule as planning
+from tasks.style.apply.stylize import StylizeSettings
+from tasks.style.backbones import load_backbone
+from tasks.style.datasets import fetch_weights
+from tasks.style.datasets.weights import Origin
+from tasks.style.johnson import JohnsonConfig
+from tasks.style.model_file import load_model
+
+ROOT = Path(__file__).parents[2]
+SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
+OPTIONS = StylizeOptions(StylizeSettings(), batch_size=1, force=True)
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """A painting, photos, a VGG16 with random weights; on paper a batch takes a second, on one core."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copyfile(ROOT / "params.yaml", "params.yaml")
+    made = style_inputs(tmp_path)
+    Path("My Painting.png").write_bytes(made["painting"].read_bytes())
+    photos = Path("holiday")
+    photos.mkdir()
+    for i in range(3):
+        picture = torch.rand(3, 40, 50, generator=torch.Generator().manual_seed(i))
+        (photos / f"{i}.png").write_bytes(encode_png(picture))
+    backbone = load_backbone(made["backbone"])
+    origin = Origin("made for a test", "0" * 64, "none")
+    monkeypatch.setattr(fetch_weights, "read_backbone", lambda name, source: (backbone, origin))
+    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(planning, "SIZES", (SMALL,))
+    monkeypatch.setattr(planning, "PREVIEW_SECONDS", 2)
+    monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 1.0)
+
+
+def learn(seconds=6, **options):
+    learn_style(Path("My Painting.png"), Path("holiday"), options.get("name"), seconds)
+
+
+def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
+    learn()
+    out = capsys.readouterr().out
+    assert "my-painting: 6 batches of 1 x 32 px of 3 photos, a network of width 4" in out
+    assert "preview: styles/my-painting/preview.jpg, renewed every 2 s" in out
+    assert "stylize -s my-painting" in out
+    style = Path("styles/my-painting")
+    _, card = load_model(style / "model.safetensors")
+    assert (card.steps, card.style) == (6, "my-painting")
+    assert json.loads((style / "card.json").read_text())["steps"] == 6
+    assert read_rgb(style / "contact_sheet.jpg").shape[0] == 3
+    # Renewed to the end: the last preview of the training
+    assert (style / "preview.jpg").read_bytes() == (style / "previews/000006.jpg").read_bytes()
+    stylize_inputs("my-painting", ["holiday/0.png"], Path("out"), OPTIONS)
+    assert read_rgb(Path("out/0.png")).shape == (3, 40, 50)
+
+
+def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
+    artifact = module._Preview.artifact
+
+    def interrupted(self, cell, name, file):
+        artifact(self, cell, name, file)
+        if name == "checkpoints/000004.safetensors":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Preview, "artifact", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learn()
+    assert Path("styles/my-painting/preview.jpg").exists()
+    assert not Path("styles/my-painting/model.safetensors").exists()
+    capsys.readouterr()
+    # The machine is slower by now: what was begun is not planned anew.
+    monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 3.0)
+    learn()
+    assert "1 to compute (1 from a checkpoint)" in capsys.readouterr().out
+    interrupted_bytes = Path("styles/my-painting/model.safetensors").read_bytes()
+    learn()
+    assert "1 reused, 0 to compute" in capsys.readouterr().out.splitlines()[-3]
+    monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 1.0)
+    shutil.rmtree(".cells")
+    shutil.rmtree("styles")
+    learn()
+    assert Path("styles/my-painting/model.safetensors").read_bytes() == interrupted_bytes
+
+
+def test_another_time_does_not_overwrite_a_style():
+    learn()
+    with pytest.raises(UserError, match=r"styles/my-painting: has a network of another painting"):
+        learn(seconds=9)
+    learn(seconds=9, name="longer")
+    assert load_model(Path("styles/longer/model.safetensors"))[1].steps == 9
+
+
+@pytest.mark.parametrize(
+    ("painting", "photos", "name", "said"),
+    [
+        ("none.png", None, None, r"none\.png: no such file"),
+        ("My Painting.png", "nowhere", None, "nowhere: no such file"),
+        ("My Painting.png", None, "../up", "can't be a style's name"),
+        ("params.yaml", "holiday", None, "params.yaml"),
+    ],
+)
+def test_a_mistake_is_one_line(painting, photos, name, said):
+    with pytest.raises(UserError, match=said):
+        learn_style(Path(painting), photos and Path(photos), name, 6)
+    assert not Path("styles").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cost", "chosen"),
+    [
+        # ENOUGH_BATCHES are 1,000: of 256 px at 0.5 s each there is no time, of 128 px there is
+        (400, 1.0, (128, 1, 1600)),
+        (1000, 1.0, (256, 1, 1000)),
+        (4000, 1.0, (256, 4, 1000)),
+        (100, 1.0, (128, 1, 400)),  # the least there is, though it is not enough
+        (10_000_000, 1.0, (256, 4, 60_000)),  # two epochs of COCO
+    ],
+)
+def test_the_time_decides_on_the_size(monkeypatch, tmp_path, seconds, cost, chosen):
+    sizes = tuple(JohnsonConfig(image_px=px, batch_size=n) for px, n in ((256, 4), (256, 1), (128, 1)))
+    monkeypatch.setattr(planning, "SIZES", sizes)
+    # a second for 256 x 256
+    monkeypatch.setattr(
+        planning, "_seconds_per_batch", lambda p, i, size, d: cost * planning._pixels(size) / 256**2
+    )
+    planned = planning.schedule({"photos": tmp_path}, seconds, "cpu").config
+    assert (planned.image_px, planned.batch_size, planned.batches) == chosen
+    assert planned.augment  # three photos come again and again
+    assert planned.learning_rate == (planning.FAST if planned.batches <= 3000 else planning.SLOW)
