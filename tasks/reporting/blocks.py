@@ -41,6 +41,8 @@ class Figure:
     legend: Sequence[Key] = ()
     of: str = ""
     """The report's own figure that this one stands for."""
+    data: str = ""
+    """The table that has its numbers, by its path."""
     panel: str = "chart"
     """What they are, which decides their width: `chart`, `picture` or `wide`."""
 
@@ -64,6 +66,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     of: str = ""
     numbers: Sequence[str] = ()
+    data: str = ""
+    """The table that has all of it, by its path."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,43 @@ class Section:
     answer: str
     blocks: Sequence[Block]
     details: Sequence[Block] = ()
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number that the page opens with."""
+
+    value: str
+    interval: str
+    """How sure it is, or how far it goes."""
+    what: str
+    section: str
+    """The anchor of the section that has more."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The first screen: something to look at, and what came out."""
+
+    panel: Panel | None
+    caption: str
+    numbers: Sequence[Headline]
+
+
+@dataclass(frozen=True)
+class Download:
+    """A table as a file inside the page."""
+
+    path: str
+    """From the repository's root."""
+    source: str
+    """A data URI."""
+    kilobytes: str
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self.path.rpartition("/")[2]
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -2,8 +2,9 @@
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tasks.data.images import encode_jpeg, read_rgb
-from tasks.reporting.blocks import Key, Panel
+from tasks.reporting.blocks import Download, Key, Panel, number
 
 DENSE = "dense"
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
@@ -95,6 +96,27 @@ def chart(
     return Panel(_data_uri("image/svg+xml", _svg(draw, inches)), alt, title)
 
 
+def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[[Axes], None]]:
+    """Drawings of one kind with the limits that hold all of them, of the axes `x`, `y` or `xy`.
+
+    They are panels of their own, to stand side by side or below each other as there is room.
+    """
+    limits: dict[str, tuple[float, float]] = {}
+    for draw in draws:
+        axis = Figure(figsize=CHART_INCHES).add_subplot()
+        draw(axis)
+        for name in axes:
+            low, high = getattr(axis, f"get_{name}lim")()
+            lowest, highest = limits.get(name, (low, high))
+            limits[name] = min(low, lowest), max(high, highest)
+
+    def within(axis: Axes, draw: Callable[[Axes], None]) -> None:
+        draw(axis)
+        axis.set(**{f"{name}lim": limit for name, limit in limits.items()})
+
+    return [partial(within, draw=draw) for draw in draws]
+
+
 def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:
     """A picture file, scaled down to `short_side`, as JPEG.
 
@@ -103,6 +125,12 @@ def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Pan
     """
     pixels = read_rgb(path, short_side=short_side, enlarge=False)
     return Panel(_data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
+
+
+def embedded(path: str, file: Path) -> Download:
+    """A table that the page holds."""
+    content = file.read_bytes()
+    return Download(path, _data_uri("text/csv", content), number(len(content) / 1000, 2))
 
 
 def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import jinja2
 
 from tasks.job import Event, Job, Metrics
-from tasks.reporting.blocks import Block, Figure, NotRun, Section, Table
+from tasks.reporting.blocks import Block, Download, Figure, NotRun, Section, Table
+from tasks.reporting.look import embedded
+from tasks.reporting.opening import opening
 from tasks.reporting.results import Results
 from tasks.reporting.section_deployment import (
     exported_bytes,
@@ -20,7 +22,7 @@ from tasks.reporting.section_pruning import (
     did_pruning_keep_the_return,
     rounded_values,
 )
-from tasks.reporting.section_run import what_was_run
+from tasks.reporting.section_run import citation, what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 
 TEMPLATES = "templates"
@@ -45,7 +47,8 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: a table lacks a column, or a picture is damaged.
     """
     for i, job in enumerate(jobs):
-        sections = make_sections(Results(job.inputs), job.params.profile)
+        found = Results(job.inputs)
+        sections = make_sections(found, job.params.profile)
         loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
         environment = jinja2.Environment(
             loader=loader,
@@ -54,7 +57,13 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        html = environment.get_template("page.html").render(sections=sections, profile=job.params.profile)
+        html = environment.get_template("page.html").render(
+            opening=opening(found),
+            sections=sections,
+            tables=_downloads(found, sections),
+            citation=citation(found, job.params.profile),
+            profile=job.params.profile,
+        )
         (job.output / "index.html").write_text(html, encoding="utf-8")
         blocks = [block for section in sections for block in (*section.blocks, *section.details)]
         kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
@@ -90,6 +99,14 @@ def _what_did_it_cost(found: Results) -> Section:
         [*in_bytes, *in_milliseconds],
         [rounded_values(found), *exported_bytes(found)],
     )
+
+
+def _downloads(found: Results, sections: Sequence[Section]) -> list[Download]:
+    """The tables that figures and tables of the page are made of."""
+    blocks = [block for section in sections for block in (*section.blocks, *section.details)]
+    shown = {block.data for block in blocks if isinstance(block, Figure | Table)}
+    paths = sorted(path for path in shown if path in found.files)
+    return [embedded(path, found.files[path]) for path in paths]
 
 
 def _count(blocks: Sequence[Block], kind: type) -> int:

@@ -74,6 +74,7 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
             for (model, threads), rows in shown
         ],
         panel="wide",
+        data=results.TIMINGS.path,
     )
     return sentence, [figure, *actors]
 
@@ -96,7 +97,7 @@ def _actors(timed: pandas.DataFrame) -> list[Block]:
         "The perceptron of 400 and 300 hidden units alone, out of its packed file: how many times as fast as "
         f"PyTorch's with zeros. Kept weights alone are `{KEPT_WEIGHTS}` of the compacted one"
     )
-    return [Table(caption, columns, rows, numbers=columns[1:])]
+    return [Table(caption, columns, rows, numbers=columns[1:], data=results.TIMINGS.path)]
 
 
 def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
@@ -134,6 +135,7 @@ def exported_bytes(found: Results) -> Iterator[Block]:
         ("policy", "file", "MB"),
         rows,
         numbers=("MB",),
+        data=results.EXPORTS.path,
     )
 
 
@@ -161,6 +163,7 @@ def which_compiler_is_fastest(found: Results) -> Section:
             )
         ],
         panel="wide",
+        data=results.TIMINGS.path,
     )
     return Section("compilers", title, _fastest(timed), [figure, _milliseconds(timed)], [*_not_timed(found)])
 
@@ -189,6 +192,22 @@ def _fastest(timed: pandas.DataFrame) -> str:
         mean = number(_mean_speedup(timed, KEPT_WEIGHTS), 2)
         clauses.append(f"{KEPT_WEIGHTS}, which takes pruned networks alone, at {mean} times")
     return "; ".join(clauses) + "."
+
+
+def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
+    """The fastest runtime in full precision: its name, its mean speed beside PyTorch's, and each of those.
+
+    None if it or PyTorch was not timed.
+    """
+    timed = _timed(found)
+    others = timed[(timed["precision"] == FULL) & ~timed["runtime"].isin([BASELINE, KEPT_WEIGHTS])]
+    speedup = speedups(timed)
+    speedup = speedup[speedup["runtime"].isin(others["runtime"])]
+    if speedup.empty:
+        return None
+    means = speedup.groupby("runtime")["speedup"].agg(geometric_mean)
+    runtime = str(means.idxmax())
+    return runtime, float(means.max()), speedup.loc[speedup["runtime"] == runtime, "speedup"]
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
@@ -232,7 +251,7 @@ def _milliseconds(timed: pandas.DataFrame) -> Table:
         rows.append((names[model], form, ", ".join(given), *(number(value) for value in medians)))
     head = ("network", "form", "input", *runtimes)
     caption = "Milliseconds a call (median) on each runtime; – where it was not timed"
-    return Table(caption, head, rows, numbers=runtimes)
+    return Table(caption, head, rows, numbers=runtimes, data=results.TIMINGS.path)
 
 
 def short_names(models: pandas.Series) -> dict[str, str]:
@@ -256,6 +275,7 @@ def _not_timed(found: Results) -> Iterator[Block]:
             ("runtime", "status", "reason", "rows"),
             rows,
             numbers=("rows",),
+            data=results.TIMINGS.path,
         )
 
 
@@ -344,6 +364,7 @@ def _experiment(found: Results) -> Iterator[Block]:
         ],
         [Key(PREPARATION[how], colour) for how, colour in zip(PREPARATION, SERIES, strict=False)],
         of,
+        data=results.CLASSIFICATION.path,
     )
     first = answers[answers["rank"] == 1]
     runtimes = ordered(list(first["runtime"]), RUNTIMES)
@@ -358,6 +379,7 @@ def _experiment(found: Results) -> Iterator[Block]:
         ("photo", "preparation", *runtimes),
         rows,
         of,
+        data=results.CLASSIFICATION.path,
     )
 
 
@@ -418,6 +440,7 @@ def _compilers(found: Results) -> Block:
         rows,
         of,
         ("× PyTorch", "largest error"),
+        data=results.TIMINGS.path,
     )
 
 

@@ -82,7 +82,10 @@ def _charts(style: str, rows: pandas.DataFrame) -> Figure:
     ]
     pruners = [pruner for pruner in ordered(list(rows["pruner"]), PRUNERS) if pruner != DENSE]
     return Figure(
-        f"Networks of style {style} against sparsity; at 0, the dense one", panels, pruner_keys(pruners)
+        f"Networks of style {style} against sparsity; at 0, the dense one",
+        panels,
+        pruner_keys(pruners),
+        data=results.PRUNED_STYLES.path,
     )
 
 
@@ -95,7 +98,12 @@ def _pictures(found: Results, style: str, rows: pandas.DataFrame) -> Iterator[Fi
         if file in found.files
     ]
     if panels:
-        yield Figure(f"One photo in style {style}, by pruned networks", panels, panel="picture")
+        yield Figure(
+            f"One photo in style {style}, by pruned networks",
+            panels,
+            panel="picture",
+            data=results.PRUNED_STYLES.path,
+        )
 
 
 def _table(rows: pandas.DataFrame) -> Table:
@@ -122,4 +130,5 @@ def _table(rows: pandas.DataFrame) -> Table:
         head,
         lines,
         numbers=head[2:],
+        data=results.PRUNED_STYLES.path,
     )

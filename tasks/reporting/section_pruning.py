@@ -16,6 +16,7 @@ from tasks.reporting.blocks import (
     Figure,
     Key,
     NotRun,
+    Panel,
     Section,
     Table,
     Text,
@@ -36,6 +37,7 @@ from tasks.reporting.look import (
     name,
     ordered,
     pruner_keys,
+    shared,
 )
 from tasks.reporting.results import Results
 
@@ -84,29 +86,32 @@ def did_pruning_keep_the_return(found: Results) -> Section:
         )
     highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
     keys = pruner_keys(ordered(list(highest["pruner"]), PRUNERS))
+    by_algorithm = list(highest.groupby("algorithm"))
+    draws = shared([partial(draw_retention, rows=rows) for _, rows in by_algorithm], "x")
     retained = Figure(
         f"What {_highest(highest)} sparse agents keep of the dense agents' D4RL score after the last update; "
         "bars are 95 % bootstrap intervals, where there are three seeds or more",
         [
             chart(
-                partial(draw_retention, rows=rows),
+                draw,
                 f"Retained score of {name(str(algorithm))} by task and pruner; its table is in the details.",
                 name(str(algorithm)),
                 (3.5, 1.2 + 0.42 * rows["task"].nunique()),
             )
-            for algorithm, rows in highest.groupby("algorithm")
+            for draw, (algorithm, rows) in zip(draws, by_algorithm, strict=True)
         ],
         keys,
+        data=results.STATISTICS.path,
     )
     cautions = [Caution(text) for text in (_few_seeds(statistics), _few_updates(found)) if text]
     details = [_statistics_table(statistics), *_profiles(found)]
-    blocks = [*cautions, retained, _motion(found), _density_by_part(found)]
+    blocks = [*cautions, retained, *_motion(found), _density_by_part(found)]
     return Section("return", title, _retention_sentence(highest), blocks, details)
 
 
-def _motion(found: Results) -> Block:
-    """Agents side by side."""
-    panels = [
+def agents_in_motion(found: Results) -> list[Panel]:
+    """A video of each task and algorithm: agents side by side."""
+    return [
         animation(
             path,
             found.files[video.replace("animation.mp4", "still.jpg")],
@@ -116,15 +121,22 @@ def _motion(found: Results) -> Block:
         for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items()
         for task, algorithm in [video.split("/")[3:5]]
     ]
+
+
+def _motion(found: Results) -> Iterator[Block]:
+    panels = agents_in_motion(found)
     if not panels:
         how = "Stage animate leaves results/offline_rl/animations/; to have it: dvc repro animate"
-        return NotRun("Agents in motion", how)
-    return Figure(
-        "Agents in motion at their real speed, of the first seed: the first of the episodes that their score "
-        "after the last update is a mean of, from the same start. HalfCheetah's are cut after 10 seconds",
-        panels,
-        panel="wide",
-    )
+        yield NotRun("Agents in motion", how)
+    elif others := panels[1:]:
+        yield Figure(
+            f"Agents in motion, as those of {panels[0].title} on top of the page: of the first seed, the "
+            "first of the episodes that their score after the last update is a mean of. HalfCheetah's are "
+            "cut after 10 seconds",
+            others,
+            data=results.SCORES.path,
+            panel="wide",
+        )
 
 
 def _density_by_part(found: Results) -> Block:
@@ -145,7 +157,13 @@ def _density_by_part(found: Results) -> Block:
         f"{what}, {_highest(highest)} of all of them pruned. BC acts by the decoder alone, BCQ by decoder, "
         "actor and critics"
     )
-    return Table(caption, ("task", "algorithm", "pruner", *kept.columns), rows, numbers=tuple(kept.columns))
+    return Table(
+        caption,
+        ("task", "algorithm", "pruner", *kept.columns),
+        rows,
+        numbers=tuple(kept.columns),
+        data=results.LAYERS.path,
+    )
 
 
 def _retention_sentence(highest: pandas.DataFrame) -> str:
@@ -238,6 +256,7 @@ def _statistics_table(statistics: pandas.DataFrame) -> Table:
         head,
         rows,
         numbers=numbers,
+        data=results.STATISTICS.path,
     )
 
 
@@ -265,6 +284,7 @@ def _profiles(found: Results) -> Iterator[Block]:
             for algorithm, rows in highest.groupby("algorithm")
         ],
         pruner_keys(ordered(list(highest["pruner"]), PRUNERS)),
+        data=results.PROFILES.path,
     )
 
 
@@ -339,13 +359,15 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
         return results.not_run(what, results.SCORES, of)
     if not sparsities:
         return NotRun(what, f"To have it: put {pruner} into offline_rl.sweep.pruners, then make repro", of)
+    groups = list(own.groupby(["algorithm", "task"]))
+    draws = shared([partial(draw_learning, rows=rows, pruner=pruner) for _, rows in groups], "y")
     panels = [
         chart(
-            partial(draw_learning, rows=rows, pruner=pruner),
+            draw,
             f"D4RL score of {name(str(algorithm))} on {task} by updates, dense and pruned by {name(pruner)}.",
             f"{name(str(algorithm))}, {task}",
         )
-        for (algorithm, task), rows in own.groupby(["algorithm", "task"])
+        for draw, ((algorithm, task), _) in zip(draws, groups, strict=True)
     ]
     seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
     keys = [Key(f"{percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
@@ -353,7 +375,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
         f"{what}: mean over seeds {seeds}, band from lowest to highest (the paper's “100 % "
         "confidence interval”)"
     )
-    return Figure(caption, panels, [Key(DENSE, INK, dashed=True), *keys], of)
+    return Figure(caption, panels, [Key(DENSE, INK, dashed=True), *keys], of, data=results.SCORES.path)
 
 
 def shade(pruner: str, sparsity: float, sparsities: Sequence[float]) -> str:
@@ -387,18 +409,21 @@ def _return_by_sparsity(found: Results) -> Block:
     what = "Score by sparsity"
     if rows[rows["sparsity"] > 0].empty:
         return results.not_run(what, results.STATISTICS, of)
+    groups = list(rows.groupby(["algorithm", "task"]))
+    draws = shared([partial(draw_sparsity, rows=panel) for _, panel in groups], "xy")
     return Figure(
         f"{what} after the last update: mean and range over seeds; the dashed line is the dense agents'",
         [
             chart(
-                partial(draw_sparsity, rows=panel),
+                draw,
                 f"D4RL score of {name(str(algorithm))} on {task} by sparsity and pruner.",
                 f"{name(str(algorithm))}, {task}",
             )
-            for (algorithm, task), panel in rows.groupby(["algorithm", "task"])
+            for draw, ((algorithm, task), _) in zip(draws, groups, strict=True)
         ],
         pruner_keys(ordered(list(rows["pruner"]), PRUNERS)),
         of,
+        data=results.STATISTICS.path,
     )
 
 
@@ -431,21 +456,24 @@ def _layers(found: Results) -> Iterator[Block]:
         return
     highest = layers[layers["sparsity"] == layers["sparsity"].max()]
     for task, rows in highest.groupby("task", sort=False):
+        groups = list(rows.groupby(["algorithm", "network"]))
+        draws = shared([partial(draw_layers, rows=panel) for _, panel in groups], "x")
         yield Figure(
             f"Weights that are left of each layer, {task}, {_highest(highest)} pruned: mean over seeds, "
             "whiskers of a "
             "standard deviation; the black mark is the dense layer",
             [
                 chart(
-                    partial(draw_layers, rows=panel),
+                    draw,
                     f"Weights left in each layer of {name(str(algorithm))}'s {network} by pruner.",
                     f"{name(str(algorithm))}, {name(str(network))}",
                     (3.5, 0.8 + 0.34 * panel["layer"].nunique()),
                 )
-                for (algorithm, network), panel in rows.groupby(["algorithm", "network"])
+                for draw, ((algorithm, network), panel) in zip(draws, groups, strict=True)
             ],
             [Key(DENSE, INK), *pruner_keys(ordered(list(rows["pruner"]), PRUNERS))],
             of,
+            data=results.LAYERS.path,
         )
 
 
@@ -512,6 +540,7 @@ def _table_1(found: Results) -> Block:
         rows,
         of,
         ("ours, MB", "paper, MB", "ours / paper"),
+        data=results.SIZES.path,
     )
 
 
@@ -539,7 +568,7 @@ def _memory_figure(found: Results) -> Block:
         "them. The "
         "paper draws the first two"
     )
-    return Figure(caption, panels, keys, of)
+    return Figure(caption, panels, keys, of, data=results.SIZES.path)
 
 
 def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -580,6 +609,7 @@ def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
             )
         ],
         panel="wide",
+        data=results.SIZES.path,
     )
     return sentence, [figure]
 
@@ -613,10 +643,7 @@ def rounded_values(found: Results) -> Block:
             "move them"
         )
     return Table(
-        caption,
-        ("task", "algorithm", "pruner", *numbers),
-        rows,
-        numbers=numbers,
+        caption, ("task", "algorithm", "pruner", *numbers), rows, numbers=numbers, data=results.QUANTIZED.path
     )
 
 

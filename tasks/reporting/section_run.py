@@ -13,13 +13,11 @@ SCALE = "How much of it: here and in the papers"
 def what_was_run(found: Results, profile: str) -> Section:
     """Section `run`, from `results/provenance` and the sizes of the tables."""
     records = sorted(found.records(results.PROVENANCE), key=lambda r: (r["first"] or "", r["stage"]))
-    blocks = [_scale(found)]
     if not records:
         answer = f"Profile {profile}; where and when it was computed was not recorded."
-        return Section("run", "What was run?", answer, [*blocks, _no_record()])
-    return Section(
-        "run", "What was run?", _answer(records, profile), blocks, [_stages(records), _packages(records)]
-    )
+        return Section("run", "What was run?", answer, [_no_record()], [_scale(found)])
+    details = [_scale(found), _stages(records), _packages(records)]
+    return Section("run", "What was run?", _answer(records, profile), [], details)
 
 
 def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
@@ -35,6 +33,23 @@ def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
         f"Profile {profile}: {cells} of {stages}, {duration(seconds)} of computing on "
         f"{listing(machines) if machines else 'an unrecorded machine'}, "
         f"at commit {listing(commits) if commits else 'unknown'}{when}."
+    )
+
+
+def citation(found: Results, profile: str) -> str:
+    """This run as a BibTeX entry, by the commit that computed its latest results; empty if unknown."""
+    records = [record for record in found.records(results.PROVENANCE) if record["last"] and record["commits"]]
+    if not records:
+        return ""
+    latest = max(records, key=lambda record: record["last"])
+    return (
+        "@software{singleshot,\n"
+        "  author = {{The Singleshot maintainers}},\n"
+        "  title = {Singleshot: single-shot pruning of offline-RL agents, style transfer and deployment},\n"
+        f"  version = {{commit {latest['commits'][-1]}}},\n"
+        f"  note = {{profile {profile}}},\n"
+        f"  year = {{{latest['last'][:4]}}}\n"
+        "}"
     )
 
 

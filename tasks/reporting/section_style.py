@@ -16,6 +16,7 @@ from tasks.reporting.blocks import (
     Figure,
     Key,
     NotRun,
+    Panel,
     Section,
     Table,
     Text,
@@ -102,13 +103,9 @@ def what_do_the_styles_look_like(found: Results) -> Section:
         return Section("styles", title, "Not known: no photo was stylised.", [missing, *measured])
     figure = Figure(
         "Photos before (left) and after a trained network (right)",
-        [
-            picture(
-                path, f"Photos beside themselves in style {_style(sheet)}.", f"style {_style(sheet)}", 640
-            )
-            for sheet, path in sheets.items()
-        ],
+        before_and_after(found),
         panel="picture",
+        data=results.QUALITY.path,
     )
     names = [_style(sheet) for sheet in sheets]
     return Section(
@@ -118,6 +115,21 @@ def what_do_the_styles_look_like(found: Results) -> Section:
         [figure, *_quality(found), *pruned_styles(found)],
         _contact_sheets(found),
     )
+
+
+def before_and_after(found: Results) -> list[Panel]:
+    """Photos beside themselves in each trained style."""
+    sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
+    return [
+        picture(path, f"Photos beside themselves in style {_style(sheet)}.", f"style {_style(sheet)}", 640)
+        for sheet, path in sheets.items()
+    ]
+
+
+def style_ratios(found: Results) -> pandas.Series:
+    """What trained networks leave of the distance to the painting, of each photo in each style."""
+    quality = _of_photos(found)
+    return quality.loc[quality["method"] == NETWORK, "style_ratio"]
 
 
 def _style(path: str) -> str:
@@ -178,6 +190,7 @@ def _quality(found: Results) -> Iterator[Block]:
         head,
         rows,
         numbers=head[2:],
+        data=results.QUALITY.path,
     )
 
 
@@ -261,7 +274,11 @@ def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
                 picture(found.files[after], "The photo by a network.", "Version 2", THUMBNAIL_PX),
             ]
             return Figure(
-                "One photo and painting, by both versions", panels, of=_of("Figure 1"), panel="picture"
+                "One photo and painting, by both versions",
+                panels,
+                of=_of("Figure 1"),
+                panel="picture",
+                data=results.STUDIES.path,
             )
     return _missing("One photo and painting, by both versions", "Figure 1")
 
@@ -306,6 +323,7 @@ def _table_i(found: Results) -> Block:
         rows,
         _of("Table I"),
         head[2:],
+        data=results.SPEED.path,
     )
 
 
@@ -342,11 +360,7 @@ def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
         for each in pictures
     ]
     return Figure(
-        f"{what}, {_size(pictures)}",
-        [panel],
-        keys,
-        _of(place),
-        "wide",
+        f"{what}, {_size(pictures)}", [panel], keys, _of(place), panel="wide", data=results.STUDIES.path
     )
 
 
@@ -369,7 +383,9 @@ def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
         panels.append(
             picture(each.picture, f"What optimisation with {each.label} came to.", title, THUMBNAIL_PX)
         )
-    return Figure(f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture")
+    return Figure(
+        f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture", data=results.STUDIES.path
+    )
 
 
 def _seconds(pictures: Sequence[Optimised]) -> Block:
@@ -377,7 +393,9 @@ def _seconds(pictures: Sequence[Optimised]) -> Block:
     if not pictures:
         return _missing(what, "Figure 4")
     panel = chart(partial(draw_seconds, pictures=pictures), f"{what}.", "", (4.6, 2.2))
-    return Figure(f"{what}, {_size(pictures)}", [panel], of=_of("Figure 4"), panel="wide")
+    return Figure(
+        f"{what}, {_size(pictures)}", [panel], of=_of("Figure 4"), panel="wide", data=results.STUDIES.path
+    )
 
 
 def draw_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
@@ -411,7 +429,7 @@ def _paintings(pictures: Sequence[Optimised]) -> Block:
             picture(each.picture, f"The photo in style {style}.", f"in style {style}", THUMBNAIL_PX),
         ]
     caption = f"{what}: {count(len(by_style), 'painting')}; the report has {listing(paper.STYLES)}"
-    return Figure(caption, panels, of=_of("Figure 7"), panel="picture")
+    return Figure(caption, panels, of=_of("Figure 7"), panel="picture", data=results.STUDIES.path)
 
 
 def _large(found: Results) -> Block:
@@ -437,7 +455,7 @@ def _large(found: Results) -> Block:
         "stylize "
         "keeps any size"
     )
-    return Figure(caption, panels, of=_of("Figure 8"), panel="picture")
+    return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
 
 
 def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
@@ -457,6 +475,7 @@ def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
         ("section", "the report", "here"),
         rows,
         _of("sections V.B to V.D"),
+        data=results.STUDIES.path,
     )
 
 

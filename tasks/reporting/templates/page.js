@@ -1,6 +1,8 @@
 "use strict";
-// Videos play while they are in sight, unless the reader asked for less motion. Without this script they wait
-// for a click.
+// All of this is a convenience: without it videos wait for a click, tables stay in their order, and links to
+// tables lead to the list at the end.
+
+// Videos play while they are in sight, unless the reader asked for less motion.
 if (!matchMedia("(prefers-reduced-motion: reduce)").matches) {
   const seen = new IntersectionObserver(entries => {
     for (const { target, isIntersecting } of entries) {
@@ -9,4 +11,51 @@ if (!matchMedia("(prefers-reduced-motion: reduce)").matches) {
     }
   });
   document.querySelectorAll("video").forEach(video => seen.observe(video));
+}
+
+document.querySelectorAll("a.csv").forEach(link => link.addEventListener("click", event => {
+  event.preventDefault();
+  document.getElementById(link.hash.slice(1)).click();
+}));
+
+// A heading sorts by its column; again, the other way round. Cells without a number come last.
+const number = cell => {
+  const found = cell.textContent.replaceAll(",", "").match(/^\s*[-−]?\d+(\.\d+)?(e[-+]?\d+)?/);
+  return found ? Number(found[0].replace("−", "-")) : null;
+};
+const compare = (a, b, numeric, sign) => {
+  if (!numeric) return sign * a.textContent.localeCompare(b.textContent);
+  const [x, y] = [number(a), number(b)];
+  return x === null || y === null ? (x === null) - (y === null) : sign * (x - y);
+};
+document.querySelectorAll("thead th").forEach(heading => {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...heading.childNodes);
+  heading.append(button);
+  button.addEventListener("click", () => {
+    const ascending = heading.ariaSort !== "ascending";
+    for (const other of heading.parentElement.children) other.removeAttribute("aria-sort");
+    heading.ariaSort = ascending ? "ascending" : "descending";
+    const body = heading.closest("table").tBodies[0], column = heading.cellIndex;
+    const numeric = heading.classList.contains("number");
+    body.append(...[...body.rows].sort((a, b) =>
+      compare(a.cells[column], b.cells[column], numeric, ascending ? 1 : -1)));
+  });
+});
+
+const cite = document.getElementById("cite"), citation = document.getElementById("citation");
+if (cite) {
+  cite.hidden = false;
+  cite.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(citation.textContent);
+      cite.textContent = "Copied";
+    } catch {  // not allowed: it is selected, to be copied by hand
+      getSelection().selectAllChildren(citation);
+      citation.focus();
+      cite.textContent = "Selected below: press Ctrl+C";
+    }
+    setTimeout(() => { cite.textContent = "Copy citation"; }, 3000);
+  });
 }

@@ -118,6 +118,40 @@ def test_agents_in_motion_wait_for_the_reader(drawn):
         assert len(video["aria-label"]) > 10
 
 
+def test_the_page_opens_with_a_picture_and_three_numbers(drawn, no_charts, tmp_path):
+    before, *_ = drawn[0].partition("<nav")
+    assert before.count("<video") == 1
+    assert before.count("<table") == 0
+    read = Reader(before)
+    # 50 - 2 · 7.5 of 50 in both tasks; onnxruntime takes half of PyTorch's time; the one photo's style ratio
+    assert re.findall(r'class="value">([^<]*)<', before) == ["70\u00a0%", "2.0×", "31\u00a0%"]
+    assert "70\u00a0% to 70\u00a0% over 2 tasks; 2 seeds: no confidence interval" in read.text
+    assert "2.0 to 2.0 over 7 conditions" in read.text
+    text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
+    assert "95 % interval 60\u00a0% to 80\u00a0%" in Reader(text).text
+
+
+def test_every_chart_and_table_links_to_its_csv(drawn, small):
+    read = Reader(drawn[0])
+    links = {address for address in read.addresses if address.startswith("#csv-")}
+    embedded = dict(re.findall(r'id="(csv-[^"]+)" href="data:text/csv;base64,([^"]+)"', drawn[0]))
+    assert {link[1:] for link in links} == set(embedded)
+    for source in results.TABLES:
+        name = f"csv-{source.path.rpartition('/')[2]}"
+        assert base64.b64decode(embedded[name]) == (small / source.path).read_bytes()
+    captions = re.findall(r"<figcaption.*?</figcaption>", drawn[0].partition("<nav")[2], re.DOTALL)
+    without = [caption for caption in captions if 'class="csv"' not in caption]
+    # What was run, and with what, is in the records; one picture shows a training.
+    assert len(without) == 4, without
+
+
+def test_the_citation_is_of_the_latest_commit(drawn):
+    cited = re.search(r'<pre id="citation"[^>]*>(.*?)</pre>', drawn[0], re.DOTALL)[1]
+    assert cited.startswith("@software{singleshot,")
+    assert "commit 0123456789abcdef" in cited
+    assert "profile small" in cited
+
+
 def test_a_screen_reader_finds_its_way(drawn):
     read = Reader(drawn[0])
     assert all(len(picture["alt"]) > 10 for picture in read.pictures)

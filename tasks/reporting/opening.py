@@ -1,0 +1,81 @@
+"""The page's first screen: agents in motion, and a number of each of the three reports with its interval."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tasks.reporting import results
+from tasks.reporting.blocks import Headline, Opening, Panel, count, number, percent
+from tasks.reporting.look import PRUNERS, name, ordered
+from tasks.reporting.results import Results
+from tasks.reporting.section_deployment import fastest_speedups
+from tasks.reporting.section_pruning import ALL, agents_in_motion
+from tasks.reporting.section_style import before_and_after, style_ratios
+
+PREFERRED = ("bcq", "snip")
+"""The algorithm and the pruner of the first number, if they were run: those that the paper is about."""
+
+
+def opening(found: Results) -> Opening:
+    """What there is to show. Nothing stands in for what was not run."""
+    panel, caption = _shown(found)
+    return Opening(panel, caption, [*_return(found), *_speed(found), *_style(found)])
+
+
+def _shown(found: Results) -> tuple[Panel | None, str]:
+    if panels := agents_in_motion(found):
+        return panels[0], "Agents at their real speed, dense and pruned before training, from the same start"
+    if panels := before_and_after(found):
+        return panels[0], "Photos before (left) and after a trained network (right)"
+    return None, ""
+
+
+def _return(found: Results) -> Iterator[Headline]:
+    """What is left of the score at the highest sparsity, of one algorithm and pruner."""
+    statistics = found.table(results.STATISTICS)
+    rows = statistics[statistics["sparsity"] > 0]
+    if rows.empty:
+        return
+    rows = rows[rows["sparsity"] == rows["sparsity"].max()]
+    algorithm = PREFERRED[0] if PREFERRED[0] in set(rows["algorithm"]) else rows["algorithm"].iloc[0]
+    rows = rows[rows["algorithm"] == algorithm]
+    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    pruner = PREFERRED[1] if PREFERRED[1] in pruners else pruners[0]
+    rows = rows[rows["pruner"] == pruner]
+    tasks = rows[rows["task"] != ALL]
+    row = rows[rows["task"] == ALL].iloc[0] if ALL in set(rows["task"]) else tasks.iloc[0]
+    if not np.isfinite(row["retention"]):
+        return
+    interval = f"95 % interval {percent(row['retention_low'])} to {percent(row['retention_high'])}"
+    if not np.isfinite([row["retention_low"], row["retention_high"]]).all():
+        low, high = percent(tasks["retention"].min()), percent(tasks["retention"].max())
+        seeds = count(int(tasks["seeds"].min()), "seed")
+        interval = f"{low} to {high} over {count(len(tasks), 'task')}; {seeds}: no confidence interval"
+    what = (
+        f"of the dense agents' score is what {name(str(algorithm))} agents keep when {name(pruner)} prunes "
+        f"{percent(row['sparsity'])} of their weights before training"
+    )
+    yield Headline(percent(row["retention"]), interval, what, "return")
+
+
+def _speed(found: Results) -> Iterator[Headline]:
+    """How much faster than PyTorch the fastest runtime is."""
+    fastest = fastest_speedups(found)
+    if fastest is None:
+        return
+    runtime, mean, speedups = fastest
+    interval = (
+        f"{number(speedups.min(), 2)} to {number(speedups.max(), 2)} over {count(len(speedups), 'condition')}"
+    )
+    what = f"PyTorch's speed is what {runtime} reaches, the fastest runtime in full precision"
+    yield Headline(f"{number(mean, 2)}×", interval, what, "compilers")
+
+
+def _style(found: Results) -> Iterator[Headline]:
+    """What trained networks leave of the distance to the painting."""
+    ratios = style_ratios(found)
+    if ratios.empty:
+        return
+    interval = f"{percent(ratios.min())} to {percent(ratios.max())} over {count(len(ratios), 'picture')}"
+    what = "of a photo's distance to the painting's style is what trained networks leave, in one pass"
+    yield Headline(percent(ratios.mean()), interval, what, "styles")

@@ -1,0 +1,129 @@
+"""What a reader does with the page, in a browser that may speak to nobody."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_results
+from waiting import PATIENCE_S
+
+from tasks.job import Job
+from tasks.offline_rl.evaluation.video import write_video
+from tasks.reporting import page as module
+from tasks.reporting.page import PageParams, draw_page
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
+]
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+PLAYING = "[...document.querySelectorAll('video')].map(video => !video.paused)"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page of a small run, its agents in motion for 10 seconds."""
+    root = report_results.write_results(tmp_path_factory.mktemp("run"))
+    for video in root.rglob("animation.mp4"):
+        write_video(video, (np.full((60, 80, 3), i, np.uint8) for i in range(200)), 20)
+    output = tmp_path_factory.mktemp("page")
+    inputs = {"templates": Path(module.__file__).with_name("templates"), **report_results.find(root)}
+    list(draw_page([Job(PageParams("small"), inputs, output)]))
+    return (output / "index.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=1000 * PATIENCE_S)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    contexts, troubles = [], []
+
+    def open_(width=1400, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
+        context.set_default_timeout(1000 * PATIENCE_S)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_it_fits_the_screen(open_page, width, scheme):
+    page = open_page(width, color_scheme=scheme)
+    page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+    assert page.evaluate(TOO_WIDE) == 0
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_agents_move_in_sight_and_not_for_who_asked_for_less(open_page):
+    page = open_page()
+    page.wait_for_function(f"{PLAYING}[0]")
+    assert page.evaluate(PLAYING) == [True, False]
+    page.evaluate("document.querySelectorAll('video')[1].scrollIntoView()")
+    page.wait_for_function(f"!{PLAYING}[0] && {PLAYING}[1]")
+    still = open_page(reduced_motion="reduce")
+    still.wait_for_function("document.querySelector('video').readyState > 1")
+    assert still.evaluate(PLAYING) == [False, False]
+
+
+def test_a_heading_sorts_its_table(open_page):
+    page = open_page()
+    page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+    table = page.locator("#return table").filter(has_text="score").last
+    heading = table.get_by_role("columnheader", name="score", exact=True)
+    column = heading.evaluate("each => each.cellIndex") + 1
+    read = lambda: [float(text) for text in table.locator(f"td:nth-child({column})").all_inner_texts()]  # noqa: E731
+    before = read()
+    heading.get_by_role("button").click()
+    assert read() == sorted(before) != before
+    assert heading.get_attribute("aria-sort") == "ascending"
+    heading.get_by_role("button").press("Enter")
+    assert read() == sorted(before, reverse=True)
+
+
+def test_a_figure_gives_its_table(open_page):
+    page = open_page()
+    with page.expect_download() as download:
+        page.locator("#return a.csv").first.click()
+    assert download.value.suggested_filename == "statistics.csv"
+    assert "retention" in Path(download.value.path()).read_text()
+
+
+def test_one_click_copies_the_citation(open_page):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy citation").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("@software{singleshot,")
+
+
+def test_paper_gets_stills_on_white(open_page):
+    page = open_page(color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("video:visible").count() == 0
+    assert page.locator("img.still:visible").count() == 2
+    assert page.locator("nav:visible, button#cite:visible").count() == 0
