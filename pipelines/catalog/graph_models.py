@@ -9,6 +9,7 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,9 +75,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
         }
         tags |= {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
         try:
-            client.create_registered_model(
-                name, tags, f"`mlflow.pyfunc.load_model('models:/{name}@{CURRENT}')`"
-            )
+            client.create_registered_model(name, tags, _description(name, card))
         except MlflowException as error:
             if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
                 raise
@@ -85,6 +84,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
             f"models:/{model.model_id}",
             run.info.run_id,
             tags,
+            description=f"Exported at commit {card.commit} from a file of SHA-256 {card.source_sha256}.",
             await_creation_for=0,
             model_id=model.model_id,
         )
@@ -92,6 +92,28 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
         # The link from the model's page to its version's.
         client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": registered})
     set_current(client, run)
+
+
+def _description(name: str, card: GraphCard) -> str:
+    """A graph's card as Markdown, for the page of its registered model."""
+    inputs = ", ".join(f"`{each.name}` {_shape(each.shape)}" for each in card.inputs)
+    facts = {key: value for key, value in card.details.items() if isinstance(value, str | int | float)}
+    rows = {
+        "network": f"`{card.cell}`",
+        "kind": card.kind,
+        "form": f"{card.form}, {card.sparsity:.0%} of the weights pruned before training",
+        "inputs": inputs,
+        "outputs": ", ".join(f"`{each}`" for each in card.outputs),
+        **{key: str(value) for key, value in facts.items()},
+    }
+    table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    return (
+        f"| | |\n|---|---|\n{table}\n\n```python\nmlflow.pyfunc.load_model('models:/{name}@{CURRENT}')\n```"
+    )
+
+
+def _shape(sizes: Sequence[int | str]) -> str:
+    return " x ".join(str(size) for size in sizes)
 
 
 def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import os
 import time
@@ -26,15 +27,18 @@ from tasks.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import DatasetInput, Metric, Run
 
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
-SHOWN = (".html", ".csv", ".png", ".jpg")
+SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
 """Kinds of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
 ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
+DATA = "data"
+"""The directory of data sets."""
+DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would watch the driver alone."""
@@ -191,6 +195,7 @@ class Tracker(Recorder):
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
         params = [Param(key, str(value)) for key, value in _flatten(dataclasses.asdict(cell.params))]
         self._client.log_batch(run.info.run_id, params=params)
+        self._client.log_inputs(run.info.run_id, datasets=[_dataset(cell, name) for name in _data_of(cell)])
         return run
 
     def _reopen(self, run: "Run") -> None:
@@ -364,6 +369,28 @@ def _alive(driver: str) -> bool:
         return f"{psutil.Process(int(pid)).create_time():.0f}" == created
     except (psutil.Error, ValueError):
         return False
+
+
+def _data_of(cell: Cell) -> list[str]:
+    """The inputs that are data, by their names: what other stages left below `DATA`."""
+    return [name for name, path in cell.inputs.items() if path.parts[:1] == (DATA,)]
+
+
+def _dataset(cell: Cell, name: str) -> "DatasetInput":
+    """An input as MLflow's data sets are: `mlflow.data.get_source` opens it.
+
+    Its digest is the file's SHA-256, as far as MLflow has room.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    path, digest = cell.inputs[name], cell.identity["inputs"][name]
+    dataset = Dataset(
+        path.relative_to(DATA).as_posix(),
+        digest[:DATASET_DIGEST],
+        "local",
+        json.dumps({"uri": path.as_posix()}),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", name)])
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -252,7 +252,12 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
                 tracker.started(cell)
                 store.commit(cell, files, MADE)
                 tracker.finished(cell, store.path(cell.digest))
-    assert [model.name for model in client.search_registered_models()] == [name]
+    (found,) = client.search_registered_models()
+    assert found.name == name
+    assert f"| network | `{CELL.name}` |" in found.description
+    assert f"models:/{name}@current" in found.description
+    versions = client.search_model_versions(f"name = '{name}'")
+    assert all(version.description.startswith("Exported at commit ") for version in versions)
     assert registered(client, name) == ({1: first.digest, 2: second.digest}, 2)
     linked = [model.tags["mlflow.modelVersions"] for model in logged(client) if model.name == "a-compacted"]
     assert [json.loads(versions) for versions in linked] == [

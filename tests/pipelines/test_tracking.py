@@ -1,4 +1,5 @@
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -7,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import mlflow
+import mlflow.data
 import pytest
 import urllib3.util.retry
 from made import MADE
@@ -134,6 +136,24 @@ class Inner:
 class Outer:
     inner: Inner
     sizes: tuple[int, ...]
+
+
+def test_the_data_that_a_cell_reads_are_data_sets_of_its_run(config, store):
+    data, model = Path("data/offline_rl/Hopper/transitions.safetensors"), Path("models/agent.safetensors")
+    for path in (data, model):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    cell = replace(CELL, inputs={"dataset": data, "agent": model})
+    for _ in range(2):  # the second driver reopens the run that the first left
+        with tracking(config, "train", "smoke") as tracker:
+            tracker.started(cell)
+    (run,) = cell_runs()
+    (found,) = run.inputs.dataset_inputs
+    assert found.dataset.name == "offline_rl/Hopper/transitions.safetensors"
+    assert found.dataset.digest == hashlib.sha256(b"transitions.safetensors").hexdigest()[:36]
+    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "dataset"}
+    opened = mlflow.data.get_source(found).load()
+    assert Path(opened).read_text() == "transitions.safetensors"
 
 
 def test_without_a_commit_the_tag_says_so(config):
