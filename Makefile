@@ -27,7 +27,6 @@ $(INSTALLED): requirements.lock
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IREE, and TensorFlow in an environment of its own (3 GB)
 	python -m tasks.uv pip install -r requirements-compilers.lock
 	python -m tasks.deployment.environment
-	dvc repro --quiet --force --single-item config
 
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
 	python -m tasks.uv pip install --no-deps --target build/peers -r benchmarks/requirements-peers.txt

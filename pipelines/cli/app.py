@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import json
 import logging
 import sys
 from pathlib import Path
@@ -60,12 +59,19 @@ for name in STAGES:
     _add_stage(name)
 
 
+@app.command(rich_help_panel=CONFIGURATION)
+def packages() -> None:
+    """List the installed packages that each stage uses, so that an upgrade computes its cells again."""
+    from pipelines.cli.packages import list_packages
+
+    list_packages()
+
+
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
-    """Check that params.yaml was composed from conf/ as it is, and list the runtimes that are installed."""
+    """Check that params.yaml was composed from conf/ as it is."""
     from pipelines.config.params import check
     from pipelines.stages.fetch_images import cells
-    from tasks.deployment.runtimes import RUNTIMES, installed_version
 
     config = check()
     for cell in cells(config.style):
@@ -77,8 +83,6 @@ def check_config() -> None:
     ok.parent.mkdir(exist_ok=True)
     # Always the same text: later stages depend on the values in params.yaml, not on the file.
     ok.write_text("params.yaml was composed from conf/\n")
-    versions = {name: installed_version(name) for name in RUNTIMES}
-    ok.with_name("runtimes.json").write_text(json.dumps(versions, indent=1) + "\n")
     print(f"params.yaml: profile {config.profile}, composed from conf/ as it is")
 
 

@@ -40,6 +40,28 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
+cells = typer.Typer(help="Look into the store of computed cells.", no_args_is_help=True)
+app.add_typer(cells, name="cells", rich_help_panel=PANEL)
+
+
+@cells.command(
+    "why", epilog=examples("cells why Hopper/bc/dense/seed-0", "cells why train/Hopper/bc/dense/seed-0")
+)
+def cells_why(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A cell's name, as the runs in MLflow have it, or STAGE/NAME."),
+    ],
+) -> None:
+    """Say why a cell is computed again: the parameter, input, source file or package that differs.
+
+    It is compared with the nearest cell that the store has.
+    """
+    from pipelines.cli.cells import explain
+
+    explain(name)
+
+
 @app.command(
     "evaluate-agent",
     rich_help_panel=PANEL,

@@ -1,15 +1,15 @@
 """Cells, the unit of work and of resume, and the store that keeps them.
 
 A cell's digest says what is computed, never where: it covers the task, its parameters, the contents of its
-inputs and the source of every module that the task imports from its own package (`tasks`). A finished cell is
-a directory `.cells/<digest>/`, whole or absent; stages hard-link its files into their DVC outs.
+inputs, the source of every module that the task imports from its own package (`tasks`), and the versions of
+the third-party packages that these import. A finished cell is a directory `.cells/<digest>/`, whole or
+absent; stages hard-link its files into their DVC outs.
 """
 
 import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import json
 import logging
 import os
@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import grimp
-
 from pipelines.engine.provenance import Made
+from pipelines.engine.sources import package_versions, source_digests
 from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Task
@@ -29,31 +28,6 @@ from tasks.job import Task
 log = logging.getLogger(__name__)
 
 MANIFEST = "cell.json"
-
-
-@functools.cache
-def _source_graph(package: str) -> grimp.ImportGraph:
-    return grimp.build_graph(package, cache_dir=None)
-
-
-@functools.cache
-def source_closure(module: str) -> tuple[str, ...]:
-    """`module`, what it imports of its top package, directly or not, and the packages of these; sorted."""
-    imported = _source_graph(module.partition(".")[0]).find_upstream_modules(module) | {module}
-    packages = {name.rsplit(".", depth)[0] for name in imported for depth in range(1, name.count(".") + 1)}
-    return tuple(sorted(imported | packages))
-
-
-@functools.cache
-def source_digest(*modules: str) -> str:
-    """SHA-256 of the source files of the import closure of `modules`."""
-    digest = hashlib.sha256()
-    for name in sorted({name for module in modules for name in source_closure(module)}):
-        spec = importlib.util.find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        digest.update(name.encode() + b"\0" + Path(spec.origin).read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 @functools.cache
@@ -109,7 +83,8 @@ class Cell:
             "task": f"{self.task.__module__}.{self.task.__qualname__}",
             "params": dataclasses.asdict(self.params),
             "inputs": {name: file_digest(path) for name, path in sorted(self.inputs.items())},
-            "source": source_digest(self.task.__module__, *self.modules),
+            "source": dict(source_digests(self.task.__module__, *self.modules)),
+            "packages": dict(package_versions(self.task.__module__, *self.modules)),
         }
 
     @functools.cached_property
@@ -173,6 +148,14 @@ class CellStore:
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged, cell.name)
             shutil.rmtree(directory)
         return not damaged
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """The manifests of all finished cells."""
+        found = []
+        for path in self.root.glob(f"*/{MANIFEST}"):
+            with contextlib.suppress(FileNotFoundError):  # another driver removes a damaged cell
+                found.append(parse_manifest(path.read_bytes()))
+        return [manifest for manifest in found if manifest]
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Store a cell's results and artifacts, all of them or none, and drop its checkpoints."""
@@ -252,6 +235,15 @@ class CellStore:
 
     def _artifacts(self, cell: Cell) -> Path:
         return self._checkpoints(cell) / "artifacts"
+
+
+def parse_manifest(content: bytes) -> dict[str, Any] | None:
+    """What a manifest says; None if it is damaged."""
+    with contextlib.suppress(ValueError):
+        manifest = json.loads(content)
+        if isinstance(manifest, dict) and {"name", "task", "made"} <= manifest.keys():
+            return manifest
+    return None
 
 
 def _manifest(directory: Path) -> dict[str, Any]:

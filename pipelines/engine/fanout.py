@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.comparison import reasons
 from pipelines.engine.execution import (
     ExecutorConfig,
     OutOfMemoryError,
@@ -57,6 +58,8 @@ def fan_out(
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused, store)
     if missing:
+        if again := reasons(missing, store.manifests()):
+            print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
         brief = brief or len(turns[0]) == 1
         with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder) as sweep:

@@ -35,6 +35,8 @@ class Machine:
     """The machine on which a cell was computed, without its host name, so that results can be published."""
 
     processor: str
+    instructions: str
+    """The vector instructions that PyTorch computes with, e.g. `AVX2`: others round differently."""
     cores: int
     """Number of cores that this process may use."""
     memory_gb: float
@@ -72,6 +74,7 @@ def this_machine(device: str) -> Machine:
     """The machine on which this process runs."""
     return Machine(
         processor(),
+        _instructions(),
         len(os.sched_getaffinity(0)),
         round(psutil.virtual_memory().total / 2**30, 1),
         _gpu() if device.startswith("cuda") else None,
@@ -84,6 +87,12 @@ def processor() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
+
+
+def _instructions() -> str:
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def _gpu() -> str:

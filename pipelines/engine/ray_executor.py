@@ -22,6 +22,7 @@ from pipelines.engine.execution import (
     execute,
     stack_size,
 )
+from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import Sweep
 from tasks.errors import UserError
 
@@ -153,6 +154,7 @@ def _execute_remotely(
     """`execute` on a worker, with inputs from the object store as temporary files."""
     import ray
 
+    check_packages(batch.cells[0].identity["packages"])
     yield _Started()
     with tempfile.TemporaryDirectory(prefix="singleshot-inputs-") as directory:
         local = [

@@ -20,11 +20,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import fsspec
 import tqdm
 
-from pipelines.engine.cells import MANIFEST, Cell, CellStore, damage, log
+from pipelines.engine.cells import MANIFEST, Cell, CellStore, damage, log, parse_manifest
 from pipelines.engine.provenance import Made
 from tasks.errors import UserError
 
@@ -61,7 +62,7 @@ class RemoteCellStore(CellStore):
         """Download those of `cells` that only the URL has, and upload those that only this machine has."""
         with self._as_user_error():
             checkpoints = self._list_checkpoints()
-            manifests = self._read_manifests(cells)
+            manifests = self._read_manifests([cell.digest for cell in cells])
             for cell in tqdm.tqdm(cells, "fetching", leave=False, unit="cell", disable=None):
                 if not self.has(cell) and cell.digest in manifests:
                     self._download(cell, manifests[cell.digest])
@@ -69,6 +70,14 @@ class RemoteCellStore(CellStore):
                     self._fetch_checkpoint(cell, checkpoints[cell.digest])
                 elif cell.digest not in manifests:
                     self._upload(cell)
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """The manifests of all finished cells, here and at the URL."""
+        with self._as_user_error(), contextlib.suppress(FileNotFoundError):
+            names = {PurePosixPath(key).name for key in self._files.ls(self._remote(), detail=False)}
+            elsewhere = self._read_manifests([name for name in names if not self.path(name).exists()])
+            return super().manifests() + [found for found in map(parse_manifest, elsewhere.values()) if found]
+        return super().manifests()
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Store a cell here and then at the URL, and drop its checkpoints in both places."""
@@ -98,9 +107,9 @@ class RemoteCellStore(CellStore):
             found[PurePosixPath(key).relative_to(self._remote("checkpoints")).parts[0]].append(key)
         return found
 
-    def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
+    def _read_manifests(self, digests: Sequence[str]) -> dict[str, bytes]:
         """The manifests at the URL, by the cell's digest; one request asks for all."""
-        keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
+        keys = {self._remote(digest, MANIFEST): digest for digest in digests}
         answers = self._files.cat(list(keys), on_error="return") if keys else {}
         for answer in answers.values():
             if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.reporting import paper, results
-from tasks.reporting.blocks import NotRun, Section, Table, count, duration, listing, number
+from tasks.reporting.blocks import Block, Caution, NotRun, Section, Table, count, duration, listing, number
 from tasks.reporting.results import Results
 
 SCALE = "How much of it: here and in the papers"
@@ -16,8 +16,9 @@ def what_was_run(found: Results, profile: str) -> Section:
     if not records:
         answer = f"Profile {profile}; where and when it was computed was not recorded."
         return Section("run", "What was run?", answer, [_no_record()], [_scale(found)])
+    blocks = [mixed for mixed in [_mixed(records)] if mixed]
     details = [_scale(found), _stages(records), _packages(records)]
-    return Section("run", "What was run?", _answer(records, profile), [], details)
+    return Section("run", "What was run?", _answer(records, profile), blocks, details)
 
 
 def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
@@ -51,6 +52,25 @@ def citation(found: Results, profile: str) -> str:
         f"  year = {{{latest['last'][:4]}}}\n"
         "}"
     )
+
+
+def _mixed(records: Sequence[dict[str, Any]]) -> Caution | None:
+    """A word on stages whose cells were computed on processors that round differently, if there are any."""
+    kinds = {
+        record["stage"]: sorted({_kind(machine) for machine in record["machines"]}) for record in records
+    }
+    mixed = {stage: found for stage, found in kinds.items() if len(found) > 1}
+    if not mixed:
+        return None
+    names = listing(sorted({kind for found in mixed.values() for kind in found}))
+    return Caution(
+        f"Cells of {listing(list(mixed))} were computed on several kinds of processor ({names}), which round "
+        "float32 differently: part of a difference between such cells may come from that."
+    )
+
+
+def _kind(machine: dict[str, Any]) -> str:
+    return machine["gpu"] or f"{machine['processor']} with {machine['instructions']}"
 
 
 def _machine(machine: dict[str, Any]) -> str:

@@ -10,7 +10,6 @@ import pytest
 from made import MADE
 from toy_tasks.work import SumParams, add_up
 
-from pipelines.engine import cells
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.remote_cells import RemoteCellStore
 
@@ -49,40 +48,6 @@ def test_digest_covers_task_parameters_and_input_contents(tmp_path):
     (tmp_path / "data").write_text("two!")
     digests.add(dataclasses.replace(base).digest)
     assert len(digests) == 4
-
-
-def test_source_closure_is_what_is_imported_and_nothing_else():
-    closure = cells.source_closure("toy_tasks.work")
-    assert set(closure) == {"toy_tasks", "toy_tasks.constants", "toy_tasks.work"}
-
-
-def test_a_new_pruner_trains_no_agent_again():
-    assert "tasks.pruning.pruners" in cells.source_closure("tasks.offline_rl.prune_agent")
-    assert "tasks.pruning.pruners" not in cells.source_closure("tasks.offline_rl.training.train_agents")
-
-
-def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(tmp_path, monkeypatch):
-    package = tmp_path / "scratch_package"
-    package.mkdir()
-    for name, source in {
-        "__init__": "",
-        "used": "X = 1",
-        "unused": "Y = 1",
-        "work": "from scratch_package import used\ndef task(jobs):\n    yield used.X\n",
-    }.items():
-        (package / f"{name}.py").write_text(source + "\n")
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def digest() -> str:
-        for cached in (cells._source_graph, cells.source_closure, cells.source_digest):
-            cached.cache_clear()
-        return cells.source_digest("scratch_package.work")
-
-    before = digest()
-    (package / "unused.py").write_text("Y = 2\n")
-    assert digest() == before
-    (package / "used.py").write_text("X = 2\n")
-    assert digest() != before
 
 
 @pytest.fixture(params=["directory", "s3"])

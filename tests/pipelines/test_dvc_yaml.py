@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import importlib
+import json
+import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -13,12 +15,19 @@ import pytest
 import torch
 import typer
 import yaml
+from toy_tasks.work import SumParams, add_up
 
 from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli.app import app
+from pipelines.cli.packages import list_packages
 from pipelines.config import params as config
 from pipelines.config.params import Config, compose, load_config
-from pipelines.engine import cells
+from pipelines.engine import sources
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.provenance import write_provenance
+from pipelines.engine.stage import Stage
+from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
 from tasks.reporting.results import FILES
 from tasks.style.video.clip import make_clip
@@ -26,7 +35,11 @@ from tasks.style.video.reader import probe
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-FAN_OUTS = sorted(set(DVC) - {"config"})
+CHECKS = {"packages", "config"}
+"""Stages without cells."""
+FAN_OUTS = sorted(set(DVC) - CHECKS)
+WRITERS = ("pipelines.engine.cells", "pipelines.engine.provenance", "pipelines.engine.stage")
+"""What of the engine writes outs."""
 
 
 @pytest.fixture(scope="module")
@@ -236,15 +249,15 @@ def imports():
 def code_of(stage, values):
     """Modules that decide the stage's results: itself, its tasks, and all that these import.
 
-    Two packages are left out: `pipelines.engine` carries cells and cannot change what they hold, and
-    `pipelines.config` carries values, which are in the stage's `params`.
+    Two packages are left out: `pipelines.engine`, but for what of it writes outs, carries cells and cannot
+    change what they hold, and `pipelines.config` carries values, which are in the stage's `params`.
     """
     own = f"pipelines.stages.{stage}"
     tasks = {cell.task.__module__ for cell in plan(stage, values).cells}
-    closures = {name for task in tasks for name in cells.source_closure(task)}
+    closures = {name for task in tasks for name in sources.source_closure(task)}
     return {
         name
-        for name in closures | imports().find_upstream_modules(own) | {own}
+        for name in closures | imports().find_upstream_modules(own) | {own, *WRITERS}
         if not _is_empty_package(name)
     }
 
@@ -275,6 +288,53 @@ def test_the_code_a_stages_results_depend_on_is_among_its_deps(values, stage):
     assert [dep for dep in code if dep.startswith("tasks/") and dep.count("/") > 1] == []
 
 
+def test_what_of_the_engine_writes_outs_is_known(tmp_path, monkeypatch):
+    """By Python's own account of who made and linked the files."""
+    writers, watching = set(), False
+    monkeypatch.chdir(tmp_path)
+
+    def watch(event, arguments):
+        if watching and event in ("open", "os.link", "os.mkdir"):
+            path = arguments[1 if event == "os.link" else 0]
+            made = event != "open" or (isinstance(arguments[1], str) and arguments[1] != "r")
+            if made and str(path).startswith("results"):
+                writers.add(_caller_in_engine())
+
+    sys.addaudithook(watch)  # for good
+    stage = Stage("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Recorder())
+    watching = True
+    stage.compute([Cell("sum", add_up, SumParams(1))], Path("results/toy"))
+    write_provenance("toy", "smoke", stage.made, Path("results/provenance/toy.json"))
+    watching = False
+    assert sorted(writers) == sorted(WRITERS)
+
+
+def _caller_in_engine():
+    frame = sys._getframe(1)
+    while not frame.f_globals["__name__"].startswith("pipelines.engine"):
+        frame = frame.f_back
+    return frame.f_globals["__name__"]
+
+
+@pytest.mark.parametrize("stage", FAN_OUTS)
+def test_the_packages_in_a_stages_digests_are_in_the_file_that_it_depends_on(values, stage, packages):
+    """So that DVC runs the stage after an upgrade of one of them."""
+    assert f"build/packages/{stage}.json" in DVC[stage]["deps"]
+    listed = json.loads((packages / f"{stage}.json").read_text())
+    for modules in {(cell.task.__module__, *cell.modules) for cell in plan(stage, values).cells}:
+        assert sources.package_versions(*modules).items() <= listed.items()
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """What the stage `packages` leaves."""
+    directory = tmp_path_factory.mktemp("packages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        list_packages()
+    return directory / "build/packages"
+
+
 @pytest.mark.parametrize("stage", FAN_OUTS)
 def test_a_stages_tables_are_among_its_outs(stage):
     assert {table.as_posix() for table in STAGES[stage].tables} <= set(outs(stage))
@@ -282,13 +342,13 @@ def test_a_stages_tables_are_among_its_outs(stage):
 
 def test_a_stage_is_described_by_one_sentence():
     """That of the catalogue; the command line has it from there, as MLflow has."""
-    assert list(STAGES) == [stage for stage in DVC if stage != "config"]
+    assert list(STAGES) == [stage for stage in DVC if stage not in CHECKS]
     commands = typer.main.get_command(app).commands
     for stage, entry in DVC.items():
         python, module, package, command = entry["cmd"].split()
         assert (python, module, package) == ("python", "-m", "pipelines")
         assert entry["desc"] == commands[command].help
-        if stage != "config":
+        if stage not in CHECKS:
             assert (entry["desc"], command) == (STAGES[stage].about, command_of(stage))
 
 
@@ -318,7 +378,7 @@ def test_every_stage_waits_for_the_check_of_the_configuration():
     maker = {out: stage for stage in DVC for out in outs(stage)}
 
     def upstream(stage):
-        makers = {maker[dep] for dep in DVC[stage]["deps"] if dep in maker}
+        makers = {maker[dep] for dep in DVC[stage].get("deps", ()) if dep in maker}
         return makers.union(*map(upstream, makers))
 
     for stage in FAN_OUTS:

@@ -51,7 +51,7 @@ def test_a_reused_cell_keeps_the_record_of_its_making(stage, tmp_path):
 
 
 def test_a_stage_sums_up_its_cells(tmp_path):
-    gpu = Machine("Abacus", 2, 4.0, "Loom")
+    gpu = Machine("Abacus", "AVX2", 2, 4.0, "Loom")
     later = dataclasses.replace(
         MADE, seconds=2.25, finished="2026-01-03T00:00:00Z", commit="beef", machine=gpu
     )

@@ -211,7 +211,10 @@ def _classification():
 
 
 def _record(stage, cells):
-    machine = {"processor": "A processor", "cores": 2, "memory_gb": 23.5, "gpu": None, "cells": cells}
+    machine = {
+        "processor": "A processor", "instructions": "AVX2", "cores": 2, "memory_gb": 23.5, "gpu": None,
+        "cells": cells,
+    }  # fmt: skip
     return {
         "stage": stage, "profile": "small", "cells": cells, "seconds": 90.0, "commits": ["0123456789abcdef"],
         "first": "2026-01-02T03:04:05Z", "last": "2026-01-02T03:14:05Z", "machines": [machine],

@@ -1,5 +1,6 @@
 import base64
 import html.parser
+import json
 import re
 import shutil
 from pathlib import Path
@@ -368,6 +369,22 @@ def test_an_empty_table_is_as_good_as_none(small, tmp_path, source):
         assert table.empty
         assert list(table) == list(Results({}).table(source)) == source.columns.split(", ")
     assert len(Results({source.path: small / source.path}).table(source)) == given.count("\n") - 1
+
+
+def test_cells_of_several_kinds_of_processor_are_told_apart(tmp_path):
+    root = report_results.write_results(tmp_path / "run")
+    caution = "were computed on several kinds of processor"
+    assert caution not in draw(root, tmp_path / "one")[0]
+    path = root / "results/provenance/train.json"
+    record = json.loads(path.read_text())
+    (machine,) = record["machines"]
+    record["machines"].append({**machine, "cores": 64})  # of the same kind
+    path.write_text(json.dumps(record))
+    assert caution not in draw(root, tmp_path / "larger")[0]
+    record["machines"].append({**machine, "instructions": "AVX512"})
+    path.write_text(json.dumps(record))
+    page, _ = draw(root, tmp_path / "two")
+    assert f"Cells of train {caution} (A processor with AVX2 and A processor with AVX512)" in page
 
 
 def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tmp_path):

@@ -1,0 +1,93 @@
+"""`cells why`: what keeps a cell of this configuration from being one that the store has."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from pipelines.catalog.stages import STAGES
+from pipelines.config.params import Config, load_config
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.comparison import differences, nearest
+from pipelines.engine.remote_cells import open_store
+from pipelines.engine.stage import CELLS, Stage
+from tasks.errors import UserError
+
+
+def explain(name: str) -> None:
+    """Print, for each stage with a cell `name`, what differs between it and the nearest one in the store.
+
+    Raises:
+        UserError: no stage has such a cell.
+    """
+    config, store = load_config(), open_store(CELLS)
+    planned, unplanned = {}, []
+    for stage in STAGES:
+        try:
+            planned[stage] = _plan(stage, config)
+        except UserError as error:
+            unplanned.append(f"; {stage} cannot be planned yet: {error}")
+    found = [
+        (stage, cell)
+        for stage, cells in planned.items()
+        for cell in cells
+        if name in (cell.name, f"{stage}/{cell.name}")
+    ]
+    if not found:
+        near = get_close_matches(name, [cell.name for cells in planned.values() for cell in cells], cutoff=0)
+        there = ", ".join(near)
+        raise UserError(f"no stage has a cell {name!r}; there are {there}, …{''.join(unplanned)}")
+    manifests = store.manifests()
+    for stage, cell in found:
+        for line in _explanation(cell, store, manifests):
+            print(f"{stage}/{cell.name}: {line}")
+
+
+class _Planned(Exception):  # noqa: N818  # no error
+    """Raised where a stage would start to compute."""
+
+
+class _Planner:
+    """A stage that computes nothing."""
+
+    def __init__(self) -> None:
+        self.cells: Sequence[Cell] = ()
+
+    def compute(self, cells: Sequence[Cell], _out: Path, **_options: Any) -> NoReturn:
+        """Keep `cells`, and end the stage."""
+        self.cells = cells
+        raise _Planned
+
+
+def _plan(stage: str, config: Config) -> Sequence[Cell]:
+    """The cells of a stage.
+
+    Raises:
+        UserError: they depend on a file that is not there yet.
+    """
+    planner = _Planner()
+    with contextlib.suppress(_Planned):
+        importlib.import_module(f"pipelines.stages.{stage}").run(cast(Stage, planner), config)
+    return planner.cells
+
+
+def _explanation(cell: Cell, store: CellStore, manifests: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    try:
+        digest = cell.digest
+    except UserError as error:
+        yield f"not computed, and an input is missing: {error}"
+        return
+    before = nearest(cell, manifests)
+    if before is None:
+        yield "not computed, nor any other cell of its task"
+        return
+    different = differences(cell, before)
+    made = before["made"]
+    if not different:
+        yield f"computed {made['finished']} in {made['seconds']:g} s; nothing differs ({store.path(digest)})"
+        return
+    yield f"not computed; the nearest cell, {before['name']} of {made['finished']}, differs from it:"
+    for difference in different:
+        yield f"  {difference}"

@@ -1,0 +1,36 @@
+"""The stage `packages`: what is installed of what each stage's code imports, so that DVC sees an upgrade."""
+
+import json
+from pathlib import Path
+
+import grimp
+
+from pipelines.catalog.stages import STAGES
+from pipelines.engine.sources import versions_of
+from tasks.deployment.runtimes import RUNTIMES, installed_version
+
+PACKAGES = Path("build/packages")
+RUNTIMES_HERE = Path("build/runtimes.json")
+
+
+def list_packages() -> None:
+    """Write the versions of each stage's packages, and of the runtimes, which are imported by name."""
+    graph = _what_computes()
+    PACKAGES.mkdir(parents=True, exist_ok=True)
+    for stage in STAGES:
+        imported = frozenset(graph.find_upstream_modules(f"pipelines.stages.{stage}"))
+        _write(PACKAGES / f"{stage}.json", versions_of(imported))
+    _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
+
+
+def _what_computes() -> grimp.ImportGraph:
+    """Who imports whom, but for what the engine and the configuration import: these compute nothing."""
+    graph = grimp.build_graph("pipelines", "tasks", include_external_packages=True, cache_dir=None)
+    for name in graph.modules:
+        if name.startswith(("pipelines.engine", "pipelines.config")):
+            graph.remove_module(name)
+    return graph
+
+
+def _write(path: Path, versions: dict[str, str] | dict[str, str | None]) -> None:
+    path.write_text(json.dumps(versions, indent=1) + "\n")

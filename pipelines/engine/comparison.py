@@ -1,0 +1,99 @@
+"""Why a cell has to be computed: what of it differs from one that the store has."""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pipelines.engine.cells import Cell
+
+SAID = 3
+"""Reasons that are named in the line that a run prints."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One thing that two cells' digests cover, and that is not the same."""
+
+    kind: str
+    """`task`, `params`, `inputs`, `source` or `packages`, as in a manifest."""
+    name: str
+    before: str | None
+    """None if there was no such thing."""
+    now: str | None
+    """None if there is no such thing any more."""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "params":
+                return f"parameter {self.name} is {_word(self.now)}, was {_word(self.before)}"
+            case "packages":
+                return f"package {self.name} is {_word(self.now)}, was {_word(self.before)}"
+            case "source":
+                return f"source file {self.name.replace('.', '/')}.py {self._change('was edited')}"
+            case "inputs":
+                return f"input {self.name} {self._change('has another content')}"
+        return f"the {self.kind} is {_word(self.now)}, was {_word(self.before)}"
+
+    def _change(self, otherwise: str) -> str:
+        if self.before is None:
+            return "is new"
+        return "is gone" if self.now is None else otherwise
+
+
+def differences(cell: Cell, manifest: Mapping[str, Any]) -> list[Difference]:
+    """What of `cell` differs from the finished cell that `manifest` is of; none if they are the same."""
+    old = dict(_flat({key: manifest.get(key) for key in cell.identity}))
+    new = dict(_flat(json.loads(json.dumps(cell.identity))))  # as a manifest, where a tuple is a list
+    return [
+        Difference(kind, ".".join(name), old.get((kind, *name)), new.get((kind, *name)))
+        for kind, *name in sorted(old.keys() | new.keys())
+        if old.get((kind, *name)) != new.get((kind, *name))
+    ]
+
+
+def nearest(cell: Cell, manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of the finished cells of the same task, the one that `cell` has most in common with.
+
+    One of the same name comes first, then the fewest differences, then the newest.
+    """
+    same = [manifest for manifest in manifests if manifest.get("task") == cell.identity["task"]]
+    newest_first = sorted(same, key=lambda manifest: manifest["made"]["finished"], reverse=True)
+    return min(
+        newest_first,
+        key=lambda manifest: (manifest["name"] != cell.name, len(differences(cell, manifest))),
+        default=None,
+    )
+
+
+def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> str:
+    """A line on those of the cells `missing` that were computed before, and why they are again.
+
+    Empty if none of them was.
+    """
+    again = 0
+    counted: Counter[str] = Counter()
+    for cell in missing:
+        before = nearest(cell, (manifest for manifest in manifests if manifest["name"] == cell.name))
+        if before is not None:
+            again += 1
+            counted.update(str(difference) for difference in differences(cell, before))
+    if not again:
+        return ""
+    said = [reason for reason, _ in counted.most_common(SAID)]
+    more = len(counted) - len(said)
+    others = f"; {more} more: python -m pipelines cells why NAME" if more else ""
+    return f"computed before, and again now: {again}, as {'; '.join(said)}{others}"
+
+
+def _flat(record: Any, *at: str) -> Iterable[tuple[tuple[str, ...], str]]:
+    if isinstance(record, dict):
+        for key, value in record.items():
+            yield from _flat(value, *at, key)
+    else:
+        yield at, record if isinstance(record, str) else json.dumps(record)
+
+
+def _word(value: str | None) -> str:
+    return "not there" if value is None else value

@@ -1,0 +1,99 @@
+"""The code behind a task: its source files, and the third-party packages that these import."""
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+import grimp
+
+from tasks.errors import UserError
+
+
+@functools.cache
+def _graph(package: str) -> grimp.ImportGraph:
+    return grimp.build_graph(package, include_external_packages=True, cache_dir=None)
+
+
+@functools.cache
+def _imported(module: str) -> frozenset[str]:
+    """`module` and all that it imports, directly or not; of other packages, their top modules."""
+    return frozenset(_graph(_top(module)).find_upstream_modules(module) | {module})
+
+
+@functools.cache
+def source_closure(module: str) -> tuple[str, ...]:
+    """`module`, what it imports of its top package, directly or not, and the packages of these; sorted."""
+    own = {name for name in _imported(module) if _top(name) == _top(module)}
+    packages = {name.rsplit(".", depth)[0] for name in own for depth in range(1, name.count(".") + 1)}
+    return tuple(sorted(own | packages))
+
+
+@functools.cache
+def source_digests(*modules: str) -> Mapping[str, str]:
+    """SHA-256 of each source file of the import closure of `modules`, by the module's name."""
+    closure = {name for module in modules for name in source_closure(module)}
+    return {name: _source_digest(name) for name in sorted(closure)}
+
+
+@functools.cache
+def _source_digest(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+
+
+@functools.cache
+def package_versions(*modules: str) -> Mapping[str, str]:
+    """Public versions of the installed packages that the import closure of `modules` imports, by name.
+
+    The local part is left out: `2.13.0+cpu` is another build of the same code. A package that is not
+    installed, and that some runtime would need, is not there either.
+    """
+    return versions_of(frozenset().union(*map(_imported, modules)))
+
+
+def versions_of(modules: frozenset[str]) -> dict[str, str]:
+    """Public versions of the installed packages that have the top modules among `modules`."""
+    names = {name for module in modules for name in _distributions().get(module, ())}
+    return {name: public_version(name) for name in sorted(names)}
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+@functools.cache
+def public_version(package: str) -> str:
+    """The installed version of a package, without its local part.
+
+    Raises:
+        PackageNotFoundError: it is not installed.
+    """
+    return importlib.metadata.version(package).partition("+")[0]
+
+
+def check_packages(wanted: Mapping[str, str]) -> None:
+    """Check that this machine would compute a cell with the packages that are in its digest.
+
+    Raises:
+        UserError: a package has another version here, or is missing.
+    """
+    for name, version in wanted.items():
+        try:
+            here = public_version(name)
+        except importlib.metadata.PackageNotFoundError:
+            here = "missing"
+        if here != version:
+            raise UserError(
+                f"{name} is {here} on a worker, and {version} where the run was started; install the same "
+                "requirements.lock on all machines"
+            )
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]

@@ -1,0 +1,84 @@
+"""`python -m pipelines cells why NAME` on a small sweep: paintings, which need no other stage."""
+
+import importlib.metadata
+import json
+
+import pytest
+
+from pipelines.cli import cells as command
+from pipelines.cli.cells import explain
+from pipelines.config.params import compose, load_config
+from pipelines.engine.cells import CellStore
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.fanout import fan_out
+from pipelines.engine.sweep import Recorder
+from pipelines.stages import fetch_images
+from tasks.errors import UserError
+
+NAME = "paintings/swirls"
+
+
+@pytest.fixture
+def why(tmp_path, monkeypatch, capsys):
+    """What the command says with some overrides, where the profile's paintings have been drawn."""
+    params, store = tmp_path / "params.yaml", CellStore(tmp_path / "cells")
+    compose(["profile=smoke"], params)
+    cells = [cell for cell in fetch_images.cells(load_config(params).style) if cell.name == NAME]
+    fan_out(cells, ExecutorConfig(kind="local"), store, Recorder())
+    monkeypatch.setattr(command, "open_store", lambda root: store)
+    monkeypatch.setattr(command, "load_config", lambda: load_config(params))
+
+    def ask(*overrides, name=NAME, forge=None):
+        compose(["profile=smoke", *overrides], params)
+        for manifest in store.root.glob("*/cell.json"):
+            if forge:
+                manifest.chmod(0o644)
+                manifest.write_text(json.dumps(forge(json.loads(manifest.read_text()))))
+        capsys.readouterr()
+        explain(name)
+        return capsys.readouterr().out.splitlines()
+
+    return ask
+
+
+def test_of_a_computed_cell_nothing_differs(why):
+    (line,) = why()
+    assert line.startswith(f"fetch_images/{NAME}: computed 20")
+    assert "nothing differs" in line
+    assert why(name=f"fetch_images/{NAME}") == [line]
+
+
+def test_a_parameter_a_file_and_a_package_are_named(why):
+    def older(manifest):
+        manifest["packages"]["numpy"] = "1.0"
+        manifest["source"]["tasks.style.datasets.paintings"] = "0" * 64
+        manifest["source"]["tasks.style.gone"] = "0" * 64
+        return manifest
+
+    head, *lines = why("style.paintings.long_side_px=77", forge=older)
+    assert head.startswith(f"fetch_images/{NAME}: not computed; the nearest cell, {NAME} of 20")
+    numpy = importlib.metadata.version("numpy")
+    assert [line.removeprefix(f"fetch_images/{NAME}:   ") for line in lines] == [
+        f"package numpy is {numpy}, was 1.0",
+        f"parameter long_side_px is 77, was {lines[1].rpartition(' ')[2]}",
+        "source file tasks/style/datasets/paintings.py was edited",
+        "source file tasks/style/gone.py is gone",
+    ]
+
+
+def test_the_nearest_cell_may_have_another_name(why):
+    head, *lines = why(name="paintings/waves")
+    assert f"the nearest cell, {NAME} of" in head
+    assert any("parameter name is waves, was swirls" in line for line in lines)
+
+
+def test_a_cell_whose_inputs_are_not_there_yet(why):
+    line = next(line for line in why(name="Hopper/bc/dense/seed-0") if line.startswith("train/"))
+    assert "not computed, and an input is missing: data/offline_rl/Hopper" in line
+
+
+def test_an_unknown_name_is_met_with_near_ones(why):
+    with pytest.raises(
+        UserError, match=r"no stage has a cell 'paintings/swirl'; there are paintings/swirls, "
+    ):
+        why(name="paintings/swirl")

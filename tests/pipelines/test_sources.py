@@ -1,0 +1,134 @@
+"""What of the code is in a cell's digest: source files, and the packages that they import."""
+
+import importlib
+import importlib.metadata
+import sys
+
+import pytest
+from toy_tasks.work import SumParams
+
+from pipelines.engine import sources
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.fanout import fan_out
+from pipelines.engine.sweep import Recorder
+from tasks.errors import UserError
+
+LOCAL = ExecutorConfig(kind="local")
+TASK = """
+from toy_tasks.work import add_up
+
+from scratch_package import used
+
+def task(jobs):
+    import far_away.deep
+    yield from add_up(jobs)
+"""
+
+
+class Code:
+    """A package with a task, and packages that it may import, which a test edits and upgrades."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.edit("__init__", "")
+        self.edit("used", "X = 1")
+        self.edit("unused", "import nearby")
+        self.edit("work", TASK)
+        self.install("Far-Away", "far_away", "1.0")
+        self.install("nearby", "nearby", "1.0")
+
+    def edit(self, module, source):
+        file = self.directory / "scratch_package" / f"{module}.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(source + "\n")
+
+    def install(self, package, module, version):
+        (self.directory / module).mkdir(exist_ok=True)
+        (self.directory / module / "__init__.py").touch()
+        (self.directory / module / "deep.py").touch()
+        record = self.directory / f"{module}-0.dist-info"
+        record.mkdir(exist_ok=True)
+        (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        (record / "RECORD").write_text(f"{module}/__init__.py,,\n{module}/deep.py,,\n")
+
+    def cell(self, **params):
+        """As a new process sees it."""
+        for name in vars(sources).values():
+            getattr(name, "cache_clear", lambda: None)()
+        task = importlib.import_module("scratch_package.work").task
+        return Cell("sum", task, SumParams(1, **params))
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Code(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("scratch_package")]:
+        del sys.modules[name]
+
+
+def test_source_closure_is_what_is_imported_and_nothing_else():
+    closure = sources.source_closure("toy_tasks.work")
+    assert set(closure) == {"toy_tasks", "toy_tasks.constants", "toy_tasks.work"}
+
+
+def test_a_new_pruner_trains_no_agent_again():
+    assert "tasks.pruning.pruners" in sources.source_closure("tasks.offline_rl.prune_agent")
+    assert "tasks.pruning.pruners" not in sources.source_closure("tasks.offline_rl.training.train_agents")
+
+
+def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(code):
+    before = code.cell().digest
+    code.edit("unused", "Y = 2")
+    assert code.cell().digest == before
+    code.edit("used", "X = 2")
+    assert code.cell().digest != before
+
+
+def test_an_upgraded_import_changes_the_digest_and_another_build_or_package_does_not(code):
+    before = code.cell().digest
+    code.install("nearby", "nearby", "2.0")
+    code.install("Far-Away", "far_away", "1.0+cpu")
+    assert code.cell().digest == before
+    code.install("Far-Away", "far_away", "1.1")
+    assert code.cell().digest != before
+
+
+def test_packages_are_found_from_the_imports():
+    """Those of training, as one knows them; `cv2` is a module of a package by another name."""
+    versions = sources.package_versions("tasks.offline_rl.training.train_agents")
+    assert {"torch", "numpy", "gymnasium", "mujoco", "opencv-python-headless"} <= versions.keys()
+    assert versions.keys().isdisjoint({"ray", "mlflow", "dvc", "pillow", "scikit-image"})
+    assert versions["torch"] == importlib.metadata.version("torch").partition("+")[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda code: code.install("Far-Away", "far_away", "1.1"), "package Far-Away is 1.1, was 1.0"),
+        (lambda code: code.edit("used", "X = 3"), "source file scratch_package/used.py was edited"),
+        (lambda code: {"steps": 5}, "parameter steps is 5, was 4"),
+    ],
+)
+def test_a_run_says_in_a_line_why_it_computes_a_cell_again(code, tmp_path, capsys, change, reason):
+    store = CellStore(tmp_path / "cells")
+    fan_out([code.cell()], LOCAL, store, Recorder())
+    assert "again" not in capsys.readouterr().out
+    params = change(code) or {}
+    fan_out([code.cell(**params)], LOCAL, store, Recorder())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [f"computed before, and again now: 1, as {reason}"]
+
+
+def test_a_worker_with_other_packages_computes_nothing(code):
+    wanted = code.cell().identity["packages"]
+    sources.check_packages(wanted)
+    code.install("Far-Away", "far_away", "0.9+cu12")
+    sources.public_version.cache_clear()
+    with pytest.raises(
+        UserError, match=r"^Far-Away is 0\.9 on a worker, and 1\.0 where .* requirements\.lock"
+    ):
+        sources.check_packages(wanted)
+    with pytest.raises(UserError, match=r"^lost is missing on a worker"):
+        sources.check_packages({"lost": "1.0"})
