@@ -15,6 +15,11 @@ class UserError(ValueError):
     """
 
 
+def in_a_line(error: BaseException) -> str:
+    """An error's type and message without line breaks."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether memory ran out, of a GPU or of this machine.
 

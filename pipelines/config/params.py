@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic_core import ErrorDetails
@@ -20,10 +21,14 @@ from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
 CONF = Path("conf")
+MOST_BYTES = 1 << 18
+"""Of params.yaml: fifty times what there is to configure."""
+DEEPEST = 20
+"""Of what is nested in params.yaml; three times what there is."""
 COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
@@ -53,6 +58,7 @@ def load_config(path: Path = PARAMS) -> Config:
 
 def _read(path: Path, origin: Path) -> Any:
     try:
+        _check_plain(path)
         return OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
@@ -60,8 +66,30 @@ def _read(path: Path, origin: Path) -> Any:
         raise UserError(
             f"{origin}: {error.full_key} has no value; give it one and {COMPOSE_AGAIN}"
         ) from error
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"{origin}: {' '.join(str(error).split())}") from error
+    except UserError:
+        raise
+    except Exception as error:  # of YAML, OmegaConf, and Python: UnicodeDecodeError, RecursionError, …
+        raise UserError(f"{origin}: {in_a_line(error)}; {COMPOSE_AGAIN}") from error
+
+
+def _check_plain(path: Path) -> None:
+    """Check that a file is as small and plain as what Hydra composes.
+
+    A few lines of aliases (`*a`) or interpolations (`${a}`) that double each other are gigabytes.
+
+    Raises:
+        UserError: it isn't.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{path}: is larger than {MOST_BYTES:,} bytes; {COMPOSE_AGAIN}")
+    text = path.read_text()
+    if "${" in text:
+        raise UserError(f"{path}: has an interpolation, ${{…}}; {COMPOSE_AGAIN}")
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:  # as it is reached: brackets take n² time
+            raise UserError(f"{path}: has an alias, *…, or lists in lists in lists; {COMPOSE_AGAIN}")
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:

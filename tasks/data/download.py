@@ -64,9 +64,14 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
     The cache (`$XDG_CACHE_HOME/singleshot/downloads` on Linux) outlives a task's output, so that an
     interrupted download resumes.
     """
-    name = f"{hashlib.sha256(url.encode()).hexdigest()[:16]}-{Path(urlsplit(url).path).name}"
+    name = f"{hashlib.sha256(url.encode(errors='surrogateescape')).hexdigest()[:16]}-{_file_name(url)}"
     path = platformdirs.user_cache_path("singleshot") / "downloads" / name
     return path, download(url, path, sha256)
+
+
+def _file_name(url: str) -> str:
+    """That of the file at `url`, as much of it as a file system takes."""
+    return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]
 
 
 def is_remote(url: str) -> bool:
@@ -118,8 +123,9 @@ def _copy(url: str, part: _Part) -> None:
     source = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
     try:
         shutil.copyfile(source, part.path)
-    except OSError as error:
-        raise UserError(f"{url}: can't be read ({error.strerror}); correct the path") from error
+    except (OSError, ValueError) as error:  # ValueError: a character that no path has
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{url}: can't be read ({reason}); correct the path") from error
 
 
 def _fetch(url: str, part: _Part) -> None:
@@ -133,7 +139,8 @@ def _fetch(url: str, part: _Part) -> None:
                 return _transfer(session, url, part)
             except requests.HTTPError as error:
                 raise UserError(f"{url}: the server answers '{error}'; check the address") from error
-            except (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL) as error:
+            except (requests.exceptions.InvalidSchema, ValueError) as error:
+                # ValueError: a URL that can't be parsed, here or where the server redirects to.
                 raise UserError(f"{url}: not a URL of http, https or file; correct it") from error
             except requests.RequestException as error:
                 if len(part) <= before:
@@ -157,7 +164,7 @@ def _transfer(session: requests.Session, url: str, part: _Part) -> None:
             part.discard()
         response.raise_for_status()
         length = response.headers.get("Content-Length")
-        remaining = int(length) if length else None
+        remaining = int(length) if length and length.isdecimal() else None
         if response.status_code != requests.codes.partial_content:
             part.begin(_Origin(url, _validator(response), remaining))
         _append(response, part, remaining)

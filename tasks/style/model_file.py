@@ -10,7 +10,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.style.transformer_net import TransformerNet
 
 
@@ -68,12 +68,12 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
         raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
     try:
         header = json.loads(metadata["style_model"])
-        network = TransformerNet(header.pop("width"))
-        network.load_state_dict(tensors)
+        with torch.device("meta"):  # a header may claim any width; this one has no memory
+            network = TransformerNet(header.pop("width"))
+        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
         card = ModelCard(**header)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a style's model ({type(error).__name__}: {reason}); {fix}") from error
+    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
+        raise UserError(f"{path}: not a style's model ({in_a_line(error)}); {fix}") from error
     if not all(tensor.isfinite().all() for tensor in tensors.values()):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
     return network.eval(), card

@@ -6,7 +6,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
+from tasks.offline_rl.data.hdf5 import check_arrays
 from tasks.offline_rl.data.transitions import Dataset, Transitions, check_finite
 from tasks.offline_rl.environments import TIME_LIMIT, MujocoTask
 
@@ -55,11 +56,23 @@ def _read(path: Path) -> dict[str, NDArray]:
                     f"{path}: has no {', '.join(repr(key) for key in missing)}, only {sorted(file)}; "
                     f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
                 )
-            return {key: file[key][()] for key in (*REQUIRED, *OPTIONAL) if key in file}
+            check_arrays(file, path)
+            return {key: _numbers(file[key], path) for key in (*REQUIRED, *OPTIONAL) if key in file}
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; correct data.d4rl in the configuration") from error
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"{path}: not a whole HDF5 file ({error}); delete it and fetch it again") from error
+    except UserError:
+        raise
+    except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
+        raise UserError(
+            f"{path}: not a whole HDF5 file ({in_a_line(error)}); delete it and fetch it again"
+        ) from error
+
+
+def _numbers(dataset: h5py.Dataset, path: Path) -> NDArray:
+    values = np.asarray(dataset[()])
+    if values.dtype.kind not in "biuf":
+        raise UserError(f"{path}: '{dataset.name[1:]}' holds no numbers; delete it and fetch it again")
+    return values
 
 
 def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> None:

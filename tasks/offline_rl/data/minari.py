@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium
+import h5py
 import minari
 import numpy as np
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_storage import MinariStorage
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
+from tasks.offline_rl.data.hdf5 import check_arrays
 from tasks.offline_rl.data.transitions import Dataset, Episode, from_episodes
 from tasks.offline_rl.environments import MujocoTask
 
@@ -43,16 +45,18 @@ def read_minari(directory: Path, task: MujocoTask) -> Dataset:
     """
     data = directory / "data" if (directory / "data").is_dir() else directory
     try:
+        for file in sorted(data.glob("*.hdf5")):
+            with h5py.File(file) as arrays:
+                check_arrays(arrays, file)
         dataset = minari.MinariDataset(data)
         _check_environment(dataset, directory, task)
         episodes = [_episode(recorded, directory, task) for recorded in dataset]
     except UserError:
         raise
-    except (OSError, KeyError, ValueError, RuntimeError, AssertionError, ImportError) as error:
-        # What h5py, json and Minari raise at damaged files; a storage other than HDF5 needs an import.
+    except Exception as error:  # Minari checks nothing, so that damaged files may raise anything
         raise UserError(
-            f"{directory}: not a whole Minari dataset ({type(error).__name__}: {error}); "
-            "delete it and fetch or make it again"
+            f"{directory}: not a whole Minari dataset ({in_a_line(error)}); delete it and fetch or make it "
+            "again"
         ) from error
     if not episodes:
         raise UserError(f"{directory}: holds no episode; fetch or make it again")

@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.offline_rl.environments import TASKS
 
 ACTION_NOISE = 0.1
@@ -118,9 +118,11 @@ def load_expert(path: Path) -> Expert:
         raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
     try:
         expert = _from_tensors(tensors, json.loads(metadata["card"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not an expert policy ({type(error).__name__}: {error}); {fix}") from error
-    _check(expert, path, fix)
+        _check(expert, path, fix)
+    except UserError:
+        raise
+    except Exception as error:  # a card may say anything: KeyError, TypeError, RecursionError, …
+        raise UserError(f"{path}: not an expert policy ({in_a_line(error)}); {fix}") from error
     return expert
 
 

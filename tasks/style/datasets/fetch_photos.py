@@ -3,7 +3,6 @@
 import json
 import logging
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,8 @@ from annotated_types import Ge
 from tasks.data.download import download_cached, is_remote
 from tasks.data.hashing import sha256_of
 from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
-from tasks.errors import UserError
+from tasks.data.packages import read_zipped
+from tasks.errors import UserError, in_a_line
 from tasks.job import Event, Job, Progress
 from tasks.style.datasets.photos import ARCHIVE
 
@@ -167,7 +167,7 @@ def _pack(
             try:
                 file = NamedBytes(source.read(picture.path), picture.path)
                 photo = read_rgb(file, short_side=job.params.config.short_side_px, enlarge=False)
-            except (UserError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+            except UserError as error:
                 skipped[picture.path] = str(error)
                 logger.warning("skipped %s", error)
             else:
@@ -248,8 +248,17 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
         raise UserError(f"{file}: no zip, or not all of one; remove it and fetch it again") from error
+
+    def read(path: str) -> bytes:
+        try:
+            return read_zipped(archive, path)
+        except UserError:
+            raise
+        except Exception as error:  # a damaged member: BadZipFile, zlib.error, NotImplementedError, …
+            raise UserError(f"{path}: can't be read ({in_a_line(error)})") from error
+
     with archive:
-        yield _Source(origin, _pictures(archive.namelist()), archive.read, licences, sha256)
+        yield _Source(origin, _pictures(archive.namelist()), read, licences, sha256)
 
 
 SOURCES: Mapping[str, Callable[[PhotosConfig, Mapping[str, Path]], AbstractContextManager[_Source]]] = {

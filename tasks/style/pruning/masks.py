@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.style.transformer_net import TransformerNet
 
 
@@ -68,7 +68,8 @@ def load_mask(path: Path) -> Mask:
         with safetensors.safe_open(path, framework="pt") as file:
             origin = json.loads((file.metadata() or {})["style_mask"])
             return Mask(origin, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
         raise UserError(
-            f"{path}: not the mask of a style's network ({error}); make it with `dvc repro prune_style`"
+            f"{path}: not the mask of a style's network ({in_a_line(error)}); make it with "
+            "`dvc repro prune_style`"
         ) from error

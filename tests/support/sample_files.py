@@ -1,0 +1,164 @@
+"""A small good file for every reader of users' files, to damage."""
+
+import io
+import pickle
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+from odd_videos import make_video
+from PIL import Image
+from small_graphs import write_bc
+from small_networks import save_agent, save_style
+
+from tasks.offline_rl.data.minari import write_minari
+from tasks.offline_rl.data.transitions import Episode, Transitions
+from tasks.sparse.packed import pack, read_safetensors
+from tasks.style.backbones import Backbone, save_backbone
+from tasks.style.pruning.masks import Mask, prunable
+from tasks.style.transformer_net import TransformerNet
+
+HOPPER = (11, 3)
+"""Sizes of a state and an action."""
+
+
+def write_samples(directory: Path) -> dict[str, tuple[str, Path]]:
+    """Write the files; by the name of each, the name of its reader and its path.
+
+    A data set and photos are directories.
+    """
+    samples = {}
+    for name, (reader, write) in SAMPLES.items():
+        path = directory / name.replace("'", "").replace(" ", "_")
+        write(path)
+        samples[name] = (reader, path)
+    return samples
+
+
+def _picture(file_format: str, mode: str = "RGB", **options: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        noise = np.random.default_rng(0).integers(0, 256, (40, 48, 4), np.uint8)
+        picture = Image.fromarray(noise, "RGBA").convert(mode)
+        picture.save(path, file_format, **options)
+
+    return write
+
+
+def _video(codec: str, suffix: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        make_video(path.with_suffix(f".{suffix}"), frames=6, codec=codec).rename(path)
+
+    return write
+
+
+def _d4rl(path: Path) -> None:
+    rows, (state, action) = 40, HOPPER
+    arrays = {
+        "observations": np.random.default_rng(0).standard_normal((rows, state), np.float32),
+        "actions": np.zeros((rows, action), np.float32),
+        "rewards": np.ones(rows, np.float32),
+        "terminals": np.zeros(rows, bool),
+        "timeouts": np.arange(rows) % 10 == 9,
+    }
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values, compression="gzip")
+
+
+def _episodes() -> list[Episode]:
+    state, action = HOPPER
+    return [
+        Episode(np.zeros((6, state)), np.zeros((5, action), np.float32), np.ones(5), terminated=True)
+        for _ in range(3)
+    ]
+
+
+def _minari(path: Path) -> None:
+    write_minari(_episodes(), path, "hopper-tiny-v0", "Hopper-v5", "none")
+
+
+def _transitions(path: Path) -> None:
+    state, action = HOPPER
+    Transitions.cast(
+        np.zeros((9, state)), np.zeros((9, action)), np.zeros(9), np.zeros((9, state)), np.zeros(9)
+    ).save(path)
+
+
+def _packed(values: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        save_style(path)
+        path.write_bytes(pack(read_safetensors(path), values))  # type: ignore[arg-type]
+
+    return write
+
+
+def _backbone(path: Path) -> None:
+    sizes = ((3, 64, 11), (64, 192, 5), (192, 384, 3), (384, 256, 3), (256, 256, 3))
+    convolutions = [(torch.zeros(o, i, side, side), torch.zeros(o)) for i, o, side in sizes]
+    save_backbone(Backbone("alexnet", convolutions, torch.zeros(3), torch.ones(3)), path)
+
+
+def _mask(path: Path) -> None:
+    kept = {name: θ > 0 for name, θ in prunable(TransformerNet(4)).items()}
+    Mask({"pruner": "snip", "sparsity": 0.5}, kept).save(path)
+
+
+def _photos(path: Path) -> None:
+    path.mkdir()
+    _picture("JPEG")(path / "a.jpg")
+    with zipfile.ZipFile(path / "photos.zip", "w") as archive:
+        archive.writestr("a.jpg", (path / "a.jpg").read_bytes())
+    (path / "a.jpg").unlink()
+
+
+def _wheel(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("weights.bin", b"0123456789" * 400)
+
+
+def _sdist(path: Path) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("weights.bin")
+        member.size = 4000
+        archive.addfile(member, io.BytesIO(b"0123456789" * 400))
+
+
+def _pickle(path: Path) -> None:
+    content = pickle.dumps({"layer": {"kernel": np.arange(6.0).reshape(2, 3)}}, protocol=3)
+    path.write_bytes(content.replace(b"numpy._core", b"numpy.core"))  # as older versions call it
+
+
+SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
+    "D4RL": ("D4RL file", _d4rl),
+    "Minari": ("Minari data set", _minari),
+    "transitions": ("transitions", _transitions),
+    "JPEG": ("picture", _picture("JPEG")),
+    "GIF": ("picture", _picture("GIF")),
+    "PNG": ("picture to stylise", _picture("PNG", "RGBA")),
+    "TIFF": ("picture to stylise", _picture("TIFF", compression="tiff_lzw")),
+    "WebP": ("picture to stylise", _picture("WEBP")),
+    "photos": ("photos", _photos),
+    "MP4": ("video", _video("libx264", "mp4")),
+    "AVI": ("video's frames", _video("mpeg4", "avi")),
+    "Matroska": ("video's frames", _video("mpeg4", "mkv")),
+    "agent": ("agent", lambda path: save_agent(path, "bc", 0.95)),
+    "expert": ("expert", lambda path: shutil.copy("experts/hopper.safetensors", path)),
+    "style": ("style", save_style),
+    "mask": ("style's mask", _mask),
+    "backbone": ("backbone", _backbone),
+    "safetensors": ("safetensors file", save_style),
+    "packed": ("packed file", _packed("raw")),
+    "packed int8": ("packed file", _packed("int8")),
+    "graph": ("graph", lambda path: write_bc(path)),
+    "graph's card": ("graph's card", lambda path: write_bc(path)),
+    "wheel": ("member of a wheel", _wheel),
+    "sdist": ("member of a wheel", _sdist),
+    "pickle": ("pickled arrays", _pickle),
+    "params.yaml": ("params.yaml", lambda path: shutil.copy("params.yaml", path)),
+}
