@@ -1,5 +1,6 @@
 """`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
 
+import errno
 import gc
 import importlib
 import logging
@@ -13,6 +14,7 @@ import typer.completion
 from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli import tools
 from pipelines.engine.sweep import CellsFailedError
+from pipelines.engine.turns import in_use
 from tasks.errors import UserError
 
 app = typer.Typer(
@@ -114,10 +116,17 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     try:
-        app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+        with in_use():
+            app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:
         sys.exit(f"error: {error}")
     except PermissionError as error:
         sys.exit(f"error: {error.filename}: {error.strerror}; change who may read or write it")
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit(
+            "error: a disk is full; finished cells and checkpoints are kept: free some, and run this again"
+        )
     except CellsFailedError as error:
         sys.exit(str(error))

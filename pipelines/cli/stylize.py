@@ -3,7 +3,9 @@
 import glob
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.sweep import Recorder
+from pipelines.engine.turns import alone
 from tasks.errors import UserError
 from tasks.style.apply.input_files import STANDARD, expand
 from tasks.style.apply.picture_files import picture_suffixes
@@ -50,12 +53,11 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         UserError: there is no such style, or an input or the output cannot be used.
     """
     executor = load_config().executor
-    model = _model(style)
+    network, _ = load_model(model := _model(style))
     videos = _plan_videos(inputs, output, options.force)
     pictures = [name for name in inputs if _may_hold_pictures(name, output)]
     failures = []
     if pictures:
-        network, _ = load_model(model)
         try:
             written = stylize_files(
                 network.to(device_of(executor, gpu=True)),
@@ -71,15 +73,23 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         else:
             if str(output) != STANDARD:
                 print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)}")
-    for target, video in videos.items():
-        try:
-            _stylize_video(video, target, model, executor, options)
-        except UserError as error:
-            failures.append(str(error))
-        else:
-            print(target)
+    with _kept(model) as kept:
+        for target, video in videos.items():
+            try:
+                _stylize_video(video, target, kept, executor, options)
+            except UserError as error:
+                failures.append(str(error))
+            else:
+                print(target)
     if failures:
         raise UserError("\n".join(failures))
+
+
+@contextmanager
+def _kept(model: Path) -> Iterator[Path]:
+    """A copy of a model: the stage `train_style` removes the original when it begins."""
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        yield Path(shutil.copy(model, directory))
 
 
 def _model(style: str) -> Path:
@@ -159,9 +169,11 @@ def _stylize_video(
         frames_per_segment=FRAMES_PER_SEGMENT,
         tags={},
     )
-    with ends_with_its_parents():
+    lock = store.root.with_suffix(".lock")
+    with ends_with_its_parents(), alone(lock, str(target)):
         # A user's own files are none of MLflow's business.
         fan_out(cells, executor, store, Recorder(), gpu=True)
-    segments = [store.path(cell.digest) / SEGMENT for cell in cells]
-    join_segments(segments, video, info, target)
-    shutil.rmtree(store.root)
+        segments = [store.path(cell.digest) / SEGMENT for cell in cells]
+        join_segments(segments, video, info, target)
+        shutil.rmtree(store.root)
+        lock.unlink()

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
 from tasks.data.hashing import sha256_of
@@ -134,6 +135,12 @@ class CellStore:
     def fetch(self, cells: Sequence[Cell]) -> None:
         """Fetch those of `cells` that other machines have computed: none, as this store is local."""
 
+    def tidy(self) -> None:
+        """Remove what drivers that were killed have left half-written."""
+        for half in (self.root / "staging").glob("*"):
+            if not is_alive(half.name.rpartition("-")[0]):
+                shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
+
     def path(self, digest: str) -> Path:
         """The directory of a cell, whether the cell exists or not."""
         return self.root / digest
@@ -214,7 +221,7 @@ class CellStore:
         """A new path, for something that is renamed when it is whole."""
         staging = self.root / "staging"
         staging.mkdir(parents=True, exist_ok=True)
-        return staging / uuid.uuid4().hex
+        return staging / f"{this_process()}-{uuid.uuid4().hex}"
 
     def _publish(self, staging: Path, cell: Cell) -> None:
         """Rename `staging` to the cell's directory, and drop the cell's checkpoints."""

@@ -6,6 +6,7 @@ Both run the same generator, :func:`~pipelines.engine.execution.execute`, and ha
 
 import collections
 import contextlib
+import errno
 from collections.abc import Iterator, Sequence
 
 from pipelines.engine.cells import Cell, CellStore
@@ -49,6 +50,7 @@ def fan_out(
         CellsFailedError: some cells failed; it is raised when all others are done.
         UserError: a cell failed for a reason that the user can mend.
     """
+    store.tidy()
     store.fetch(cells)
     kept = {cell.digest for cell in cells if store.has(cell)}
     missing = [cell for cell in cells if cell.digest not in kept]
@@ -94,6 +96,8 @@ class LocalExecutor:
             except OutOfMemoryError as error:
                 pending.extend(sweep.out_of_memory(batch, error))
             except Exception as error:
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    raise  # as it would be for each of the other cells
                 sweep.failed(batch, error)
 
 

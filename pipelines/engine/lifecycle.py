@@ -15,6 +15,24 @@ import psutil
 GRACE_SECONDS = 15.0
 
 
+def this_process() -> str:
+    """A name of this process that no other one has, on any machine and at any time."""
+    process = psutil.Process()
+    return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
+
+
+def is_alive(name: str) -> bool:
+    """Whether a process lives, by the name it gave itself; one on another machine is assumed to."""
+    host, _, rest = name.partition(":")
+    if host != os.uname().nodename:
+        return True
+    pid, _, created = rest.partition(":")
+    try:
+        return f"{psutil.Process(int(pid)).create_time():.0f}" == created
+    except (psutil.Error, ValueError):
+        return False
+
+
 @contextlib.contextmanager
 def ends_with_its_parents() -> Iterator[None]:
     """Turn SIGTERM, and the death of a parent, into KeyboardInterrupt in the main thread.

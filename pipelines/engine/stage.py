@@ -14,6 +14,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.provenance import Made, write_provenance
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import ModelLog, Tracker, TrackingConfig, tracking
+from pipelines.engine.turns import DVC, alone
 
 CELLS = Path(".cells")
 PROVENANCE = Path("results/provenance")
@@ -65,7 +66,11 @@ def open_stage(
     name: str, profile: str, executor: ExecutorConfig, tracker: TrackingConfig, experiment: Experiment
 ) -> Iterator[Stage]:
     """Open the stage `name`; at its end, attach its tables to its run and write its provenance."""
-    with ends_with_its_parents(), tracking(tracker, name, profile, experiment) as opened:
+    with (
+        ends_with_its_parents(),
+        alone(DVC / f"{name}.lock", f"the stage {name}"),
+        tracking(tracker, name, profile, experiment) as opened,
+    ):
         stage = Stage(name, profile, executor, open_store(CELLS), opened)
         yield stage
         for table in experiment.tables:

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import psutil
-
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.experiments import Experiment
+from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
 from tasks.errors import UserError
@@ -230,7 +229,7 @@ class Tracker(Recorder):
         return {
             "stage": self._stage,
             "profile": self._profile,
-            "driver": _driver(),
+            "driver": this_process(),
             "mlflow.source.name": f"dvc repro {self._stage}",
             "mlflow.source.git.commit": git_commit(),
             **({"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}),
@@ -240,7 +239,7 @@ class Tracker(Recorder):
     def _reap(self, found: "Sequence[Run]") -> None:
         """Close the runs that a killed driver left RUNNING."""
         for run in found:
-            if run.info.status == "RUNNING" and not _alive(run.data.tags["driver"]):
+            if run.info.status == "RUNNING" and not is_alive(run.data.tags["driver"]):
                 self._client.set_terminated(run.info.run_id, "KILLED")
 
     def _search(self) -> "list[Run]":
@@ -352,23 +351,6 @@ def _describe(client: "MlflowClient", experiment_id: str, experiment: Experiment
         except MlflowException:  # the database refuses it: another driver was first
             if key not in client.get_experiment(experiment_id).tags:
                 raise
-
-
-def _driver() -> str:
-    process = psutil.Process()
-    return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
-
-
-def _alive(driver: str) -> bool:
-    """Whether a run's driver is alive; one on another host is assumed to be."""
-    host, _, rest = driver.partition(":")
-    if host != os.uname().nodename:
-        return True
-    pid, _, created = rest.partition(":")
-    try:
-        return f"{psutil.Process(int(pid)).create_time():.0f}" == created
-    except (psutil.Error, ValueError):
-        return False
 
 
 def _data_of(cell: Cell) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.reporting import paper, results
-from tasks.reporting.blocks import Block, Caution, NotRun, Section, Table, count, duration, listing, number
+from tasks.reporting.blocks import Caution, NotRun, Section, Table, count, duration, listing, number
 from tasks.reporting.results import Results
 
 SCALE = "How much of it: here and in the papers"

@@ -135,6 +135,23 @@ def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
     wait_until(lambda: not checkout.processes(), "no process is left")
 
 
+def test_two_repros_at_once_spoil_nothing(training, undisturbed):
+    """The second `dvc` is told who is at it, by DVC; a second driver waits."""
+    checkout, driver = training.checkout, training.driver
+    for stage in ("train", "fetch_images"):
+        told = checkout.run("dvc", "repro", stage, expect=255)
+        assert f"is busy, it is being blocked by:\n  (PID {training.dvc.pid})" in told
+    # As after a `dvc` that was killed, whose driver has not ended yet.
+    second = checkout.start("python", "-m", "pipelines", "train")
+    wait_until(lambda: "waiting for process" in checkout.output, "the second driver is told")
+    assert f"waiting for process {driver.pid}, which is at the stage train" in checkout.output
+    assert training.dvc.wait() == 0
+    assert second.wait() == 0
+    assert progress(checkout.output)["train"] == (AGENTS, AGENTS, 0)
+    assert checkout.results() == undisturbed
+    checkout.check_runs()
+
+
 class Watcher:
     """A recorder that knows how many cells have begun."""
 

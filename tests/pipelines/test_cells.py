@@ -11,6 +11,7 @@ from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.lifecycle import this_process
 from pipelines.engine.remote_cells import RemoteCellStore
 
 
@@ -114,6 +115,20 @@ def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
     assert (saved.step, saved.read()) == (10, b"ten")
     store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.checkpoint(CELL) is None
+
+
+def test_what_a_killed_driver_left_half_written_is_removed_and_a_living_ones_is_not(store):
+    code = "from pipelines.engine.lifecycle import this_process; print(this_process())"
+    gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    staging = store.root / "staging"
+    (staging / f"{gone.stdout.strip()}-cell").mkdir(parents=True)
+    (staging / f"{gone.stdout.strip()}-cell/half").write_bytes(b"ha")
+    (staging / f"{gone.stdout.strip()}-checkpoint").write_bytes(b"ha")
+    living = [staging / f"{this_process()}-checkpoint", staging / "another-machine:1:2-checkpoint"]
+    for path in living:
+        path.write_bytes(b"ha")
+    store.tidy()
+    assert sorted(staging.iterdir()) == sorted(living)
 
 
 def test_two_drivers_on_one_disk_both_finish_a_cell(tmp_path):

@@ -1,0 +1,81 @@
+"""Who may work in a checkout at the same time: locks that the system drops when their holder ends.
+
+`python -m pipelines.engine.turns COMMAND…` runs a command while nothing else works in this checkout. It needs
+no package, as `make clean` removes them.
+"""
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+DVC = Path(".dvc/tmp")
+IN_USE = DVC / "in_use.lock"
+
+
+@contextlib.contextmanager
+def in_use() -> Iterator[None]:
+    """Keep `make clean` out of this checkout meanwhile; wait for one that is at it."""
+    if not DVC.parent.is_dir():  # no checkout
+        yield
+        return
+    with _opened(IN_USE) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def alone(lock: Path, what: str) -> Iterator[None]:
+    """Do `what` while nobody else does it under the same lock, a file to be; wait for those who do."""
+    with _opened(lock) as file:
+        if not _taken(file):
+            others = ", ".join(map(str, _holders(lock)))
+            print(f"waiting for process {others}, which is at {what}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run_alone(command: list[str]) -> None:
+    """Run a command, or end with a line that says who works in this checkout."""
+    with contextlib.ExitStack() as opened:
+        for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
+            if not _taken(opened.enter_context(_opened(lock))):
+                others = ", ".join(map(str, _holders(lock)))
+                sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
+        sys.exit(subprocess.run(command, check=False).returncode)
+
+
+@contextlib.contextmanager
+def _opened(lock: Path) -> Iterator[int]:
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _taken(file: int) -> bool:
+    """Whether an exclusive lock was to be had."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holders(lock: Path) -> list[int]:
+    """The other processes that have opened a lock."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if link.samefile(lock):
+                found.add(int(link.parts[2]))
+    return sorted(found - {os.getpid()})
+
+
+if __name__ == "__main__":
+    run_alone(sys.argv[1:])
