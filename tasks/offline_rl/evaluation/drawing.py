@@ -1,4 +1,8 @@
-"""Episodes as pictures, without OpenGL: the tasks' bodies are planar, capsules in the plane of x and z."""
+"""Episodes as pictures, without OpenGL: bodies of capsules and spheres, as seen from the side.
+
+Those of D4RL's three tasks move in the plane of x and z, so nothing is lost. From the side a capsule is a
+capsule wherever it points, so another task's body is seen, too.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,7 +25,8 @@ Colour = tuple[int, int, int]
 
 LEAST_FRAMES_PER_SECOND = 30
 """Of what is drawn, if the simulation has as many: the eye sees single pictures below some 20."""
-METRES_HIGH = {"HalfCheetah": 1.5, "Hopper": 1.8, "Walker2d": 1.8}
+METRES_HIGH = {"HalfCheetah": 1.5}
+OTHER_METRES_HIGH = 1.8
 """Of a lane above the ground: a standing Walker2d reaches up to 1.45 m, Hopper to 1.5, and both jump."""
 GROUND = 0.17
 """Of a lane's height that is below the ground."""
@@ -58,7 +63,8 @@ class Body:
         assert isinstance(simulation, MujocoEnv)
         self.model: mujoco.MjModel = simulation.model
         self.data = mujoco.MjData(self.model)
-        self.geoms = np.flatnonzero(self.model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
+        shapes = [mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE]  # of length 0
+        self.geoms = np.flatnonzero(np.isin(self.model.geom_type, shapes))
         # Limbs of the far side first, the torso last.
         limbs = self._limbs()
         self.shades = np.linspace(0.45, 0.0, max(limbs) + 1)[limbs]
@@ -105,7 +111,7 @@ class Lane:
         self.body = Body(episode.task)
         self.colour = np.array(ImageColor.getrgb(caption.colour), dtype=np.float64)
         self.ground = round(height * (1 - GROUND))
-        self.scale = self.ground / METRES_HIGH[episode.task]
+        self.scale = self.ground / METRES_HIGH.get(episode.task, OTHER_METRES_HIGH)
         """Pixels of a metre."""
         averaged = max(1, round(CAMERA_SECONDS / episode.step_seconds))
         self.camera = uniform_filter1d(episode.positions[:, 0], averaged, mode="nearest")

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from tasks.offline_rl.environments import TASKS, make_environment
+from tasks.offline_rl.environments import TASKS, MujocoTask, make_environment
+from tasks.offline_rl.evaluation import drawing
 from tasks.offline_rl.evaluation.drawing import (
     HOLD_SECONDS,
     SKY,
@@ -69,6 +70,15 @@ def test_a_rotated_torso_leads_the_body_around():
         relative = np.array(before) - centre
         quarter = np.stack([relative[:, 1], -relative[:, 0]], axis=1) + centre
         assert np.allclose(sorted(map(tuple, np.round(quarter, 9))), after)
+
+
+def test_a_body_that_is_not_planar_is_seen_from_the_side(monkeypatch):
+    """From ant.xml: a sphere of 0.25 m for the torso, from which legs begin with 0.2 m along x and y."""
+    monkeypatch.setattr(drawing, "TASKS", {"Ant": MujocoTask("Ant", 105, 8, 0.0, 1.0)})
+    capsules = Body("Ant").capsules(np.array([0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, *[0.0] * 8]))
+    torso, first = ends(capsules)[:2]
+    assert (torso, capsules.radius[0]) == ([(0.0, 0.75), (0.0, 0.75)], 0.25)
+    assert first == [(0.0, 0.75), (0.2, 0.75)]
 
 
 def test_limbs_are_told_apart():
