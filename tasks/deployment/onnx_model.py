@@ -46,8 +46,8 @@ class GraphCard:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
-    """By kind. policy: `task`, `algorithm`, and of BCQ `samples` and `latent_size`. actor: `task` and
-    `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
+    """By kind. policy: `task`, `algorithm`, its `config`, and of BCQ `samples` and `latent_size`. actor: `task`
+    and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
 
     def attach(self, graph: onnx.ModelProto) -> None:
         """Write the card into a graph's metadata, in place of what is there."""
@@ -67,8 +67,11 @@ class OnnxModel:
         return dict(zip(self.card.outputs, self._session.run(list(self.card.outputs), inputs), strict=True))
 
 
-def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
+def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> OnnxModel:
     """Open a graph that this project exported; `threads` 0 are all cores.
+
+    onnxruntime keeps the memory of its largest run for the next ones. `give_back_memory` has it freed after
+    each, and threads sleep while they wait: a picture in a style takes as long on idle cores.
 
     Raises:
         UserError: the file is missing, damaged, or another project's.
@@ -76,6 +79,9 @@ def load_onnx(path: Path, threads: int = 0) -> OnnxModel:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    if give_back_memory:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     _check_is_file(path)
     try:
         # With its fallback, it would print five lines on standard output and try the same again.

@@ -1,6 +1,7 @@
 """Policies of trained agents as plain modules: for one agent what `tasks.offline_rl` computes for many."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def open_policy(source: Path, form: Form) -> Network:
     module = make_policy(agent, compacted=form == "compacted")
     inputs = [GraphInput("state", ("batch", algorithm.state_size), -STATES, STATES)]
     details: dict[str, Any] = {"task": agent.spec.task, "algorithm": agent.spec.algorithm}
+    details["config"] = asdict(agent.config)
     match algorithm.noise_shape:
         case (size,):
             inputs.append(GraphInput("latents", ("batch", size), -LATENTS, LATENTS))

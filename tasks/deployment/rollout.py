@@ -1,4 +1,4 @@
-"""Episodes by a policy's exported graph: onnxruntime in place of PyTorch, all else as in an evaluation."""
+"""Episodes by a policy's exported graph, in place of PyTorch's network; all else is as in an evaluation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.deployment.onnx_model import OnnxModel, load_onnx
+from tasks.deployment.onnx_model import read_card
+from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
@@ -23,7 +24,7 @@ from tasks.offline_rl.randomness import Randomness
 class OnnxPolicy:
     """A policy's graph where :func:`tasks.offline_rl.evaluation.play.play` takes an algorithm."""
 
-    model: OnnxModel
+    model: FastestPolicy
     task: MujocoTask
     noise_shape: tuple[int, ...]
     """Of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
@@ -46,8 +47,7 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
     Raises:
         UserError: the file is missing or damaged, holds no policy, or another task's.
     """
-    model = load_onnx(path, threads=1)
-    card = model.card
+    card = read_card(path)
     if card.kind != "policy" or card.details.get("task") not in TASKS:
         raise UserError(f"{path}: a {card.kind}, not a policy of {', '.join(TASKS)}; give a policy's .onnx")
     if task not in (None, card.details["task"]):
@@ -57,7 +57,7 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
     shapes = {each.name: each.shape for each in card.inputs}
     latents = shapes.get("latents", ("batch",))[1:]
     noise_shape = tuple(size if isinstance(size, int) else card.details[size] for size in latents)
-    return OnnxPolicy(model, TASKS[card.details["task"]], noise_shape)
+    return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], noise_shape)
 
 
 def play_onnx(

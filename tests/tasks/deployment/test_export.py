@@ -113,7 +113,13 @@ def test_a_file_says_what_it_is(pruned):
         assert card.source_sha256 == sha256_of(directory / "agent.safetensors")
         assert card.inputs == open_network(directory / "agent.safetensors", "masked").inputs
         assert card.outputs == ("action", "choice")
-        assert card.details == {"task": "Hopper", "algorithm": "bcq", "samples": 10, "latent_size": 6}
+        assert card.details == {
+            "task": "Hopper",
+            "algorithm": "bcq",
+            "samples": 10,
+            "latent_size": 6,
+            "phi": 0.05,
+        }
 
 
 def test_graphs_have_named_axes_and_nothing_of_where_they_were_made(pruned):

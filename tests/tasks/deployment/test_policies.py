@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import pytest
 import torch
 from small_networks import make_agent, save_agent
@@ -70,12 +72,19 @@ def test_an_opened_policy_says_what_goes_in_and_comes_out(tmp_path):
         ("latents", ("batch", "samples", 6)),
     ]
     assert opened.outputs == ("action", "choice")
-    assert opened.details == {"task": "Hopper", "algorithm": "bcq", "samples": 10, "latent_size": 6}
+    assert opened.details == {
+        "task": "Hopper",
+        "algorithm": "bcq",
+        "samples": 10,
+        "latent_size": 6,
+        "phi": 0.05,
+    }
 
     opened = open_policy(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")
     assert [(i.name, i.shape) for i in opened.inputs] == [("state", ("batch", 11)), ("latents", ("batch", 6))]
     assert opened.outputs == ("action",)
-    assert opened.details == {"task": "Hopper", "algorithm": "bc"}
+    config = asdict(make_agent("bc", 0).config)
+    assert opened.details == {"task": "Hopper", "algorithm": "bc", "config": config}
 
 
 @pytest.mark.parametrize(
