@@ -1,33 +1,46 @@
 """Answers a second, and how long each takes: `python -m benchmarks.serving`, by clients without a pause.
 
-Everything shares one machine: the services of the default configuration, Ray, and the clients (a thread
-each). `alone` is the same graph called in a loop, batch 1, one thread: no HTTP, no process but its own.
+Actions are also asked of `mlflow models serve` and of a plain FastAPI with onnxruntime (`plain_server.py`),
+each of as many processes. All share one machine with the clients, which are coroutines of one process. CPU
+time is the servers' alone: it moves less with what else a machine does. `alone` is the same graph called in a
+loop, batch 1, one thread: no HTTP, no process but its own.
 """
 
 import argparse
+import asyncio
+import contextlib
 import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import onnx
 import psutil
-import requests
+import uvloop
+from numpy.typing import NDArray
 from PIL import Image
 from skimage.data import chelsea
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
 from pipelines.config.params import load_config
+from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.serving.models import Cards, Model, cards_of, find_models
+from pipelines.serving.models import Model, find_models
 from pipelines.serving.pictures import decode
 from pipelines.serving.server import running
 from tasks.deployment.classifier import ClassifierCard, preprocess
-from tasks.deployment.onnx_model import load_onnx
+from tasks.deployment.onnx_model import GraphCard, load_onnx
 from tasks.errors import UserError
 
 CLIENTS = (1, 8, 32)
@@ -37,11 +50,20 @@ ALGORITHMS = ("bc", "bcq")
 
 @dataclass(frozen=True)
 class Question:
-    """What clients ask, and the same without a server."""
+    """What clients ask a server."""
 
     what: str
-    ask: Callable[[requests.Session], requests.Response]
-    alone: Callable[[], object]
+    server: str
+    port: int
+    path: str
+    body: bytes
+    media_type: str = "application/json"
+
+    @property
+    def request(self) -> bytes:
+        """As it goes over the connection."""
+        head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {self.media_type}\r\n"
+        return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
 
 
 @dataclass(frozen=True)
@@ -49,8 +71,7 @@ class Answer:
     """Of one request."""
 
     seconds: float
-    batch: int
-    status: int
+    good: bool
 
 
 def main() -> None:
@@ -60,76 +81,154 @@ def main() -> None:
     parser.add_argument("--seconds", type=positive(float), default=5.0, help="for each row")
     arguments = parser.parse_args()
     models = find_models(arguments.models)
-    _check_all_asked(models, arguments.models)
-    with running(models, load_config().serving, ExecutorConfig(kind="ray")) as (address,):
-        print(heading("ray", "onnxruntime"))
-        print(f"Load before: {psutil.getloadavg()[0]:.1f}.\n")
-        print("| request | clients | answers/s | p50 ms | p99 ms | mean batch | refused | alone/s |")
-        print("|---|---|---|---|---|---|---|---|")
-        for question in _questions(models, address):
-            alone = _per_second(question.alone, arguments.seconds)
-            for clients in CLIENTS:
-                answers = _measure(question, clients, arguments.seconds)
-                print(
-                    f"| {question.what} | {clients} | {_summary(answers, arguments.seconds)} | {alone:.0f} |"
-                )
+    asked = _asked(models, arguments.models)
+    config = load_config().serving
+    print(heading("onnxruntime", "uvicorn", "fastapi", "mlflow"))
+    print(f"{config.workers} processes a server. Load before: {psutil.getloadavg()[0]:.1f}.\n")
+    print(
+        "| request | server | clients | answers/s | p50 ms | p99 ms | refused | CPU ms an answer | alone/s |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    with running(models, config, ExecutorConfig()):
+        for model in asked:
+            _print_rows(_ours(model, config.port), _alone(model), arguments.seconds)
+    for model in asked:
+        if model.card.kind == "policy":
+            with _plain(model, config) as question:
+                _print_rows(question, _alone(model), arguments.seconds)
+            with _mlflow(model, config) as question:
+                _print_rows(question, _alone(model), arguments.seconds)
 
 
-def _check_all_asked(models: list[Model], directory: Path) -> None:
-    cards = [model.card for model in models]
-    found = {card.details["algorithm"] if card.kind == "policy" else card.kind for card in cards}
-    if missing := {*ALGORITHMS, "style"} - found:  # classifiers may be missing: random ones aren't served
+def _asked(models: list[Model], directory: Path) -> list[Model]:
+    """Of policies one dense and one pruned of each algorithm, a style, and a classifier if there is one."""
+    chosen: dict[str, Model] = {}
+    for model in models:
+        card = model.card
+        pruned = "pruned" if card.sparsity else "dense"
+        chosen.setdefault(
+            f"{card.details['algorithm']} {pruned}" if card.kind == "policy" else card.kind, model
+        )
+    wanted = {"style", *(f"{name} {kind}" for name in ALGORITHMS for kind in ("dense", "pruned"))}
+    if missing := wanted - chosen.keys():  # classifiers may be missing: random ones aren't served
         names = ", ".join(sorted(missing))
         raise UserError(f"{directory}: no graph of {names}; export some with `dvc repro export_onnx`")
+    return list(chosen.values())
 
 
-def _questions(models: list[Model], address: str) -> Iterator[Question]:
-    cards: Cards = cards_of(models)
-    paths = {model.name: model.path for model in models}
-    for algorithm in ALGORITHMS:
-        name = next(name for name, card in cards["policy"].items() if card.details["algorithm"] == algorithm)
-        card = cards["policy"][name]
-        shapes = {
-            each.name: [
-                1 if size == "batch" else size if isinstance(size, int) else card.details[size]
-                for size in each.shape
-            ]
+def _inputs(card: GraphCard) -> dict[str, NDArray[np.float32]]:
+    """Of one state, or the one picture."""
+    if card.kind == "policy":
+        sizes = {"batch": 1} | {name: card.details.get(name, 1) for name in ("samples", "latent_size")}
+        return {
+            each.name: np.zeros([sizes[n] if isinstance(n, str) else n for n in each.shape], np.float32)
             for each in card.inputs
         }
-        inputs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-        body = {"state": inputs["state"][0].tolist(), "policy": name}
-        yield Question(
-            f"act, {name} ({card.form})",
-            _asking(f"{address}/act/{card.details['task']}", json=body),
-            _alone(paths[name], **inputs),
-        )
-    picture = io.BytesIO()
-    Image.fromarray(chelsea()).resize((PICTURE_PX, PICTURE_PX)).save(picture, "JPEG", quality=95)
-    pixels = decode(picture.getvalue(), PICTURE_PX**2)
-    assert not hasattr(pixels, "error")
-    posted = {"data": picture.getvalue(), "headers": {"Content-Type": "image/jpeg"}}
-    for name, card in cards["classifier"].items():
-        prepared = preprocess(pixels, ClassifierCard.of(card.details).preprocessing)
-        yield Question(
-            f"classify, {name}, {PICTURE_PX} px",
-            _asking(f"{address}/classify", **posted),
-            _alone(paths[name], pictures=prepared[None].numpy()),
-        )
-    style = next(iter(cards["style"]))
-    yield Question(
-        f"stylize, {style}, {PICTURE_PX} px",
-        _asking(f"{address}/stylize/{style}", **posted),
-        _alone(paths[style], pictures=pixels[None].numpy()),
+    picture = decode(_photo(), PICTURE_PX**2)
+    if card.kind == "classifier":
+        picture = preprocess(picture, ClassifierCard.of(card.details).preprocessing)
+    return {"pictures": picture[None].numpy()}
+
+
+def _photo() -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(chelsea()).resize((PICTURE_PX, PICTURE_PX)).save(content, "JPEG", quality=95)
+    return content.getvalue()
+
+
+def _alone(model: Model) -> Callable[[], object]:
+    graph, inputs = load_onnx(model.path, threads=1), _inputs(model.card)
+    return lambda: graph(**inputs)
+
+
+def _ours(model: Model, port: int) -> Question:
+    card = model.card
+    if card.kind == "policy":
+        body = json.dumps({"state": _inputs(card)["state"][0].tolist(), "policy": model.name}).encode()
+        return Question(_name(model), "serve", port, f"/act/{card.details['task']}", body)
+    path = "/classify" if card.kind == "classifier" else f"/stylize/{model.name}"
+    return Question(f"{path}, {PICTURE_PX} px", "serve", port, path, _photo(), "image/jpeg")
+
+
+def _name(model: Model) -> str:
+    return f"{model.name} ({model.card.form})"
+
+
+@contextlib.contextmanager
+def _plain(model: Model, config: ServingConfig) -> Iterator[Question]:
+    command = "-m uvicorn --factory benchmarks.plain_server:make_app --log-level error"
+    body = json.dumps({name: values.tolist() for name, values in _inputs(model.card).items()}).encode()
+    with _started(command, config.workers, GRAPH=str(model.path)) as port:
+        yield _answering(Question(_name(model), "FastAPI, onnxruntime", port, "/act", body))
+
+
+@contextlib.contextmanager
+def _mlflow(model: Model, config: ServingConfig) -> Iterator[Question]:
+    import mlflow.onnx
+
+    inputs = {name: values.tolist() for name, values in _inputs(model.card).items()}
+    with tempfile.TemporaryDirectory() as directory:
+        mlflow.onnx.save_model(onnx.load(model.path), f"{directory}/model", save_as_external_data=False)
+        command = f"-m mlflow models serve --model-uri {directory}/model --env-manager local"
+        with _started(command, config.workers) as port:
+            body = json.dumps({"inputs": inputs}).encode()
+            yield _answering(Question(_name(model), "mlflow models serve", port, "/invocations", body))
+
+
+@contextlib.contextmanager
+def _started(command: str, workers: int, **environment: str) -> Iterator[int]:
+    """The port of a server that begins to start; it ends with the context, and all that it started."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    words = [sys.executable, *command.split(), "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(
+        [*words, "--workers", str(workers)], env=os.environ | environment, **quiet
+    ) as process:
+        try:
+            yield port
+        finally:
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                with contextlib.suppress(psutil.Error):
+                    each.terminate()
+
+
+def _answering(question: Question, patience_s: float = 300) -> Question:
+    """The question, once its server answers it."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{question.port}{question.path}",
+        question.body,
+        {"Content-Type": question.media_type},
     )
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            urllib.request.urlopen(request).read()
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            if time.monotonic() > end:
+                raise UserError(f"{question.server} doesn't answer in {patience_s:g} s") from None
+            time.sleep(0.5)
+        else:
+            return question
 
 
-def _asking(url: str, **body: object) -> Callable[[requests.Session], requests.Response]:
-    return lambda session: session.post(url, timeout=120, **body)
-
-
-def _alone(path: Path, **inputs: np.ndarray) -> Callable[[], object]:
-    model = load_onnx(path, threads=1)
-    return lambda: model(**inputs)
+def _print_rows(question: Question, alone: Callable[[], object], seconds: float) -> None:
+    per_second = _per_second(alone, seconds)
+    for clients in CLIENTS:
+        uvloop.run(_measure(question, clients, 1.0))  # warm-up
+        before = _servers_cpu()
+        answers = uvloop.run(_measure(question, clients, seconds))
+        cpu = _servers_cpu() - before
+        good = [1000 * answer.seconds for answer in answers if answer.good]
+        p50, p99 = np.percentile(good, (50, 99))
+        print(
+            f"| {question.what} | {question.server} | {clients} | {len(good) / seconds:.0f} | {p50:.1f} | "
+            f"{p99:.1f} | {len(answers) - len(good)} | {1000 * cpu / len(good):.2f} | {per_second:.0f} |",
+            flush=True,
+        )
 
 
 def _per_second(call: Callable[[], object], seconds: float) -> float:
@@ -141,28 +240,29 @@ def _per_second(call: Callable[[], object], seconds: float) -> float:
     return calls / (time.perf_counter() - start)
 
 
-def _measure(question: Question, clients: int, seconds: float) -> list[Answer]:
-    with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(lambda _: _client(question, 1.0), range(clients)))  # warm-up
-        return list(chain(*pool.map(lambda _: _client(question, seconds), range(clients))))
+def _servers_cpu() -> float:
+    """Seconds that the processes below this one have computed for."""
+    times = [each.cpu_times() for each in psutil.Process().children(recursive=True)]
+    return sum(each.user + each.system for each in times)
 
 
-def _client(question: Question, seconds: float) -> list[Answer]:
-    answers, end = [], time.perf_counter() + seconds
-    with requests.Session() as session:
-        while (start := time.perf_counter()) < end:
-            response = question.ask(session)
-            batch = int(response.headers.get("X-Batch-Size", 0))
-            answers.append(Answer(time.perf_counter() - start, batch, response.status_code))
+async def _measure(question: Question, clients: int, seconds: float) -> list[Answer]:
+    end = time.perf_counter() + seconds
+    each = await asyncio.gather(*(_client(question, end) for _ in range(clients)))
+    return [answer for answers in each for answer in answers]
+
+
+async def _client(question: Question, end: float) -> list[Answer]:
+    answers, request = [], question.request
+    reader, writer = await asyncio.open_connection("127.0.0.1", question.port)
+    while (start := time.perf_counter()) < end:
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        size = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+        await reader.readexactly(size)
+        answers.append(Answer(time.perf_counter() - start, b" 200 " in head))
+    writer.close()
     return answers
-
-
-def _summary(answers: list[Answer], seconds: float) -> str:
-    good = [answer for answer in answers if answer.status == 200]
-    p50, p99 = np.percentile([answer.seconds * 1000 for answer in good], (50, 99))
-    # The mean over batches, of which each request tells the size of its own.
-    batch = len(good) / sum(1 / answer.batch for answer in good)
-    return f"{len(good) / seconds:.0f} | {p50:.0f} | {p99:.0f} | {batch:.1f} | {len(answers) - len(good)}"
 
 
 if __name__ == "__main__":

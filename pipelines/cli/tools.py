@@ -258,7 +258,7 @@ def act(
         Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
     ] = "v5",
 ) -> None:
-    """Play an exported policy with onnxruntime: its returns and its D4RL score."""
+    """Play an exported policy: its returns and its D4RL score."""
     from tasks.deployment.rollout import load_policy, play_onnx
 
     policy = load_policy(model, task)
@@ -371,7 +371,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve exported networks over HTTP until Ctrl-C, on this machine's Ray or on RAY_ADDRESS's.
+    """Serve exported networks over HTTP until Ctrl-C, by this machine or by the cluster at RAY_ADDRESS.
 
     POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
     """

@@ -1,1 +1,1 @@
-"""Exported graphs as HTTP services on Ray Serve. `server` starts them."""
+"""Exported graphs as HTTP services. `server` starts them."""

@@ -1,11 +1,15 @@
 """What a request may cost: bytes, seconds, and a place among those in work."""
 
 import asyncio
+from collections import Counter
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pipelines.config.serving import ServiceConfig, ServingConfig
 
 RETRY = {"Retry-After": "1"}
 """Of an answer 503."""
@@ -14,30 +18,35 @@ RETRY = {"Retry-After": "1"}
 class Limits:
     """ASGI middleware. A GET passes: it has no body, and health has to be answered under any load."""
 
-    def __init__(self, app: ASGIApp, max_requests: int, max_body_bytes: int, timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, config: ServingConfig) -> None:
         self.app = app
-        self.max_requests = max_requests
-        self.max_body_bytes = max_body_bytes
-        self.timeout_s = timeout_s
-        self.requests = 0
+        self.timeout_s = config.timeout_s
+        self.kinds = {"stylize": config.stylize, "act": config.act, "classify": config.classify}
+        self.requests: Counter[str] = Counter()
+        """In work, by kind."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it: 413, 408 (it doesn't arrive), 503, 504 (no answer in time)."""
-        if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
+        kind = scope["path"].split("/")[1] if scope["type"] == "http" and scope["method"] == "POST" else ""
+        if kind not in self.kinds:
             await self.app(scope, receive, send)
-        elif int(Headers(scope=scope).get("content-length", "0")) > self.max_body_bytes:
-            await _refuse(413, self._too_large(), scope, receive, send)
-        elif self.requests >= self.max_requests:
-            error = f"{self.max_requests} requests are in work; try again"
+            return
+        limits = self.kinds[kind]
+        if int(Headers(scope=scope).get("content-length", "0")) > limits.max_body_mb * 1e6:
+            await _refuse(413, _too_large(limits), scope, receive, send)
+        elif self.requests[kind] >= limits.max_requests:
+            error = f"{limits.max_requests} requests are in work; try again"
             await _refuse(503, error, scope, receive, send)
         else:
-            self.requests += 1
+            self.requests[kind] += 1
             try:
-                await self._timed(scope, receive, send)
+                await self._timed(limits, scope, receive, send)
+            except ClientDisconnect:
+                pass  # nobody is left to be told
             finally:
-                self.requests -= 1
+                self.requests[kind] -= 1
 
-    async def _timed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _timed(self, limits: ServiceConfig, scope: Scope, receive: Receive, send: Send) -> None:
         received, arrived, started = 0, False, False
 
         async def counted() -> Message:
@@ -45,8 +54,8 @@ class Limits:
             message = await receive()
             received += len(message.get("body", b""))
             arrived = not message.get("more_body", False)
-            if received > self.max_body_bytes:
-                raise HTTPException(413, self._too_large())
+            if received > limits.max_body_mb * 1e6:
+                raise HTTPException(413, _too_large(limits))
             return message
 
         async def noted(message: Message) -> None:
@@ -63,8 +72,9 @@ class Limits:
             status, what = (504, "no answer") if arrived else (408, "the request did not arrive")
             await _refuse(status, f"{what} in {self.timeout_s:g} seconds", scope, receive, send)
 
-    def _too_large(self) -> str:
-        return f"the body is larger than {self.max_body_bytes} bytes"
+
+def _too_large(limits: ServiceConfig) -> str:
+    return f"the body is larger than {limits.max_body_mb:g} MB"
 
 
 async def _refuse(status: int, error: str, scope: Scope, receive: Receive, send: Send) -> None:

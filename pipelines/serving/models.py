@@ -1,11 +1,12 @@
-"""The graphs that are served, and their transfer to replicas, which share no disk with the driver."""
+"""The graphs that are served."""
 
+import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.deployment.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
+from tasks.deployment.onnx_model import GraphCard, Kind, load_onnx, read_card
 from tasks.errors import UserError
 
 FORMS = ("compacted", "dense", "masked")
@@ -62,7 +63,7 @@ def _only_timed(card: GraphCard) -> bool:
     return untrained or card.kind == "actor"
 
 
-def cards_of(models: list[Model]) -> Cards:
+def cards_of(models: Sequence[Model]) -> Cards:
     """The cards of models."""
     cards: dict[Kind, dict[str, GraphCard]] = {"style": {}, "policy": {}, "classifier": {}}
     for model in models:
@@ -70,19 +71,16 @@ def cards_of(models: list[Model]) -> Cards:
     return cards
 
 
-def contents_of(models: list[Model], kind: Kind) -> dict[str, bytes]:
-    """The files of the models of one kind, by name, which are sent to replicas."""
-    return {model.name: model.path.read_bytes() for model in models if model.card.kind == kind}
+def contents_of(models: Sequence[Model]) -> list[bytes]:
+    """The files of models, to be sent to machines that don't share this one's disk."""
+    return [model.path.read_bytes() for model in models]
 
 
-def open_models(contents: Mapping[str, bytes], threads: int) -> dict[str, OnnxModel]:
-    """The graphs of `contents`, ready to run on `threads` threads."""
-    return dict(_opened(contents, threads))
-
-
-def _opened(contents: Mapping[str, bytes], threads: int) -> Iterator[tuple[str, OnnxModel]]:
+@contextlib.contextmanager
+def received(contents: Sequence[bytes]) -> Iterator[list[Model]]:
+    """What :func:`contents_of` sent, as files that last as long as the context."""
     with tempfile.TemporaryDirectory(prefix="singleshot-serving-") as directory:
-        path = Path(directory) / "model.onnx"
-        for name, content in contents.items():
+        paths = [Path(directory) / f"{i}.onnx" for i in range(len(contents))]
+        for path, content in zip(paths, contents, strict=True):
             path.write_bytes(content)
-            yield name, load_onnx(path, threads)
+        yield [Model(read_card(path), path) for path in paths]

@@ -1,100 +1,28 @@
-"""The three services, whose replicas Ray Serve runs: each opens its graphs once and computes in batches."""
+"""What computes answers: each graph is opened once."""
 
 import asyncio
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
-import ray
 import torch
 from numpy.typing import NDArray
-from ray import serve
-from torch import Tensor
+from PIL import Image
 
-from pipelines.config.serving import ServiceConfig
-from pipelines.serving.answers import Refusal, Served
-from pipelines.serving.models import open_models
+from pipelines.config.serving import ServingConfig
+from pipelines.serving.batching import BatchQueue
+from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
+from tasks.deployment.onnx_model import OnnxModel, load_onnx
+from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.style.transformer_net import MIN_SIDE_PX
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def threads_of(config: ServiceConfig) -> int:
-    """Number of compute threads of a replica."""
-    return max(1, int(config.num_cpus))
-
-
-class Service:
-    """The graphs and the queue of a replica. `compute` gets a batch of requests at a time, in a thread."""
-
-    def __init__(self, contents: ray.ObjectRef, config: ServiceConfig) -> None:
-        torch.set_num_threads(threads_of(config))
-        self.models = open_models(ray.get(contents), threads_of(config))
-        # A decorated method could not have its sizes from the configuration.
-        self.batched = serve.batch(
-            max_batch_size=config.max_batch_size, batch_wait_timeout_s=config.batch_wait_ms / 1000
-        )(self._run)
-
-    async def _run(self, requests: list[Any]) -> list[Served]:
-        return await asyncio.to_thread(self.compute, requests)
-
-    def compute(self, requests: list[Any]) -> list[Served]:
-        """The results, in the order of the requests."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Stylization:
-    """A request for a picture (3, H, W) in a style."""
-
-    style: str
-    picture: Tensor
-    strength: float
-
-
-class Stylizer(Service):
-    """Stylises pictures; those of one style and size are computed together."""
-
-    def __init__(self, contents: ray.ObjectRef, config: ServiceConfig, max_pixels: int) -> None:
-        super().__init__(contents, config)
-        self.max_pixels = max_pixels
-
-    async def __call__(
-        self, style: str, body: bytes, strength: float, media_type: Written
-    ) -> Served | Refusal:
-        """The file of the stylised picture, given that of the original."""
-        picture = await asyncio.to_thread(decode, body, self.max_pixels, MIN_SIDE_PX)
-        if isinstance(picture, Refusal):
-            return picture
-        served: Served = await self.batched(Stylization(style, picture, strength))
-        return replace(served, value=await asyncio.to_thread(encode, served.value, media_type))
-
-    def compute(self, requests: list[Stylization]) -> list[Served]:
-        """The stylised pictures (3, H, W)."""
-        return in_groups(requests, lambda each: (each.style, each.picture.shape), self._stylize)
-
-    def _stylize(self, requests: Sequence[Stylization]) -> list[Served]:
-        pixels = requests[0].picture[0].numel()
-        together = max(1, self.max_pixels // pixels)  # no batch takes more memory than the largest picture
-        return [
-            served
-            for start in range(0, len(requests), together)
-            for served in self._stylize_together(requests[start : start + together])
-        ]
-
-    def _stylize_together(self, requests: Sequence[Stylization]) -> list[Served]:
-        pictures = torch.stack([request.picture for request in requests])
-        outputs = self.models[requests[0].style](pictures=pictures.numpy())
-        stylised = torch.from_numpy(outputs["stylised"])
-        return [
-            Served(torch.lerp(request.picture, result, request.strength), len(requests))
-            for request, result in zip(requests, stylised, strict=True)
-        ]
+ANSWERS = 5
+"""Classes of a picture that are told."""
 
 
 @dataclass(frozen=True)
@@ -105,82 +33,60 @@ class Decision:
     inputs: Mapping[str, NDArray[np.float32]]
 
 
-class Actor(Service):
-    """Computes actions; the states of one policy are computed together."""
+class Services:
+    """Answers by the graphs of `models`.
 
-    async def __call__(self, policy: str, inputs: Mapping[str, NDArray[np.float32]]) -> Served:
-        """The action (A) for inputs that fit the policy's card."""
-        served: Served = await self.batched(Decision(policy, inputs))
-        return served
+    States of one policy are computed together. Pictures are not, as that takes longer: 114 ms each for four
+    of 256 px in a style of width 16, and 110 for one alone (two cores, onnxruntime 1.31). One at a time is
+    decoded for each kind of answer, so memory is bounded by the largest picture, whatever waits.
+    """
 
-    def compute(self, requests: list[Decision]) -> list[Served]:
+    def __init__(self, models: Sequence[Model], config: ServingConfig) -> None:
+        threads = max(1, int(config.num_cpus))
+        torch.set_num_threads(threads)
+        # Where Pillow warns of a picture's size, its header is all that is read (see `decode`).
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        self._config = config
+        self._policies: dict[str, FastestPolicy] = {}
+        self._networks: dict[str, OnnxModel] = {}
+        for model in models:
+            if model.card.kind == "policy":
+                self._policies[model.name] = FastestPolicy(model.path)
+            else:
+                self._networks[model.name] = load_onnx(model.path, threads, give_back_memory=True)
+        self.act = BatchQueue(self._act, config.act.max_batch_size)
+        self._stylizer, self._classifier = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+
+    def _act(self, decisions: Sequence[Decision]) -> list[NDArray[np.float32]]:
         """Actions (A)."""
-        return in_groups(requests, lambda each: each.policy, self._act)
+        together: defaultdict[str, list[int]] = defaultdict(list)
+        for i, decision in enumerate(decisions):
+            together[decision.policy].append(i)
+        actions: dict[int, NDArray[np.float32]] = {}
+        for policy, indices in together.items():
+            batch = [decisions[i].inputs for i in indices]
+            inputs = {name: np.stack([each[name] for each in batch]) for name in batch[0]}
+            actions.update(zip(indices, self._policies[policy](**inputs)["action"], strict=True))
+        return [actions[i] for i in range(len(decisions))]
 
-    def _act(self, requests: Sequence[Decision]) -> list[Served]:
-        inputs = {
-            name: np.stack([request.inputs[name] for request in requests]) for name in requests[0].inputs
-        }
-        actions = self.models[requests[0].policy](**inputs)["action"]
-        return [Served(action, len(requests)) for action in actions]
+    async def stylize(self, style: str, body: bytes, strength: float, media_type: Written) -> bytes:
+        """The file of a picture, given as one too, in a style."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._stylizer, self._stylize, style, body, strength, media_type)
 
+    def _stylize(self, style: str, body: bytes, strength: float, media_type: Written) -> bytes:
+        picture = decode(body, self._config.stylize.max_pixels, MIN_SIDE_PX)
+        (stylised,) = self._networks[style](pictures=picture[None].numpy())["stylised"]
+        return encode(torch.lerp(picture, torch.from_numpy(stylised), strength), media_type)
 
-@dataclass(frozen=True)
-class Classification:
-    """A request for the classes of a normalised picture (3, S, S)."""
+    async def classify(self, classifier: str, body: bytes) -> list[Answer]:
+        """The most probable classes of a picture, given as a file, the most probable first."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._classifier, self._classify, classifier, body)
 
-    classifier: str
-    picture: Tensor
-
-
-class Classifier(Service):
-    """Classifies pictures."""
-
-    def __init__(self, contents: ray.ObjectRef, config: ServiceConfig, max_pixels: int) -> None:
-        super().__init__(contents, config)
-        self.max_pixels = max_pixels
-        self.cards = {name: ClassifierCard.of(model.card.details) for name, model in self.models.items()}
-
-    async def __call__(self, classifier: str, body: bytes) -> Served | Refusal:
-        """The most probable five classes (:class:`Answer`) of a picture's file."""
-        picture = await asyncio.to_thread(self._prepare, classifier, body)
-        if isinstance(picture, Refusal):
-            return picture
-        served: Served = await self.batched(Classification(classifier, picture))
-        return served
-
-    def _prepare(self, classifier: str, body: bytes) -> Tensor | Refusal:
-        picture = decode(body, self.max_pixels)
-        if isinstance(picture, Refusal):
-            return picture
-        return preprocess(picture, self.cards[classifier].preprocessing)
-
-    def compute(self, requests: list[Classification]) -> list[Served]:
-        """The five most probable classes of each."""
-        return in_groups(requests, lambda each: each.classifier, self._classify)
-
-    def _classify(self, requests: Sequence[Classification]) -> list[Served]:
-        classifier = requests[0].classifier
-        pictures = torch.stack([request.picture for request in requests])
-        logits = torch.from_numpy(self.models[classifier](pictures=pictures.numpy())["logits"])
-        labels = self.cards[classifier].labels
-        return [Served(_five(each, labels), len(requests)) for each in logits]
-
-
-def _five(logits: Tensor, labels: Sequence[str]) -> list[Answer]:
-    return top(logits, labels, k=5)
-
-
-def in_groups(
-    items: Sequence[Item],
-    key: Callable[[Item], Hashable],
-    compute: Callable[[Sequence[Item]], Sequence[Result]],
-) -> list[Result]:
-    """Results in the order of `items`; items of equal keys are computed together."""
-    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for index, item in enumerate(items):
-        groups[key(item)].append(index)
-    results: dict[int, Result] = {}
-    for indices in groups.values():
-        results.update(zip(indices, compute([items[index] for index in indices]), strict=True))
-    return [results[index] for index in range(len(items))]
+    def _classify(self, classifier: str, body: bytes) -> list[Answer]:
+        network = self._networks[classifier]
+        card = ClassifierCard.of(network.card.details)
+        picture = preprocess(decode(body, self._config.classify.max_pixels), card.preprocessing)
+        (logits,) = network(pictures=picture[None].numpy())["logits"]
+        return top(torch.from_numpy(logits), card.labels, ANSWERS)

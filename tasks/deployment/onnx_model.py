@@ -46,8 +46,9 @@ class GraphCard:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
-    """By kind. policy: `task`, `algorithm`, its `config`, and of BCQ `samples` and `latent_size`. actor: `task`
-    and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
+    """By kind. policy: `task`, `algorithm`, its `config`, and of BCQ `samples` and `latent_size`. actor:
+    `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
+    `labels`."""
 
     def attach(self, graph: onnx.ModelProto) -> None:
         """Write the card into a graph's metadata, in place of what is there."""

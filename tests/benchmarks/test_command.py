@@ -150,7 +150,9 @@ def test_serving_needs_models(refusal, tmp_path):
 def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
     card = GraphCard("policy", "actor", "dense", 0.0, "unknown", "", (), ("action",), {"algorithm": "bc"})
     monkeypatch.setattr("pipelines.serving.models.find_models", lambda directory: [Model(card, directory)])
-    assert refusal("serving", "--models", tmp_path).startswith(f"error: {tmp_path}: no graph of bcq, style;")
+    assert refusal("serving", "--models", tmp_path).startswith(
+        f"error: {tmp_path}: no graph of bc pruned, bcq dense,"
+    )
 
 
 def test_style_pruners_needs_what_stages_fetch(refusal, tmp_path, monkeypatch):

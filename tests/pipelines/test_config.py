@@ -155,7 +155,7 @@ def remove(*keys):
         ),
         (put(["tvn"], "deployment", "benchmark", "runtimes"), r"runtimes\.0: .*known are .*tvm.*'tvn'"),
         (put(99, "deployment", "export", "opset"), r"deployment\.export\.opset: .*less than"),
-        (put(9, "serving", "act", "min_replicas"), r"serving\.act: .*min_replicas 9 is more than"),
+        (put(9, "serving", "workers"), r"serving: .*workers 9 is more than"),
         (put("???", "style", "photos", "source"), r"style\.photos\.source has no value"),
     ],
 )

@@ -57,7 +57,7 @@ def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_p
         assert np.array_equal(pixels_of(stylize(address, content).content), 255 - pixels_of(content))
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{address}/healthz")
-    greedy = serving_config(num_cpus=64)
+    greedy = serving_config(num_cpus=64.0)
     with pytest.raises(UserError, match="there are 2; lower"), running(models, greedy, cluster):
         pass
 
@@ -74,8 +74,9 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
         "from pathlib import Path\n"
         "from pipelines.engine.execution import ExecutorConfig\n"
         "from pipelines.serving.server import serve_forever\n"
-        "from pipelines.config.serving import ServiceConfig, ServingConfig\n"
-        f"serve_forever({config!r}, ExecutorConfig(kind='ray'), Path({str(tmp_path)!r}))\n"
+        "from pipelines.config.serving import PicturesConfig, ServingConfig, StatesConfig\n"
+        "if __name__ == '__main__':\n"
+        f"    serve_forever({config!r}, ExecutorConfig(), Path({str(tmp_path)!r}))\n"
     )
     command = [sys.executable, tmp_path / "command.py"]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}

@@ -4,57 +4,57 @@ import asyncio
 import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from serving_clients import serving_config
 from small_graphs import BC, STATE, write_all, write_bc, write_classifier, write_style
 from starlette.testclient import TestClient
 from waiting import PATIENCE_S
 
-from pipelines.config.serving import ServiceConfig, ServingConfig
-from pipelines.serving.answers import Refusal, Served
+from pipelines.serving import app as serving_app
 from pipelines.serving.app import build_app
-from pipelines.serving.models import cards_of, contents_of, find_models, open_models
+from pipelines.serving.batching import BatchQueue, Served
+from pipelines.serving.models import contents_of, find_models, received
 from tasks.errors import UserError
 
-SERVICE = ServiceConfig(1, 1, 0.1, 8, 1, 8)
-CONFIG = ServingConfig("127.0.0.1", 8000, 0.1, 2, 0.01, PATIENCE_S, 10_000, 10_000, SERVICE, SERVICE, SERVICE)
 STATES = {"state": [0] * STATE}
 
 
-class Services:
-    """Of which a test says what comes of an action."""
-
-    def __init__(self, outcome=None, loading=()):
-        self.outcome = outcome
-        self.still_loading = loading
-
-    async def act(self, policy, inputs):
-        if callable(self.outcome):
-            return await self.outcome()
-        return self.outcome
-
-    async def loading(self):
-        return list(self.still_loading)
+@pytest.fixture
+def models(tmp_path):
+    write_all(tmp_path)
+    return find_models(tmp_path)
 
 
 @pytest.fixture
-def cards(tmp_path):
-    write_all(tmp_path)
-    return cards_of(find_models(tmp_path))
+def client_of(models, monkeypatch):
+    """Makes a client of the application where a test says what comes of an action."""
+
+    def make(act=None, **changes):
+        def services(*_):
+            return SimpleNamespace(act=act)
+
+        if act:
+            monkeypatch.setattr(serving_app, "Services", services)
+        limits = dataclasses.replace(serving_config().act, **changes)
+        return TestClient(build_app(models, serving_config(act=limits)), raise_server_exceptions=False)
+
+    return make
 
 
-def client_of(cards, outcome=None, loading=(), **changes):
-    app = build_app(cards, dataclasses.replace(CONFIG, **changes), Services(outcome, loading))
-    return TestClient(app, raise_server_exceptions=False)
+def answering(value):
+    async def act(_):
+        return Served(value, 1)
+
+    return act
 
 
-def test_ready_only_when_all_is_loaded(cards):
-    response = client_of(cards, loading=["stylizer"]).get("/readyz")
-    assert response.status_code == 503
-    assert response.json() == {"error": "still loading: stylizer"}
-    assert client_of(cards).get("/readyz").status_code == 200
-    assert client_of(cards, loading=["stylizer"]).get("/healthz").status_code == 200
+def test_ready_when_it_answers(client_of):
+    client = client_of()
+    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/healthz").json() == {"status": "alive"}
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def end_the_time(monkeypatch):
     return lambda: given[-1].reschedule(asyncio.get_running_loop().time())
 
 
-def test_no_answer_in_time_is_504_and_the_work_is_cancelled(cards, end_the_time):
+def test_no_answer_in_time_is_504_and_the_work_is_cancelled(client_of, end_the_time):
     cancelled = threading.Event()
 
-    async def never():
+    async def never(_):
         end_the_time()
         try:
             await asyncio.Event().wait()
@@ -81,13 +81,13 @@ def test_no_answer_in_time_is_504_and_the_work_is_cancelled(cards, end_the_time)
             cancelled.set()
             raise
 
-    response = client_of(cards, never).post("/act/HalfCheetah", json=STATES)
+    response = client_of(never).post("/act/HalfCheetah", json=STATES)
     assert (response.status_code, response.json()) == (504, {"error": f"no answer in {PATIENCE_S} seconds"})
     assert cancelled.is_set()
 
 
-def test_a_request_that_does_not_arrive_is_408(cards, end_the_time):
-    app = build_app(cards, CONFIG, Services())
+def test_a_request_that_does_not_arrive_is_408(models, end_the_time):
+    app = build_app(models, serving_config())
     sent = []
 
     async def stalled():
@@ -114,15 +114,15 @@ def test_a_request_that_does_not_arrive_is_408(cards, end_the_time):
     assert b"did not arrive" in sent[1]["body"]
 
 
-def test_more_requests_than_allowed_are_503_but_health_is_told(cards):
+def test_more_requests_than_allowed_are_503_but_health_is_told(client_of):
     started, end = threading.Semaphore(0), threading.Event()
 
-    async def slow():
+    async def slow(_):
         started.release()
         await asyncio.to_thread(end.wait)
         return Served(np.zeros(6, np.float32), 1)
 
-    with client_of(cards, slow) as client, ThreadPoolExecutor(2) as pool:
+    with client_of(slow, max_requests=2) as client, ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(client.post, "/act/HalfCheetah", json=STATES) for _ in range(2)]
         for _ in waiting:
             started.acquire()
@@ -136,28 +136,51 @@ def test_more_requests_than_allowed_are_503_but_health_is_told(cards):
     assert healthy.status_code == 200
 
 
-def test_a_busy_service_is_503(cards):
-    response = client_of(cards, Refusal(503, "too many")).post("/act/HalfCheetah", json=STATES)
-    assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+def test_what_comes_while_a_batch_is_computed_is_the_next_batch():
+    started, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def compute(items):
+        started.release()
+        go_on.acquire()
+        if "bad" in items:
+            raise ZeroDivisionError
+        return [item.upper() for item in items]
+
+    async def ask():
+        queue = BatchQueue(compute, max_batch_size=2)
+        first = asyncio.create_task(queue("a"))
+        await asyncio.to_thread(started.acquire)
+        others = [asyncio.create_task(queue(item)) for item in ("b", "given up", "c", "d", "bad")]
+        await asyncio.sleep(0)  # they are in the queue
+        others[1].cancel()
+        for _ in range(4):
+            go_on.release()
+        return [await first, *await asyncio.gather(*others, return_exceptions=True)]
+
+    a, b, given_up, c, d, bad = asyncio.run(ask())
+    assert [a, b, c] == [Served("A", 1), Served("B", 2), Served("C", 2)]
+    assert isinstance(given_up, asyncio.CancelledError)
+    assert isinstance(d, ZeroDivisionError)  # of the batch of the bad one
+    assert isinstance(bad, ZeroDivisionError)
 
 
-def test_our_own_mistake_tells_nothing_of_us(cards):
-    async def broken():
+def test_our_own_mistake_tells_nothing_of_us(client_of):
+    async def broken(_):
         raise ZeroDivisionError("a secret")
 
-    response = client_of(cards, broken).post("/act/HalfCheetah", json=STATES)
+    response = client_of(broken).post("/act/HalfCheetah", json=STATES)
     assert response.status_code == 500
     assert response.json() == {"error": "internal error; the server's log says more"}
 
 
-def test_an_action_that_is_no_number_is_the_states_fault(cards):
-    response = client_of(cards, Served(np.full(6, np.nan), 1)).post("/act/HalfCheetah", json=STATES)
+def test_an_action_that_is_no_number_is_the_states_fault(client_of):
+    response = client_of(answering(np.full(6, np.nan))).post("/act/HalfCheetah", json=STATES)
     assert (response.status_code, "finite" in response.json()["error"]) == (422, True)
 
 
 def test_without_models_of_a_kind_its_route_says_so(tmp_path):
     write_style(tmp_path / "swirls.onnx", "swirls")
-    client = client_of(cards_of(find_models(tmp_path)))
+    client = TestClient(build_app(find_models(tmp_path), serving_config()))
     assert client.post("/act/Hopper", json=STATES).json() == {"error": "no task 'Hopper'; there is none"}
     picture = {"content": b"x", "headers": {"Content-Type": "image/png"}}
     assert client.post("/classify", **picture).status_code == 404
@@ -172,8 +195,8 @@ def test_one_graph_of_each_network_is_served(tmp_path):
     write_classifier(tmp_path / "classifiers/untrained.onnx", "random")
     models = find_models(tmp_path)
     assert [(model.name, model.path.stem) for model in models] == [(BC, "dense"), (cell, "a-compacted")]
-    opened = open_models(contents_of(models, "policy"), threads=1)
-    assert {name: model.card.form for name, model in opened.items()} == {BC: "dense", cell: "compacted"}
+    with received(contents_of(models)) as sent:
+        assert [(model.name, model.card.form) for model in sent] == [(BC, "dense"), (cell, "compacted")]
 
 
 def test_files_that_cannot_be_served_are_one_line(tmp_path):

@@ -1,6 +1,5 @@
 """Requests as clients make them, and a configuration small enough for a test."""
 
-import dataclasses
 import io
 import socket
 
@@ -9,12 +8,9 @@ import requests
 from PIL import Image
 from waiting import PATIENCE_S
 
-from pipelines.config.serving import ServiceConfig, ServingConfig
+from pipelines.config.serving import PicturesConfig, ServingConfig, StatesConfig
 
 MAX_BODY = 300_000
-SERVICE = ServiceConfig(
-    min_replicas=1, max_replicas=1, num_cpus=0.1, max_batch_size=8, batch_wait_ms=100, max_queued=64
-)
 
 
 def serving_config(**changes):
@@ -24,15 +20,13 @@ def serving_config(**changes):
     given = {
         "host": "127.0.0.1",
         "port": port,
-        "num_cpus": 0.1,
-        "max_requests": 64,
-        "max_body_mb": MAX_BODY / 1e6,
+        "workers": 1,
+        "max_workers": 2,
+        "num_cpus": 0.5,
         "timeout_s": PATIENCE_S,
-        "stylize_max_pixels": 40_000,
-        "classify_max_pixels": 1_000_000,
-        "stylize": SERVICE,
-        "act": SERVICE,
-        "classify": dataclasses.replace(SERVICE, max_batch_size=2, max_queued=4),
+        "stylize": PicturesConfig(max_requests=32, max_body_mb=MAX_BODY / 1e6, max_pixels=40_000),
+        "act": StatesConfig(max_requests=64, max_body_mb=MAX_BODY / 1e6, max_batch_size=8),
+        "classify": PicturesConfig(max_requests=8, max_body_mb=MAX_BODY / 1e6, max_pixels=1_000_000),
     }
     return ServingConfig(**given | changes)
 

@@ -71,7 +71,13 @@ def _write_bcq(path: Path) -> None:
         GraphInput("state", ("batch", STATE), -5, 5),
         GraphInput("latents", ("batch", "samples", LATENT), -3, 3),
     )
-    details = {"task": "HalfCheetah", "algorithm": "bcq", "samples": SAMPLES, "latent_size": LATENT}
+    details = {
+        "task": "HalfCheetah",
+        "algorithm": "bcq",
+        "samples": SAMPLES,
+        "latent_size": LATENT,
+        "phi": 0.05,
+    }
     card = _card("policy", BCQ, inputs, ("action", "choice"), details)
     nodes = [
         helper.make_node("MatMul", ["state", "w_state"], ["of_state"]),

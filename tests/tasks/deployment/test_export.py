@@ -118,7 +118,7 @@ def test_a_file_says_what_it_is(pruned):
             "algorithm": "bcq",
             "samples": 10,
             "latent_size": 6,
-            "phi": 0.05,
+            "config": asdict(make_agent("bcq", 0.0).config),
         }
 
 

@@ -77,7 +77,7 @@ def test_an_opened_policy_says_what_goes_in_and_comes_out(tmp_path):
         "algorithm": "bcq",
         "samples": 10,
         "latent_size": 6,
-        "phi": 0.05,
+        "config": asdict(make_agent("bcq", 0.0).config),
     }
 
     opened = open_policy(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")

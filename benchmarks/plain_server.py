@@ -1,0 +1,33 @@
+"""A policy behind FastAPI as one writes it down: a model of the request, and a call of onnxruntime.
+
+`uvicorn --factory benchmarks.plain_server:make_app` with the graph's path in `GRAPH`; `benchmarks.serving`
+compares with it.
+"""
+
+import os
+
+import numpy as np
+import onnxruntime
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+
+class Inputs(BaseModel):
+    """A batch of states and latents."""
+
+    state: list[list[float]]
+    latents: list[list[float]] | list[list[list[float]]]
+
+
+def make_app() -> FastAPI:
+    """The application."""
+    app = FastAPI()
+    session = onnxruntime.InferenceSession(os.environ["GRAPH"], providers=["CPUExecutionProvider"])
+
+    @app.post("/act")
+    def act(inputs: Inputs) -> dict[str, list[list[float]]]:
+        arrays = {name: np.asarray(values, np.float32) for name, values in inputs.model_dump().items()}
+        (action,) = session.run(["action"], arrays)
+        return {"action": action.tolist()}
+
+    return app

@@ -1,0 +1,92 @@
+"""The application on a cluster: replicas of Ray Serve, each of them all of it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import ray
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.config import AutoscalingConfig
+
+from pipelines.config.serving import ServingConfig
+from pipelines.serving.app import build_app
+from pipelines.serving.models import Model, contents_of, received
+from tasks.errors import UserError
+
+NAME = "singleshot"
+"""Name of the application."""
+DRAIN_CHECK_S = 0.1
+"""Interval of the checks whether a replica that is to end has answered all. Ray's default is 2 seconds."""
+
+
+@contextlib.contextmanager
+def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
+    """Serve models on the cluster that was joined within the context, which begins when replicas answer.
+
+    Raises:
+        UserError: the cluster is too small, or serves already.
+    """
+    _preflight(config)
+    serve.start(
+        proxy_location="EveryNode",
+        http_options={"host": config.host, "port": config.port},
+        # Its warnings concern its own workings, e.g. that a new deployment has no autoscaling to end.
+        logging_config={"log_level": "ERROR"},
+    )
+    at_once = sum(each.max_requests for each in (config.stylize, config.act, config.classify))
+    deployment = serve.deployment(
+        name="application",
+        ray_actor_options={"num_cpus": config.num_cpus},
+        # Ray's own limit answers in plain text and holds back health checks: ours (`Limits`) comes first.
+        max_ongoing_requests=2 * at_once + 100,
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=config.workers,
+            max_replicas=config.max_workers,
+            target_ongoing_requests=config.act.max_batch_size,
+        ),
+        graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+    )(_Replica)
+    try:
+        serve.run(
+            deployment.bind(ray.put(contents_of(models)), config),
+            name=NAME,
+            logging_config={"log_level": "WARNING", "enable_access_log": False},
+        )
+        yield
+    finally:
+        serve.delete(NAME)
+        serve.shutdown()
+
+
+@serve.ingress()
+class _Replica:
+    """The application, from graphs that are in the cluster's object store as long as the driver lives."""
+
+    def __init__(self, contents: ray.ObjectRef, config: ServingConfig) -> None:
+        with received(ray.get(contents)) as models:
+            self.application = build_app(models, config)
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        return self.application
+
+
+def _preflight(config: ServingConfig) -> None:
+    """Raise UserError if the cluster has too few cores: Ray would wait for them for ever."""
+    if applications := serve.status().applications:
+        raise UserError(
+            f"this Ray cluster serves already ({', '.join(applications)}); end that with `serve shutdown`"
+        )
+    wanted, there = config.workers * config.num_cpus, ray.cluster_resources().get("CPU", 0)
+    if wanted > there:
+        raise UserError(
+            f"serving asks for {wanted:g} cores, and there are {there:g}; lower serving.workers or num_cpus"
+        )
+
+
+def addresses(config: ServingConfig) -> list[str]:
+    """The addresses of the proxies."""
+    if config.host not in {"0.0.0.0", "::"}:
+        return [f"http://{config.host}:{config.port}"]
+    proxies = serve.status().proxies
+    nodes = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] in proxies]
+    return [f"http://{node}:{config.port}" for node in nodes]

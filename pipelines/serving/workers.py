@@ -1,0 +1,134 @@
+"""The application on this machine: processes that accept from one socket, each replaced if it dies."""
+
+import contextlib
+import functools
+import math
+import signal
+import socket
+import sys
+import threading
+from asyncio import Transport
+from collections.abc import Iterator, Sequence
+
+from fastapi import FastAPI
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
+
+from pipelines.config.serving import ServingConfig
+from pipelines.engine.lifecycle import GRACE_SECONDS, takes_its_children_along
+from pipelines.serving.app import build_app
+from pipelines.serving.models import Model
+from tasks.errors import UserError
+
+HANGS_AFTER_S = 60
+"""A process whose Python does nothing for so long is taken for dead."""
+
+
+@contextlib.contextmanager
+def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
+    """Serve models on this machine within the context, which begins when every process answers.
+
+    Raises:
+        UserError: the port is in use, or processes end as they start.
+    """
+    with _listener(config) as listener, takes_its_children_along():
+        supervisor = _Supervisor(
+            Config(
+                functools.partial(_application, models, config),
+                factory=True,
+                workers=config.workers,
+                http=_Protocol,
+                ws="none",
+                lifespan="off",
+                log_level="error",  # what is below is a client's doing
+                access_log=False,
+                timeout_keep_alive=math.ceil(config.timeout_s),
+                timeout_graceful_shutdown=int(GRACE_SECONDS),
+                timeout_worker_healthcheck=HANGS_AFTER_S,
+            ),
+            [listener],
+        )
+        thread = threading.Thread(target=supervisor.run, daemon=True)
+        thread.start()
+        try:
+            supervisor.started.wait()
+            if not supervisor.ready:
+                raise UserError("a process of the server ended as it started; the reason is above")
+            yield
+        finally:
+            supervisor.should_exit.set()
+            thread.join(2 * GRACE_SECONDS)
+
+
+def _application(models: Sequence[Model], config: ServingConfig) -> FastAPI:
+    """What each process serves. A user's mistake ends it with a line."""
+    try:
+        return build_app(models, config)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+class _Supervisor(Multiprocess):
+    """Uvicorn's, in a thread, which leaves signals to the program."""
+
+    def __init__(self, config: Config, sockets: list[socket.socket]) -> None:
+        self.config, self.sockets = config, sockets
+        self.processes_num, self.processes = config.workers, []
+        self.should_exit, self.signal_queue = threading.Event(), []
+        self.started, self.ready = threading.Event(), False
+
+    def init_processes(self) -> None:
+        # Inherited: a terminal's Ctrl-C is for this process, which ends the others.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        super().init_processes()
+        self.ready = all(each.wait_until_ready(math.inf, self.should_exit) for each in self.processes)
+        self.started.set()
+
+    def keep_subprocess_alive(self) -> None:
+        before = [each.process for each in self.processes]
+        super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if old is not new.process:
+                ended = f"a process of the server ended with status {old.exitcode}"
+                print(f"{ended}; another takes its place", file=sys.stderr)
+
+
+class _Protocol(HttpToolsProtocol):
+    """Uvicorn's, with an end to connections over which no request comes, and answers to half-closed ones."""
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin the time that uvicorn gives to connections that have had an answer."""
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for an answer: of what has come, whole or not, as no more will."""
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        self.cycle.keep_alive = self.cycle.more_body = False
+        self.cycle.message_event.set()
+        return True
+
+
+@contextlib.contextmanager
+def _listener(config: ServingConfig) -> Iterator[socket.socket]:
+    """A socket whose connections end when a client takes no byte of an answer for the time of a request."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UserError(f"{config.host}: {error.strerror}; give another --host") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(1000 * config.timeout_s))
+        try:
+            listener.bind(address)
+        except OSError as error:
+            name = f"{config.host}:{config.port}"
+            raise UserError(f"{name}: {error.strerror}; give another --host or --port") from error
+        yield listener
