@@ -373,7 +373,8 @@ def serve(
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, by this machine or by the cluster at RAY_ADDRESS.
 
-    POST /stylize/STYLE and /classify take a picture, /act/TASK a state; GET /docs describes them.
+    A browser finds a page to play with there. POST /stylize/STYLE and /classify take a picture, /act/TASK a
+    state; GET /docs describes them.
     """
     from pipelines.catalog.paths import GRAPHS
     from pipelines.config.params import load_config

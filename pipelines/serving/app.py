@@ -6,12 +6,22 @@ It is one process's, and knows of no other: on one machine `workers` runs some, 
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import (
+    Depends,
+    FastAPI,
+    HTTPException,
+    Query,
+    Request,
+    Response,
+    WebSocket,
+    WebSocketException,
+)
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -24,8 +34,11 @@ from pipelines.serving.limits import Limits
 from pipelines.serving.models import Model, cards_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
+from pipelines.serving.watching import MAX_AGENTS, POLICY_VIOLATION, Watching
+from tasks.deployment.classify import Preparation
 from tasks.deployment.onnx_model import GraphCard
 
+PAGE = Path(__file__).with_name("page") / "index.html"
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
 BATCH_SIZE = "X-Batch-Size"
@@ -83,6 +96,7 @@ STATE_BODY = {
 def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     """The application that serves `models`, ready to answer."""
     cards, services = cards_of(models), Services(models, config)
+    watching = Watching(services)
     app = FastAPI(title="Singleshot", description="Trained networks of this pipeline.")
     app.add_middleware(Limits, config=config)
     app.add_exception_handler(StarletteHTTPException, _http_error)
@@ -120,14 +134,35 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
 
     @app.post("/classify", openapi_extra=PICTURE_BODY)
     async def classify(
-        body: Annotated[bytes, Depends(_picture)], classifier: str | None = None
+        body: Annotated[bytes, Depends(_picture)],
+        classifier: str | None = None,
+        preparation: Preparation = "right",
     ) -> ClassifyAnswer:
-        """The most probable classes of a picture, among ImageNet's."""
+        """The most probable classes of a picture, among ImageNet's.
+
+        `preparation` is how it is scaled and normalised: `right`, or with the report's mistakes.
+        """
         classifiers = list(cards["classifier"])
         name = _known("classifier", classifier or next(iter(classifiers), ""), classifiers)
-        found = await services.classify(name, body)
+        found = await services.classify(name, body, preparation)
         answers = [ClassAnswer(label=each.label, probability=each.probability) for each in found]
         return ClassifyAnswer(answers=answers, classifier=name)
+
+    @app.websocket("/watch/{task}")
+    async def watch(socket: WebSocket, task: str, policies: Annotated[list[str], Query()]) -> None:
+        """See :mod:`pipelines.serving.watching`."""
+        there = cards["policy"]
+        if not 1 <= len(policies) <= MAX_AGENTS:
+            raise WebSocketException(POLICY_VIOLATION, f"name 1 to {MAX_AGENTS} policies")
+        for policy in policies:
+            if policy not in there or there[policy].details["task"] != task:
+                raise WebSocketException(POLICY_VIOLATION, f"no policy {policy!r} of {task}")
+        await watching(socket, policies, [there[policy] for policy in policies])
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        """Where a person plays with all of this."""
+        return FileResponse(PAGE)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

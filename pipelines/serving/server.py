@@ -54,7 +54,8 @@ def _usage(models: list[Model], addresses: Sequence[str]) -> str:
     cards, address = cards_of(models), addresses[0]
     counts = f"{len(cards['style'])} styles, {len(cards['policy'])} policies, "
     counts += f"{len(cards['classifier'])} classifiers"
-    lines = [f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it", f"  {address}/docs"]
+    lines = [f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it"]
+    lines.append(f"  {address} is a page to play with, {address}/docs describes the API")
     photo = "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg'"
     for style in list(cards["style"])[:1]:
         lines.append(f"  {photo} {address}/stylize/{style} -o {style}.png")

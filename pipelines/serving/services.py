@@ -16,7 +16,8 @@ from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
 from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
-from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
+from tasks.deployment.classifier import Answer, ClassifierCard, top
+from tasks.deployment.classify import PREPARATIONS, Preparation
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.style.transformer_net import MIN_SIDE_PX
@@ -79,14 +80,15 @@ class Services:
         (stylised,) = self._networks[style](pictures=picture[None].numpy())["stylised"]
         return encode(torch.lerp(picture, torch.from_numpy(stylised), strength), media_type)
 
-    async def classify(self, classifier: str, body: bytes) -> list[Answer]:
+    async def classify(self, classifier: str, body: bytes, preparation: Preparation) -> list[Answer]:
         """The most probable classes of a picture, given as a file, the most probable first."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._classifier, self._classify, classifier, body)
+        return await loop.run_in_executor(self._classifier, self._classify, classifier, body, preparation)
 
-    def _classify(self, classifier: str, body: bytes) -> list[Answer]:
+    def _classify(self, classifier: str, body: bytes, preparation: Preparation) -> list[Answer]:
         network = self._networks[classifier]
         card = ClassifierCard.of(network.card.details)
-        picture = preprocess(decode(body, self._config.classify.max_pixels), card.preprocessing)
-        (logits,) = network(pictures=picture[None].numpy())["logits"]
+        picture = decode(body, self._config.classify.max_pixels)
+        prepared = PREPARATIONS[preparation](picture, card.preprocessing)
+        (logits,) = network(pictures=prepared[None].numpy())["logits"]
         return top(torch.from_numpy(logits), card.labels, ANSWERS)

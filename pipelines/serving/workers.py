@@ -39,7 +39,8 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
                 factory=True,
                 workers=config.workers,
                 http=_Protocol,
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=1000,
                 lifespan="off",
                 log_level="error",  # what is below is a client's doing
                 access_log=False,

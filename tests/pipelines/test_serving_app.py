@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from serving_clients import serving_config
-from small_graphs import BC, STATE, write_all, write_bc, write_classifier, write_style
+from small_graphs import BC, BCQ, STATE, write_all, write_bc, write_classifier, write_style
 from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 from waiting import PATIENCE_S
 
 from pipelines.serving import app as serving_app
@@ -18,6 +19,7 @@ from pipelines.serving.app import build_app
 from pipelines.serving.batching import BatchQueue, Served
 from pipelines.serving.models import contents_of, find_models, received
 from tasks.errors import UserError
+from tasks.offline_rl.environments import TASKS, make_environment
 
 STATES = {"state": [0] * STATE}
 
@@ -210,3 +212,44 @@ def test_files_that_cannot_be_served_are_one_line(tmp_path):
         with pytest.raises(UserError, match=r"bc\.onnx: not a") as error:
             find_models(tmp_path)
         assert "\n" not in str(error.value)
+
+
+def test_agents_are_watched_where_mujoco_has_them_until_they_leave(models):
+    client = TestClient(build_app(models, serving_config()))
+    with client.websocket_connect(f"/watch/HalfCheetah?policies={BC}&policies={BCQ}") as socket:
+        frames = [socket.receive_json()["agents"] for _ in range(3)]
+        socket.send_json({"push": 500})
+        frames += [socket.receive_json()["agents"] for _ in range(3)]
+    assert all([agent["policy"] for agent in agents] == [BC, BCQ] for agents in frames)
+    environment = make_environment(TASKS["HalfCheetah"])
+    environment.reset(seed=0)
+    radii = [capsule[4] for capsule in frames[0][0]["capsules"]]
+    sizes = environment.unwrapped.model.geom_size[1:, 0]  # the first is the floor
+    assert radii == pytest.approx(sizes, abs=1e-3)
+    seconds = [agents[0]["seconds"] for agents in frames]
+    assert np.diff(seconds) == pytest.approx([0.05] * 5)  # HalfCheetah's step
+
+
+@pytest.mark.parametrize(
+    ("address", "sent", "words"),
+    [
+        ("/watch/HalfCheetah?policies=mine", None, "no policy 'mine' of HalfCheetah"),
+        (f"/watch/Hopper?policies={BC}", None, "of Hopper"),
+        (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, None, "name 1 to 4"),
+        (f"/watch/HalfCheetah?policies={BC}", '{"push": 1e9}', 'send {"push": NEWTON}'),
+        (f"/watch/HalfCheetah?policies={BC}", "[", 'send {"push": NEWTON}'),
+    ],
+)
+def test_a_watcher_is_told_in_words_why_it_is_sent_away(models, address, sent, words):
+    client = TestClient(build_app(models, serving_config()))
+
+    def watch():
+        with client.websocket_connect(address) as socket:
+            if sent is not None:
+                socket.send_text(sent)
+            while True:
+                socket.receive_json()
+
+    with pytest.raises(WebSocketDisconnect) as caught:
+        watch()
+    assert words in caught.value.reason

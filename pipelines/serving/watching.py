@@ -1,0 +1,163 @@
+"""Agents that play while somebody watches: a WebSocket tells where their bodies are, and takes pushes."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import WebSocket, WebSocketDisconnect
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipelines.serving.services import Decision, Services
+from tasks.deployment.onnx_model import GraphCard
+from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.evaluation.live import LiveEpisode
+
+FRAMES_PER_SECOND = 30
+MAX_AGENTS = 4
+"""In one connection."""
+MAX_WATCHERS = 4
+"""Of one process: a pair of Hoppers takes a tenth of a core."""
+PAUSE_SECONDS = 2.0
+"""After the end of all agents' episodes, before new ones."""
+WATCHED_SECONDS = 600
+"""After which a forgotten page gets no more."""
+POLICY_VIOLATION, TRY_AGAIN = 1008, 1013
+"""Codes of RFC 6455 for the end of a connection."""
+
+
+class Push(BaseModel):
+    """What a watcher may send: a force on every torso, forwards if it is positive."""
+
+    model_config = ConfigDict(extra="forbid")
+    push: Annotated[float, Field(ge=-2000, le=2000)]
+    """Newton, for a tenth of a second."""
+
+
+class Watching:
+    """The watchers of a process."""
+
+    def __init__(self, services: Services) -> None:
+        self._services, self._watchers = services, 0
+        self._simulator = ThreadPoolExecutor(1)
+
+    async def __call__(self, socket: WebSocket, policies: Sequence[str], cards: Sequence[GraphCard]) -> None:
+        """Play policies of one task side by side, from the same states, until the watcher leaves."""
+        await socket.accept()
+        if self._watchers >= MAX_WATCHERS:
+            await socket.close(TRY_AGAIN, f"{MAX_WATCHERS} others are watching; try again")
+            return
+        self._watchers += 1
+        pushes: asyncio.Queue[float] = asyncio.Queue(maxsize=10)
+        shown = asyncio.create_task(self._show(socket, policies, cards, pushes))
+        try:
+            async with asyncio.timeout(WATCHED_SECONDS):
+                reason = await _hear(socket, pushes)
+        except TimeoutError:
+            reason = "watched for ten minutes; start again"
+        finally:
+            shown.cancel()
+            self._watchers -= 1
+        if reason:
+            await socket.close(POLICY_VIOLATION, reason)
+
+    async def _show(
+        self,
+        socket: WebSocket,
+        policies: Sequence[str],
+        cards: Sequence[GraphCard],
+        pushes: asyncio.Queue[float],
+    ) -> None:
+        seed, task = 0, TASKS[cards[0].details["task"]]
+        while True:
+            episodes = [await self._simulated(LiveEpisode, task, seed) for _ in policies]
+            generators = [np.random.default_rng(seed) for _ in policies]
+            try:
+                await self._play(socket, policies, cards, episodes, generators, pushes)
+            except (WebSocketDisconnect, RuntimeError):  # RuntimeError: `_hear` has closed it already
+                return
+            finally:
+                for episode in episodes:
+                    episode.close()
+            await asyncio.sleep(PAUSE_SECONDS)
+            seed += 1
+
+    async def _play(
+        self,
+        socket: WebSocket,
+        policies: Sequence[str],
+        cards: Sequence[GraphCard],
+        episodes: Sequence[LiveEpisode],
+        generators: Sequence[np.random.Generator],
+        pushes: asyncio.Queue[float],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        steps = max(1, round(1 / FRAMES_PER_SECOND / episodes[0].step_seconds))
+        due = loop.time()
+        while not all(episode.ended for episode in episodes):
+            while not pushes.empty():
+                newton = pushes.get_nowait()
+                for episode in episodes:
+                    episode.push(newton)
+            for _ in range(steps):
+                decisions = [
+                    Decision(policy, _inputs(card, episode, generator))
+                    for policy, card, episode, generator in zip(
+                        policies, cards, episodes, generators, strict=True
+                    )
+                ]
+                served = await asyncio.gather(*(self._services.act(each) for each in decisions))
+                await self._simulated(_step, episodes, [each.value for each in served])
+            await socket.send_json(
+                {
+                    "agents": [
+                        _told(policy, episode) for policy, episode in zip(policies, episodes, strict=True)
+                    ]
+                }
+            )
+            due = max(due + steps * episodes[0].step_seconds, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    async def _simulated(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._simulator, function, *arguments)
+
+
+async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
+    """Take pushes until the watcher leaves, or says what isn't one: why, in words."""
+    while True:
+        try:
+            push = Push.model_validate_json(await socket.receive_text())
+        except WebSocketDisconnect:
+            return ""
+        except (ValidationError, KeyError):  # KeyError: it has sent bytes
+            return 'send {"push": NEWTON}, from -2000 to 2000'
+        if not pushes.full():
+            pushes.put_nowait(push.push)
+
+
+def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:
+    for episode, action in zip(episodes, actions, strict=True):
+        episode.step(action)
+
+
+def _inputs(card: GraphCard, episode: LiveEpisode, generator: np.random.Generator) -> dict[str, Any]:
+    shapes = {each.name: each.shape[1:] for each in card.inputs}
+    inputs = {"state": episode.state}
+    if "latents" in shapes:
+        sizes = [card.details[size] if isinstance(size, str) else size for size in shapes["latents"]]
+        inputs["latents"] = generator.standard_normal(sizes, np.float32)
+    return inputs
+
+
+def _told(policy: str, episode: LiveEpisode) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "capsules": episode.capsules().round(3).tolist(),
+        "position": round(episode.position, 3),
+        "speed": round(episode.speed, 2),
+        "return": round(episode.total, 1),
+        "seconds": round(episode.seconds, 2),
+        "fell": episode.fell,
+        "ended": episode.ended,
+    }

@@ -1,0 +1,71 @@
+"""An episode that is watched as it happens, and can be disturbed."""
+
+import mujoco
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from numpy.typing import NDArray
+
+from tasks.offline_rl.environments import MujocoTask, make_environment
+
+PUSH_SECONDS = 0.1
+"""For which a push lasts."""
+
+
+class LiveEpisode:
+    """An environment, what has become of it, and where its body is."""
+
+    def __init__(self, task: MujocoTask, seed: int) -> None:
+        self._environment = make_environment(task)
+        simulation = self._environment.unwrapped
+        assert isinstance(simulation, MujocoEnv)
+        self._simulation = simulation
+        self.step_seconds = simulation.dt
+        self.state: NDArray[np.float32] = self._environment.reset(seed=seed)[0].astype(np.float32)
+        """What a policy sees (state,)."""
+        self.steps, self.total, self.fell, self.ended = 0, 0.0, False, False
+        self._pushed_until = 0.0
+
+    def step(self, action: NDArray[np.float32]) -> None:
+        """Take an action (A). Nothing happens once the episode has ended: fallen, or out of time."""
+        if self.ended:
+            return
+        if self.seconds >= self._pushed_until:
+            self._simulation.data.xfrc_applied[:] = 0
+        state, reward, self.fell, truncated, _ = self._environment.step(action)
+        self.state, self.total = state.astype(np.float32), self.total + float(reward)
+        self.steps += 1
+        self.ended = self.fell or truncated
+
+    def push(self, newton: float) -> None:
+        """Let a horizontal force act on the torso for :data:`PUSH_SECONDS`, forwards if it is positive."""
+        torso = 1  # body 0 is the world
+        self._simulation.data.xfrc_applied[torso, 0] = newton
+        self._pushed_until = self.seconds + PUSH_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        """Of simulated time since the beginning."""
+        return self.steps * self.step_seconds
+
+    @property
+    def position(self) -> float:
+        """Of the torso along the ground, in metres."""
+        return float(self._simulation.data.qpos[0])
+
+    @property
+    def speed(self) -> float:
+        """In metres a second."""
+        return float(self._simulation.data.qvel[0])
+
+    def capsules(self) -> NDArray[np.float64]:
+        """MuJoCo's geoms of the body, (n, 5) metres: the points within r of a segment, as x, z, x', z', r."""
+        model, data = self._simulation.model, self._simulation.data
+        geoms = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
+        centre = data.geom_xpos[geoms][:, [0, 2]]
+        # A capsule's axis is the z-axis of its frame: the third column of the rotation (3, 3).
+        half = data.geom_xmat[geoms].reshape(-1, 3, 3)[:, [0, 2], 2] * model.geom_size[geoms, 1, None]
+        return np.hstack([centre - half, centre + half, model.geom_size[geoms, :1]])
+
+    def close(self) -> None:
+        """Let go of the simulation."""
+        self._environment.close()

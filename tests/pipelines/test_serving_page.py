@@ -1,0 +1,168 @@
+"""The page to play with, in a browser as a person would use it, of graphs that NumPy knows the answers of."""
+
+import base64
+import io
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from serving_clients import serving_config
+from small_graphs import LABELS, write_all
+from waiting import PATIENCE_S
+
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.serving.models import find_models
+from pipelines.serving.server import running
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.slow
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+PIXELS = "canvas => canvas.toDataURL('image/png').split(',')[1]"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("onnx")
+    write_all(directory)
+    with running(find_models(directory), serving_config(), ExecutorConfig()) as (address,):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with playwright.sync_playwright() as driver:
+        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
+        launched = driver.chromium.launch(**options)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    context.set_default_timeout(1000 * PATIENCE_S)
+    page = context.new_page()
+    page.requested, page.troubles = [], []
+    page.on("request", lambda request: page.requested.append(request.url))
+    page.on("pageerror", lambda error: page.troubles.append(str(error)))
+    page.goto(address)
+    yield page
+    assert page.troubles == []
+    assert [url for url in page.requested if not url.startswith((address, "data:", "blob:"))] == []
+    assert page.evaluate(TOO_WIDE) == 0
+    context.close()
+
+
+def picture(height=48, width=64):
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    return pixels.astype(int), content.getvalue()
+
+
+def shown(page, number):
+    """The pixels of a picture among the styles; the original is number 0."""
+    content = page.locator("#styles canvas").nth(number).evaluate(PIXELS)
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")).astype(int)
+
+
+def choose(page, content, name="photo.png"):
+    page.set_input_files("#file", {"name": name, "mimeType": "image/png", "buffer": content})
+
+
+def slide(page, name, value):
+    page.locator(name).evaluate(
+        f"slider => {{ slider.value = {value}; slider.dispatchEvent(new Event('input')); }}"
+    )
+
+
+def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
+    pixels, content = picture()
+    choose(page, content)
+    page.get_by_text("1 of 1 styles.").wait_for()
+    assert np.array_equal(shown(page, 0), pixels)
+    assert np.array_equal(shown(page, 1), 255 - pixels)
+    assert "swirls dense" in page.locator("#styles figcaption").nth(1).inner_text()
+    slide(page, "#strength", 50)
+    assert np.abs(shown(page, 1) - 127.5).max() <= 1
+    slide(page, "#strength", 100)
+    slide(page, "#colour", 0)
+    luma = np.array([0.299, 0.587, 0.114])
+    own_colours = pixels + ((255 - 2 * pixels) @ luma)[..., None]
+    assert np.abs(shown(page, 1) - own_colours.clip(0, 255)).max() <= 1
+
+
+def test_a_picture_is_dropped_on_the_page_and_scaled_to_what_was_chosen(page):
+    _, content = picture(300, 600)
+    page.select_option("#side", "256")
+    page.evaluate(
+        """content => {
+            const bytes = Uint8Array.from(atob(content), letter => letter.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], "photo.png", { type: "image/png" }));
+            document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true }));
+        }""",
+        base64.b64encode(content).decode(),
+    )
+    page.get_by_text("1 of 1 styles.").wait_for()
+    assert shown(page, 1).shape == (128, 256, 3)
+
+
+def test_a_classifier_is_asked_with_the_right_preparation_and_the_reports(page):
+    choose(page, picture(240, 240)[1])
+    for preparation in ("right", "reported"):
+        page.locator(f"#{preparation} li").nth(4).wait_for()
+        labels = page.locator(f"#{preparation} li span:nth-child(2)").all_inner_texts()
+        assert set(labels) <= set(LABELS)
+    assert page.locator("#right").inner_text() != page.locator("#reported").inner_text()
+
+
+def test_mistakes_are_told_in_words(page):
+    choose(page, b"no picture", "notes.png")
+    page.get_by_text("This file is no picture that your browser can read.").wait_for()
+    page.route("**/stylize/**", lambda route: route.fulfill(status=503, json={"error": "16 are in work"}))
+    choose(page, picture()[1])
+    page.get_by_text("swirls: 16 are in work").wait_for()
+    page.route("**/stylize/**", lambda route: route.abort())
+    choose(page, picture()[1], "again.png")
+    page.get_by_text("swirls: the server doesn't answer; is it still running?").wait_for()
+
+
+def test_agents_are_watched_pushed_and_stopped_by_keyboard(page):
+    page.locator("#watch").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("!document.getElementById('push-on').disabled")
+    before = page.locator("#arena").evaluate(PIXELS)
+    page.wait_for_function(f"before => ({PIXELS})(document.getElementById('arena')) != before", arg=before)
+    page.locator("#push-on").focus()
+    page.keyboard.press("Enter")
+    page.locator("#watch").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("Stopped.").wait_for()
+    assert page.locator("#agents-error").inner_text() == ""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400])
+def test_it_fits_every_screen_and_both_schemes(browser, address, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(1000 * PATIENCE_S)
+    page = context.new_page()
+    page.goto(address)
+    page.click("#sample")
+    page.get_by_text("1 of 1 styles.").wait_for()
+    assert page.evaluate(TOO_WIDE) == 0
+    red, green, blue = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+    )
+    assert (red + green + blue > 384) == (scheme == "light")
+    context.close()
