@@ -1,11 +1,11 @@
 """An episode that is watched as it happens, and can be disturbed."""
 
-import mujoco
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from tasks.offline_rl.environments import MujocoTask, make_environment
+from tasks.offline_rl.evaluation.drawing import Body
 
 PUSH_SECONDS = 0.1
 """For which a push lasts."""
@@ -18,7 +18,7 @@ class LiveEpisode:
         self._environment = make_environment(task)
         simulation = self._environment.unwrapped
         assert isinstance(simulation, MujocoEnv)
-        self._simulation = simulation
+        self._simulation, self._body = simulation, Body(task.name)
         self.step_seconds = simulation.dt
         self.state: NDArray[np.float32] = self._environment.reset(seed=seed)[0].astype(np.float32)
         """What a policy sees (state,)."""
@@ -58,13 +58,10 @@ class LiveEpisode:
         return float(self._simulation.data.qvel[0])
 
     def capsules(self) -> NDArray[np.float64]:
-        """MuJoCo's geoms of the body, (n, 5) metres: the points within r of a segment, as x, z, x', z', r."""
-        model, data = self._simulation.model, self._simulation.data
-        geoms = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_CAPSULE)
-        centre = data.geom_xpos[geoms][:, [0, 2]]
-        # A capsule's axis is the z-axis of its frame: the third column of the rotation (3, 3).
-        half = data.geom_xmat[geoms].reshape(-1, 3, 3)[:, [0, 2], 2] * model.geom_size[geoms, 1, None]
-        return np.hstack([centre - half, centre + half, model.geom_size[geoms, :1]])
+        """Of the body, far limbs first: (n, 5) metres, the points within r of a segment: x, z, x', z', r."""
+        capsules = self._body.capsules(self._simulation.data.qpos)
+        radius = capsules.radius[:, None]
+        return np.hstack([capsules.start, capsules.stop, radius])[self._body.order]
 
     def close(self) -> None:
         """Let go of the simulation."""
