@@ -47,6 +47,17 @@ CHECKPOINT_BYTES = 25e6
 SPARE_BYTES = 1e9
 """Bytes for MLflow, Ray's logs and new files that are written before old ones are deleted."""
 
+PICTURE_4K_BYTES, MAPS_4K_BYTES = 155e6, 2.1e9
+"""Of memory and of temporary files, for 3840x2160 at a width of 32 in float32 (benchmarks/style_tiles)."""
+CODECS: Sequence[tuple[str, Literal["r", "w"]]] = (
+    ("libx264", "w"),
+    ("h264", "r"),
+    ("hevc", "r"),
+    ("vp9", "r"),
+    ("av1", "r"),
+)
+"""FFmpeg's names."""
+
 NETWORK_SECONDS = 5
 PROCESS_SECONDS = 300
 """A process of its own imports Ray, MLflow or MuJoCo first: 2 to 10 s on two busy cores, so it hangs."""
@@ -80,6 +91,8 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
         "Ray": functools.partial(check_ray, executor),
         "MuJoCo": check_mujoco,
         "rendering": check_rendering,
+        "style": functools.partial(check_style, executor),
+        "video": check_video,
         "experts": check_experts,
         "runtimes": functools.partial(check_runtimes, config),
     }
@@ -374,6 +387,49 @@ def check_mujoco() -> Finding:
         environment.step(environment.action_space.sample())
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("mujoco", "gymnasium")]
     return Finding("ok", f"HalfCheetah-v5 steps, with {' and '.join(versions)}")
+
+
+def check_style(executor: ExecutorConfig) -> Finding:
+    """What `stylize` computes with, and whether there is room for a 4K picture, which runs in tiles."""
+    import torch
+
+    from pipelines.engine.execution import device_of
+    from tasks.style.apply.tiling import free_memory, tiles_directory
+    from tasks.style.precision import resolve
+
+    device = device_of(executor, gpu=True)
+    precision = str(resolve("auto", device)).removeprefix("torch.")
+    directory = tiles_directory()
+    memory, disk = free_memory(torch.device(device)), shutil.disk_usage(directory).free
+    found = f"`stylize` takes PyTorch in {precision} on {device}; {memory / 1e9:.1f} GB of memory are free"
+    if memory < PICTURE_4K_BYTES:
+        return Finding("problem", f"{found}: too little for a 4K picture", "close other programs")
+    if disk < MAPS_4K_BYTES:
+        short = f"{directory} has {disk / 1e9:.1f} GB for the maps of a 4K picture, which are up to 2.1 GB"
+        return Finding("warning", f"{found}; {short}", "set TMPDIR to a directory with more room")
+    return Finding("ok", f"{found}, and {disk / 1e9:.1f} GB in {directory}: enough for 4K")
+
+
+def check_video() -> Finding:
+    """Whether FFmpeg's libraries, inside PyAV, have the codecs, and Pillow the fonts, that videos take."""
+    import av
+    from av.codec import Codec
+    from PIL import features
+
+    missing = []
+    for name, mode in CODECS:
+        try:
+            Codec(name, mode)
+        except av.codec.codec.UnknownCodecError:
+            missing.append(f"{name} ({'to write' if mode == 'w' else 'to read'})")
+    if not features.check("freetype2"):
+        missing.append("FreeType in Pillow (for captions)")
+    version = importlib.metadata.version("av")
+    if missing:
+        return Finding("problem", f"PyAV {version} or Pillow lacks {', '.join(missing)}", "make install")
+    return Finding(
+        "ok", f"PyAV {version} reads H.264, HEVC, VP9 and AV1 and writes H.264; captions have a font"
+    )
 
 
 def check_rendering() -> Finding:

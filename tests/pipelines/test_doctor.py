@@ -9,6 +9,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checkouts import Checkout, cleaned
@@ -366,3 +367,27 @@ def test_the_runtimes_that_the_benchmark_will_have(monkeypatch):
     assert found.startswith("onnxruntime 1.2.3; not installed")
     assert "tvm" in found
     assert "make compilers" in found
+
+
+def test_style_says_what_it_computes_with_and_whether_4k_has_room(monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    cpu = ExecutorConfig(device="cpu")
+    found = doctor.check_style(cpu)
+    assert re.match(r"`stylize` takes PyTorch in (bfloat16|float32) on cpu; [\d.]+ GB", found.found)
+    for memory, disk, state, words in [
+        (1e9, 1e10, "ok", "enough for 4K"),
+        (1e9, 1e9, "warning", f"{tmp_path} has 1.0 GB"),
+        (1e8, 1e10, "problem", "too little for a 4K picture"),
+    ]:
+        monkeypatch.setattr("tasks.style.apply.tiling.free_memory", lambda _, free=memory: free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=disk: SimpleNamespace(free=free))
+        found = doctor.check_style(cpu)
+        assert (found.state, words in found.found) == (state, True)
+
+
+def test_video_names_the_codecs_that_are_missing(monkeypatch):
+    assert doctor.check_video().state == "ok"
+    monkeypatch.setattr(doctor, "CODECS", [("libx264", "w"), ("libnothing", "w"), ("nothing", "r")])
+    found = doctor.check_video()
+    assert found.state == "problem"
+    assert "libnothing (to write), nothing (to read)" in found.found

@@ -82,6 +82,11 @@ def to_float(pixels: Tensor) -> Tensor:
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
+def tiles_directory() -> str:
+    """Where temporary files lie."""
+    return os.environ.get("TMPDIR", "/var/tmp")
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be had: of a GPU, or of the machine and of the container (cgroup) around us."""
     if device.type == "cuda":
@@ -218,7 +223,7 @@ class _RowFile:
     """Rows of a map in a temporary file, which lasts as long as this object."""
 
     def __init__(self) -> None:
-        self._directory = os.environ.get("TMPDIR", "/var/tmp")
+        self._directory = tiles_directory()
         with self._disk():
             self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
