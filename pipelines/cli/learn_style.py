@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from tasks.style.train_style import train_style
 WORK = Path("build/learn-style")
 """Where inputs are, and the schedule: a training goes on if it is planned as it was."""
 PREVIEW = "preview.jpg"
+FEW_BATCHES = 100
+"""Of one photo of 128 px, after which a style's colours and strokes are there (four paintings)."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
@@ -148,6 +151,12 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
     assert johnson.batches is not None
     minutes = johnson.batches * plan.seconds_per_batch / 60
     period = johnson.checkpoint_every * plan.seconds_per_batch
+    if johnson.batches < FEW_BATCHES:
+        print(
+            f"{name}: pictures are hardly more than grey before some {FEW_BATCHES} batches; give more "
+            "--minutes, or begin when the machine has less else to do",
+            file=sys.stderr,
+        )
     where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
     print(
         f"{name}: {johnson.batches:,} batches of {johnson.batch_size} x {johnson.image_px} px "
