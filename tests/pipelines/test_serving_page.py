@@ -11,6 +11,7 @@ from serving_clients import serving_config
 from small_graphs import LABELS, write_all
 from waiting import PATIENCE_S
 
+from pipelines.config.serving import PicturesConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.serving.models import find_models
 from pipelines.serving.server import running
@@ -31,7 +32,8 @@ PIXELS = "canvas => canvas.toDataURL('image/png').split(',')[1]"
 def address(tmp_path_factory):
     directory = tmp_path_factory.mktemp("onnx")
     write_all(directory)
-    with running(find_models(directory), serving_config(), ExecutorConfig()) as (address,):
+    config = serving_config(stylize=PicturesConfig(max_requests=8, max_body_mb=2.0, max_pixels=200_000))
+    with running(find_models(directory), config, ExecutorConfig()) as (address,):
         yield address
 
 
