@@ -77,5 +77,5 @@ def _style(found: Results) -> Iterator[Headline]:
     if ratios.empty:
         return
     interval = f"{percent(ratios.min())} to {percent(ratios.max())} over {count(len(ratios), 'picture')}"
-    what = "of a photo's distance to the painting's style is what trained networks leave, in one pass"
+    what = "of a photo's squared distance to the painting's style is what trained networks leave, by AlexNet"
     yield Headline(percent(ratios.mean()), interval, what, "styles")

@@ -127,9 +127,9 @@ def before_and_after(found: Results) -> list[Panel]:
 
 
 def style_ratios(found: Results) -> pandas.Series:
-    """What trained networks leave of the distance to the painting, of each photo in each style."""
+    """Of the squared distance to the painting by `JUDGE`, what networks leave: for each photo in each style."""
     quality = _of_photos(found)
-    return quality.loc[quality["method"] == NETWORK, "style_ratio"]
+    return quality.loc[quality["method"] == NETWORK, JUDGE]
 
 
 def _style(path: str) -> str:
