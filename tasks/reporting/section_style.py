@@ -127,7 +127,7 @@ def before_and_after(found: Results) -> list[Panel]:
 
 
 def style_ratios(found: Results) -> pandas.Series:
-    """Of the squared distance to the painting by `JUDGE`, what networks leave: for each photo in each style."""
+    """What networks leave of the squared distance to the painting, by `JUDGE`, for each photo and style."""
     quality = _of_photos(found)
     return quality.loc[quality["method"] == NETWORK, JUDGE]
 
