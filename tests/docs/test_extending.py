@@ -95,17 +95,21 @@ def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
 SOURCES = """
 from pipelines.catalog.agents import agents
 from pipelines.config.params import check
-from pipelines.engine.cells import source_digest
+from pipelines.engine.sources import source_digests
 from pipelines.stages import benchmark, export_onnx, prune, quantize, train
+
+def show(cell):
+    digests = source_digests(cell.task.__module__, *cell.modules)
+    print(cell.name, cell.task.__name__, sorted(digests.items()))
+
 
 config = check()
 for agent in agents(config):
     for stage in (train, quantize) + ((prune,) if agent.pruner != "dense" else ()):
-        cell = stage.cell(config, agent)
-        print(cell.name, cell.task.__name__, source_digest(cell.task.__module__, *cell.modules))
+        show(stage.cell(config, agent))
 for stage in (export_onnx, benchmark):
     for cell in stage.cells(config):
-        print(cell.name, cell.task.__name__, source_digest(cell.task.__module__, *cell.modules))
+        show(cell)
 """
 
 
