@@ -5,7 +5,7 @@ from typing import Annotated
 import pydantic
 
 from tasks.deployment.runtimes import RUNTIMES
-from tasks.offline_rl.algorithms import algorithm_names
+from tasks.offline_rl.algorithms import module_of
 from tasks.pruning.masks import find_pruner
 
 
@@ -21,8 +21,7 @@ def _runtime(name: str) -> str:
 
 
 def _algorithm(name: str) -> str:
-    if name not in algorithm_names():
-        raise ValueError(f"no such algorithm; known are {', '.join(algorithm_names())}")
+    module_of(name)
     return name
 
 

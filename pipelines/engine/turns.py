@@ -32,8 +32,7 @@ def alone(lock: Path, what: str) -> Iterator[None]:
     """Do `what` while nobody else does it under the same lock, a file to be; wait for those who do."""
     with _opened(lock) as file:
         if not _taken(file):
-            others = ", ".join(map(str, _holders(lock)))
-            print(f"waiting for process {others}, which is at {what}", file=sys.stderr, flush=True)
+            print(f"waiting for process {_holders(lock)}, which is at {what}", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -43,7 +42,7 @@ def run_alone(command: list[str]) -> None:
     with contextlib.ExitStack() as opened:
         for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
             if not _taken(opened.enter_context(_opened(lock))):
-                others = ", ".join(map(str, _holders(lock)))
+                others = _holders(lock)
                 sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
         sys.exit(subprocess.run(command, check=False).returncode)
 
@@ -67,14 +66,14 @@ def _taken(file: int) -> bool:
     return True
 
 
-def _holders(lock: Path) -> list[int]:
-    """The other processes that have opened a lock."""
+def _holders(lock: Path) -> str:
+    """The other processes that have opened a lock, by number."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if link.samefile(lock):
                 found.add(int(link.parts[2]))
-    return sorted(found - {os.getpid()})
+    return ", ".join(map(str, sorted(found - {os.getpid()})))
 
 
 if __name__ == "__main__":

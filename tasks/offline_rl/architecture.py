@@ -1,6 +1,5 @@
 """What a network consists of: one description, from which all that has to know its layers derives."""
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Layers, PerceptronLayers, Weights
+from tasks.offline_rl.networks import Layers, PerceptronLayers, Weights, total
 
 STATE = "state"
 """The input that is a state of the environment. It comes first where there is one."""
@@ -84,14 +83,9 @@ class Architecture:
             x = torch.cat([read.get(name, one) for name, one in ones.items()], dim=-1)
             for layer in hidden:
                 x = x @ weights[layer]
-            y = _total([x @ weights[head] for head in heads])
+            y = total(x @ weights[head] for head in heads)
             if mlp.output is None:
                 outputs.append(y.sum())
             else:
                 read[mlp.output] = y
-        return _total(outputs)
-
-
-def _total(tensors: list[Tensor]) -> Tensor:
-    *_, total = itertools.accumulate(tensors)
-    return total
+        return total(outputs)

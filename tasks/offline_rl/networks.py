@@ -9,7 +9,8 @@ for an update of BC, K = 1, one core) and, worse, is read in the wrong order by 
 Files hold (out, in) as everybody does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -185,3 +186,8 @@ def side_by_side(*inputs: Tensor) -> Tensor:
 def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:
     """Layers with ReLU between them, none after the last, of inputs side by side."""
     return perceptron(network, layers[:-1], layers[-1:], *inputs)[0]
+
+
+def total(tensors: Iterable[Tensor]) -> Tensor:
+    """The sum of one tensor or more, added up in their order."""
+    return functools.reduce(torch.add, tensors)

@@ -1,12 +1,10 @@
 """Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
 
 import csv
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from tasks.data.randomness import stream
@@ -23,7 +21,7 @@ from tasks.offline_rl.algorithm import AlgorithmConfig, Loss
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.networks import Network, Weights
+from tasks.offline_rl.networks import Network, Weights, total
 from tasks.offline_rl.randomness import Randomness
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective
@@ -100,11 +98,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
 def _loss_of_weights(network: Network, loss: Loss) -> Callable[[Weights], Tensor]:
     """A network's loss as a function of its weights alone, which pruning differentiates."""
 
-    def total(weights: Weights) -> Tensor:
-        terms = loss(network.with_weights(weights)).values()
-        return functools.reduce(torch.add, terms).sum()
-
-    return total
+    return lambda weights: total(loss(network.with_weights(weights)).values()).sum()
 
 
 def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
@@ -112,11 +106,12 @@ def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(LAYER_COLUMNS)
         algorithm = make_algorithm(spec, job.params.algorithm)
+        architectures = algorithm.architectures
         for count in count_layers(masks, parts_of(algorithm)):
             place = (spec.task, spec.algorithm, count.network, count.part, count.layer)
             cause = (spec.pruner, spec.sparsity, spec.seed)
             states: tuple[int | str, int | str] = ("", "")
-            if count.layer in algorithm.architectures[count.network].state_layers:
+            if count.layer in architectures[count.network].state_layers:
                 seen = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
                 states = len(seen), int(seen.sum())
             writer.writerow([*place, *cause, count.weights_total, count.weights_kept, *states])

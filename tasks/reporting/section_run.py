@@ -1,6 +1,6 @@
 """The page's first answer: what was run, where, when and from which code, and how much the papers ran."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tasks.reporting import paper, results
@@ -16,9 +16,8 @@ def what_was_run(found: Results, profile: str) -> Section:
     if not records:
         answer = f"Profile {profile}; where and when it was computed was not recorded."
         return Section("run", "What was run?", answer, [_no_record()], [_scale(found)])
-    blocks = [mixed for mixed in [_mixed(records)] if mixed]
     details = [_scale(found), _stages(records), _packages(records)]
-    return Section("run", "What was run?", _answer(records, profile), blocks, details)
+    return Section("run", "What was run?", _answer(records, profile), list(_mixed(records)), details)
 
 
 def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
@@ -54,16 +53,16 @@ def citation(found: Results, profile: str) -> str:
     )
 
 
-def _mixed(records: Sequence[dict[str, Any]]) -> Caution | None:
+def _mixed(records: Sequence[dict[str, Any]]) -> Iterator[Caution]:
     """A word on stages whose cells were computed on processors that round differently, if there are any."""
     kinds = {
         record["stage"]: sorted({_kind(machine) for machine in record["machines"]}) for record in records
     }
     mixed = {stage: found for stage, found in kinds.items() if len(found) > 1}
     if not mixed:
-        return None
+        return
     names = listing(sorted({kind for found in mixed.values() for kind in found}))
-    return Caution(
+    yield Caution(
         f"Cells of {listing(list(mixed))} were computed on several kinds of processor ({names}), which round "
         "float32 differently: part of a difference between such cells may come from that."
     )

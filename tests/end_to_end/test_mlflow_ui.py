@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shutil
 import signal
 import socket
 import urllib.parse
@@ -11,18 +10,14 @@ import urllib.request
 import pandas
 import pytest
 import yaml
+from browsers import CHROMIUM, chromium
 from checkouts import ROOT
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from waiting import PATIENCE_S, wait_until
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
-]
-ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update"),
 ]
 
 
@@ -47,9 +42,8 @@ def address(finished_smoke):
 
 @pytest.fixture(scope="module")
 def browser():
-    with sync_playwright() as playwright:
-        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
-        yield playwright.chromium.launch(**options)
+    with chromium() as launched:
+        yield launched
 
 
 @pytest.fixture

@@ -1,31 +1,19 @@
 """The page of a real run, in a real browser that may speak to nobody."""
 
-import shutil
-
 import pandas
 import pytest
+from browsers import TOO_WIDE, chromium
 from waiting import PATIENCE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 BROKEN = "[...document.images].filter(image => !image.complete || !image.naturalWidth).length"
-TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with playwright.sync_playwright() as driver:
-        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
-        launched = driver.chromium.launch(**options)
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])

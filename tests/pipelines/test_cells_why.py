@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 
 import pytest
+from checkouts import ROOT
 
 from pipelines.cli import cells as command
 from pipelines.cli.cells import explain
@@ -20,7 +21,9 @@ NAME = "paintings/swirls"
 
 @pytest.fixture
 def why(tmp_path, monkeypatch, capsys):
-    """What the command says with some overrides, where the profile's paintings have been drawn."""
+    """What the command says with some overrides, where the profile's paintings have been drawn, alone."""
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    monkeypatch.chdir(tmp_path)
     params, store = tmp_path / "params.yaml", CellStore(tmp_path / "cells")
     compose(["profile=smoke"], params)
     cells = [cell for cell in fetch_images.cells(load_config(params).style) if cell.name == NAME]

@@ -2,10 +2,10 @@
 
 import base64
 import io
-import shutil
 
 import numpy as np
 import pytest
+from browsers import TOO_WIDE, chromium
 from PIL import Image
 from serving_clients import serving_config
 from small_graphs import LABELS, write_all
@@ -19,12 +19,6 @@ from pipelines.serving.server import running
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PIXELS = "canvas => canvas.toDataURL('image/png').split(',')[1]"
 
 
@@ -39,13 +33,8 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with playwright.sync_playwright() as driver:
-        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
-        launched = driver.chromium.launch(**options)
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture

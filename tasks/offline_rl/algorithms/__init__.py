@@ -3,6 +3,7 @@
 They are imported by name, so that a new one is not among the sources of what others computed.
 """
 
+import functools
 import importlib
 import pkgutil
 
@@ -10,6 +11,7 @@ from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 
 
+@functools.cache
 def algorithm_names() -> tuple[str, ...]:
     """All there are, sorted."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))

@@ -9,7 +9,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.offline_rl.environments import TASKS, TIME_LIMIT, TaskName
 
 FILE = "episode.safetensors"
@@ -57,5 +57,5 @@ def load_episode(path: Path) -> Episode:
         task: TaskName = description["task"]
         return Episode(TASKS[task].name, positions, rewards, float(description["step_seconds"]))
     except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        reason = in_a_line(error)
         raise UserError(f"{path}: no agent's episode ({reason}); make it with `dvc repro train`") from error

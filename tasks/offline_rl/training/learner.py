@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.data.replay import Batch
-from tasks.offline_rl.networks import AnyNetwork, Network, SparseNetwork, Weights, from_parameters
+from tasks.offline_rl.networks import AnyNetwork, Network, SparseNetwork, Weights, from_parameters, total
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.adam import MOMENTS, Adam
 
@@ -77,7 +77,7 @@ class Learner:
         found: dict[str, Tensor] = {}
         for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
             terms = loss(self.networks[name])
-            self.minimize(name, functools.reduce(torch.add, terms.values()))
+            self.minimize(name, total(terms.values()))
             found |= {term: value.detach() for term, value in terms.items()}
         self.update_targets()
         return found

@@ -1,11 +1,11 @@
 """What a reader does with the page, in a browser that may speak to nobody."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report_results
+from browsers import CHROMIUM, TOO_WIDE, chromium
 from waiting import PATIENCE_S
 
 from tasks.job import Job
@@ -16,16 +16,10 @@ from tasks.reporting.page import PageParams, draw_page
 playwright = pytest.importorskip("playwright.sync_api")
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
 ]
-TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 PLAYING = "[...document.querySelectorAll('video')].map(video => !video.paused)"
 
 
@@ -43,10 +37,8 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=1000 * PATIENCE_S)
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture
