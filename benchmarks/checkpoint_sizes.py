@@ -14,10 +14,10 @@ from torch import Tensor
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table
+from tasks.data.tensor_file import read_tensor_file
 from tasks.errors import UserError
 from tasks.sparse.formats import FORMATS, entropy_bound_bytes
 from tasks.sparse.measure_sizes import networks_of
-from tasks.sparse.packed import read_safetensors
 
 AGENTS = Path("models/agents")
 
@@ -51,7 +51,7 @@ def main() -> None:
 def _networks(path: Path) -> Mapping[str, Mapping[str, Tensor]]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; name agents' directories")
-    networks = networks_of(read_safetensors(path).tensors)
+    networks = networks_of(read_tensor_file(path).tensors)
     if not networks:
         raise UserError(f"{path}: no network's weights in it; name an agent's directory")
     return networks

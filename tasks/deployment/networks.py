@@ -5,8 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import safetensors
-
+from tasks.data.tensor_file import read_metadata
 from tasks.deployment.actors import open_actor
 from tasks.deployment.classifier import load_classifier
 from tasks.deployment.network import Network
@@ -91,11 +90,7 @@ def _kind(source: Path) -> str:
         raise UserError(f"{source}: no such file; make it with `dvc repro`")
     if is_packed(source):
         return "packed"
-    try:
-        with safetensors.safe_open(source, framework="pt") as file:
-            found = {"agent", "style_model", "classifier"} & set(file.metadata() or {})
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{source}: not a whole safetensors file ({error}); make it again") from error
+    found = {"agent", "style_model", "classifier"} & set(read_metadata(source))
     if len(found) != 1:
         raise UserError(
             f"{source}: neither an agent nor a style nor a classifier; give an agent.safetensors, a style's "

@@ -13,7 +13,8 @@ from annotated_types import Ge, Lt
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
+from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig
 from tasks.offline_rl.algorithms import algorithm_class, module_of
 from tasks.offline_rl.environments import TASKS, TaskName
@@ -92,17 +93,9 @@ def load_agent(path: Path) -> Agent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            description = json.loads((file.metadata() or {})["agent"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        return _from_tensors(tensors, description)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; train an agent with `dvc repro`") from error
-    except Exception as error:  # its description may say anything: KeyError, TypeError, RecursionError, …
-        raise UserError(
-            f"{path}: not an agent's agent.safetensors ({in_a_line(error)}); make it again"
-        ) from error
+    file = read_tensor_file(path, "train an agent with `dvc repro`")
+    with reading(path, "an agent's agent.safetensors", "make it again"):
+        return _from_tensors(file.tensors, json.loads(file.metadata["agent"]))
 
 
 def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
@@ -175,12 +168,7 @@ def load_masks(path: Path, algorithm: Algorithm) -> Masks:
     Raises:
         UserError: the file is missing or damaged, or its masks are of other networks.
     """
-    try:
-        tensors = safetensors.torch.load_file(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; make it with `dvc repro prune`") from error
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); make it again") from error
+    tensors = read_tensor_file(path, "make it with `dvc repro prune`").tensors
     expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}
     if {key: (mask.shape, mask.dtype) for key, mask in tensors.items()} != expected:
         raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")

@@ -1,13 +1,13 @@
 """Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import safetensors.torch
 from torch import Tensor
 
 from tasks.data.randomness import stream
+from tasks.data.tables import write_csv
 from tasks.job import Event, Job, Progress
 from tasks.offline_rl.agents import (
     AgentSpec,
@@ -27,10 +27,25 @@ from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective
 from tasks.pruning.statistics import count_layers
 
-LAYER_COLUMNS = (
-    "task", "algorithm", "network", "part", "layer",
-    "pruner", "sparsity", "seed", "weights_total", "weights_kept", "states_total", "states_kept",
-)  # fmt: skip
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A row of `layers.csv`: what pruning left of one layer."""
+
+    task: str
+    algorithm: str
+    network: str
+    part: str
+    layer: str
+    pruner: str
+    sparsity: float
+    seed: int
+    weights_total: int
+    weights_kept: int
+    states_total: int | None
+    """Coordinates of the state, if the layer reads it."""
+    states_kept: int | None
+    """Those of them that still have a weight here."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +62,7 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
     """Make the masks of each job's agent, from the initial weights of its seed.
 
     Input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where a
-    weight is kept) and `layers.csv` (what is left of each layer; of a layer that reads the state, also how
-    many of its coordinates still have a weight there).
+    weight is kept) and `layers.csv` (a :class:`LayerRow` for each layer).
 
     Raises:
         UserError: the dataset is damaged, or the scores aren't finite.
@@ -60,7 +74,7 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
         masks = make_masks(params, data, job.device)
         cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
         safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
-        _write_counts(job, params.agent, masks)
+        write_csv(job.output / "layers.csv", LayerRow, _layers(params, masks))
         yield Progress((i + 1) / len(jobs))
 
 
@@ -97,21 +111,19 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
 
 def _loss_of_weights(network: Network, loss: Loss) -> Callable[[Weights], Tensor]:
     """A network's loss as a function of its weights alone, which pruning differentiates."""
-
     return lambda weights: total(loss(network.with_weights(weights)).values()).sum()
 
 
-def _write_counts(job: Job, spec: AgentSpec, masks: Masks) -> None:
-    with (job.output / "layers.csv").open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(LAYER_COLUMNS)
-        algorithm = make_algorithm(spec, job.params.algorithm)
-        architectures = algorithm.architectures
-        for count in count_layers(masks, parts_of(algorithm)):
-            place = (spec.task, spec.algorithm, count.network, count.part, count.layer)
-            cause = (spec.pruner, spec.sparsity, spec.seed)
-            states: tuple[int | str, int | str] = ("", "")
-            if count.layer in architectures[count.network].state_layers:
-                seen = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
-                states = len(seen), int(seen.sum())
-            writer.writerow([*place, *cause, count.weights_total, count.weights_kept, *states])
+def _layers(params: PruneParams, masks: Masks) -> Iterator[LayerRow]:
+    spec = params.agent
+    algorithm = make_algorithm(spec, params.algorithm)
+    architectures = algorithm.architectures
+    for count in count_layers(masks, parts_of(algorithm)):
+        reads_state = count.layer in architectures[count.network].state_layers
+        states = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
+        yield LayerRow(
+            **asdict(spec),
+            **asdict(count),
+            states_total=len(states) if reads_state else None,
+            states_kept=int(states.sum()) if reads_state else None,
+        )

@@ -8,18 +8,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas
-
-from tasks.job import Event, Job, Metrics
-
-matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from tasks.job import Event, Job, Metrics
+from tasks.reporting.look import save_png
 
 LOG_SCALE_FROM = 20
 """Ratio of the slowest to the fastest median beyond which a linear scale has bars too short to compare."""
@@ -49,7 +46,7 @@ def draw_deployment_figures(jobs: Sequence[Job]) -> Iterator[Event]:
         models = timings.groupby("model", sort=False)
         for model, rows in models:
             figure = draw_latencies(str(model), rows)
-            _save(figure, job.params.profile, job.output / f"{str(model).replace('/', '-').lower()}.png")
+            save_png(figure, job.params.profile, job.output / f"{str(model).replace('/', '-').lower()}.png")
         yield Metrics(i, 0, {"figures": float(len(models))})
 
 
@@ -132,11 +129,3 @@ def _where(some: pandas.DataFrame, every: pandas.DataFrame) -> str:
 
 def _threads(count: int) -> str:
     return "1 thread" if count == 1 else f"{count} threads"
-
-
-def _save(figure: Figure, profile: str, path: Path) -> None:
-    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
-    figure.set_layout_engine("constrained")
-    # No creation date or version: equal timings give equal bytes.
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    pyplot.close(figure)

@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import pandas
-
-from tasks.job import Event, Job
-from tasks.reporting.look import DENSE, OTHER, PRUNERS
-
-matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+
+from tasks.job import Event, Job
+from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,10 @@ def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
     )
     for axis, ((algorithm, task), panel) in zip(axes.flat, panels, strict=True):
         for pruner, rows in panel.groupby("pruner", sort=False):
-            _draw_curve(axis, str(pruner), rows[rows["sparsity"] == rows["sparsity"].max()])
+            sparsity = rows["sparsity"].max()
+            label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
+            colour = PRUNERS.get(str(pruner), OTHER)
+            plot_learning(axis, rows[rows["sparsity"] == sparsity], colour, pruner == DENSE, label)
         axis.set_title(f"{str(algorithm).upper()}, {task}")
         axis.set_xlabel("gradient updates")
         axis.grid(alpha=0.3)
@@ -50,21 +50,16 @@ def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
         axis.set_ylabel("D4RL score")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
-    figure.suptitle(f"Pruned before training: mean and range over seeds {_seeds(scores)}, profile {profile}")
-    figure.set_layout_engine("constrained")
-    # No creation date or version: equal scores give equal bytes.
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    figure.suptitle(f"Pruned before training: mean and range over seeds {_seeds(scores)}")
+    save_png(figure, profile, path)
 
 
 def _seeds(scores: pandas.DataFrame) -> str:
     return ", ".join(str(seed) for seed in sorted(scores["seed"].unique()))
 
 
-def _draw_curve(axis: Axes, pruner: str, rows: pandas.DataFrame) -> None:
+def plot_learning(axis: Axes, rows: pandas.DataFrame, colour: str, dashed: bool, label: str = "") -> None:
+    """One curve of scores by update: the mean over seeds, and a band from the lowest to the highest."""
     score = rows.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
-    sparsity = rows["sparsity"].iloc[0]
-    label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
-    style = "--" if pruner == DENSE else "-"
-    (line,) = axis.plot(score.index, score["mean"], style, label=label, color=PRUNERS.get(pruner, OTHER))
-    axis.fill_between(score.index, score["min"], score["max"], alpha=0.15, color=line.get_color())
+    axis.fill_between(score.index, score["min"], score["max"], color=colour, alpha=0.14, linewidth=0)
+    axis.plot(score.index, score["mean"], "--" if dashed else "-", color=colour, label=label)

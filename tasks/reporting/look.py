@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tasks.data.images import encode_jpeg, read_rgb
 from tasks.reporting.blocks import Download, Key, Panel, number
+
+matplotlib.use("Agg")
 
 DENSE = "dense"
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
@@ -115,6 +118,15 @@ def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[
         axis.set(**{f"{name}lim": limit for name, limit in limits.items()})
 
     return [partial(within, draw=draw) for draw in draws]
+
+
+def save_png(figure: Figure, profile: str, path: Path) -> None:
+    """Save a figure of pyplot's with the profile in its title, and close it."""
+    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
+    figure.set_layout_engine("constrained")
+    # No creation date or version: equal drawings give equal bytes.
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    pyplot.close(figure)
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:

@@ -25,6 +25,7 @@ from tasks.reporting.blocks import (
     number,
     percent,
 )
+from tasks.reporting.figures import plot_learning
 from tasks.reporting.look import (
     DENSE,
     FORMATS,
@@ -392,10 +393,7 @@ def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
     sparsities = sorted(rows.loc[rows["pruner"] == pruner, "sparsity"].unique())
     for (kind, sparsity), own in rows.groupby(["pruner", "sparsity"], sort=False):
         dense = kind == DENSE
-        colour = INK if dense else shade(pruner, sparsity, sparsities)
-        score = own.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
-        axis.fill_between(score.index, score["min"], score["max"], color=colour, alpha=0.13, linewidth=0)
-        axis.plot(score.index, score["mean"], "--" if dense else "-", color=colour, zorder=2 if dense else 3)
+        plot_learning(axis, own, INK if dense else shade(pruner, sparsity, sparsities), dense)
     axis.set_xlabel("gradient updates")
     axis.set_ylabel("D4RL score")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas
-from matplotlib.axes import Axes
 
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import (
@@ -29,7 +28,7 @@ from tasks.reporting.blocks import (
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
 from tasks.reporting.section_pruned_styles import pruned_styles
-from tasks.reporting.style_figures import LABELS, VARIED, plot_histories
+from tasks.reporting.style_figures import LABELS, VARIED, plot_histories, plot_seconds
 
 GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
@@ -392,28 +391,11 @@ def _seconds(pictures: Sequence[Optimised]) -> Block:
     what = "Seconds of optimisation by loss function"
     if not pictures:
         return _missing(what, "Figure 4")
-    panel = chart(partial(draw_seconds, pictures=pictures), f"{what}.", "", (4.6, 2.2))
+    draw = partial(plot_seconds, histories={each.label: each.history for each in pictures})
+    panel = chart(draw, f"{what}.", "", (4.6, 2.2))
     return Figure(
         f"{what}, {_size(pictures)}", [panel], of=_of("Figure 4"), panel="wide", data=results.STUDIES.path
     )
-
-
-def draw_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
-    """A bar for each picture: seconds, and how many iterations they were for."""
-    last = [each.history.iloc[-1] for each in pictures]
-    bars = axis.barh(
-        [each.label for each in pictures],
-        [row["seconds"] for row in last],
-        color=[each.colour for each in pictures],
-        height=0.6,
-    )
-    axis.bar_label(
-        bars, [f"{number(row['seconds'])} s, {row['iteration']} iterations" for row in last], padding=3
-    )
-    axis.invert_yaxis()
-    axis.margins(x=0.45)
-    axis.grid(visible=False, axis="y")
-    axis.set_xlabel("seconds")
 
 
 def _paintings(pictures: Sequence[Optimised]) -> Block:

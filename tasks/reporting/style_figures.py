@@ -19,20 +19,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import matplotlib
 import pandas
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tasks.data.images import read_rgb
 from tasks.job import Event, Job, Metrics
 from tasks.pruning.variant import variant_name
-from tasks.reporting.blocks import percent
-from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
+from tasks.reporting.blocks import number, percent
+from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES, save_png
 from tasks.reporting.look import name as word
-
-matplotlib.use("Agg")
-from matplotlib import pyplot
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 LABELS = {
     "vgg16": "VGG-16",
@@ -87,10 +84,10 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
             rows = studies[studies["study"] == study]
             if len(rows):
                 figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
-                _save(figure, job.params.profile, job.output / f"{study}_{what}.png")
+                save_png(figure, job.params.profile, job.output / f"{study}_{what}.png")
                 drawn[f"figures_of_{study}"] += 1
         for name, figure in _pruned_figures(job.inputs["pruning"], job.inputs["pruned"]):
-            _save(figure, job.params.profile, job.output / f"{name}.png")
+            save_png(figure, job.params.profile, job.output / f"{name}.png")
         yield Metrics(i, 0, drawn)
 
 
@@ -140,16 +137,23 @@ def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverg
 def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:
     """How long each optimisation took."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    last = [variant.history.iloc[-1] for variant in variants]
-    labels = [
-        f"{variant.label}\n{row['iteration']} iterations" for variant, row in zip(variants, last, strict=True)
-    ]
-    bars = axis.bar(labels, [row["seconds"] for row in last], width=0.6)
-    axis.bar_label(bars, fmt="%.1f")
-    axis.set_ylabel("seconds")
-    axis.grid(axis="y", alpha=0.3)
+    plot_seconds(axis, {variant.label: variant.history for variant in variants})
+    axis.grid(axis="x", alpha=0.3)
     figure.suptitle(f"{title}, {_size(variants)}")
     return figure
+
+
+def plot_seconds(axis: Axes, histories: Mapping[str, pandas.DataFrame]) -> None:
+    """A bar for each history: seconds to its end, and how many iterations they were for."""
+    last = [history.iloc[-1] for history in histories.values()]
+    colours = [SERIES[i % len(SERIES)] for i in range(len(histories))]
+    bars = axis.barh(list(histories), [row["seconds"] for row in last], color=colours, height=0.6)
+    labels = [f"{number(row['seconds'])} s, {row['iteration']} iterations" for row in last]
+    axis.bar_label(bars, labels, padding=3)
+    axis.invert_yaxis()
+    axis.margins(x=0.45)
+    axis.grid(visible=False, axis="y")
+    axis.set_xlabel("seconds")
 
 
 def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
@@ -264,11 +268,3 @@ FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
 def _size(variants: Sequence[Variant]) -> str:
     sizes = sorted({int(size) for variant in variants for size in variant.history["size_px"]})
     return f"{', '.join(map(str, sizes))} px"
-
-
-def _save(figure: Figure, profile: str, path: Path) -> None:
-    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
-    figure.set_layout_engine("constrained")
-    # No creation date or version: equal results give equal bytes.
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    pyplot.close(figure)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tasks.data.tensor_file import TensorFile
 from tasks.errors import UserError
 from tasks.sparse.entropy import log2_binomial
-from tasks.sparse.packed import Model, pack, unpack
+from tasks.sparse.packed import pack, unpack
 from tasks.sparse.values import LOSSLESS, ValuesName
 
 Tensors = Mapping[str, Tensor]
@@ -167,7 +168,7 @@ class Packed:
     def encode(self, tensors: Tensors) -> bytes:
         """As `pack` does, but a zero is a zero here, whatever its sign."""
         _check_float32(tensors)
-        return pack(Model({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), self._values)
+        return pack(TensorFile({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), self._values)
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
         """As `unpack` does, whichever values the file says it has."""

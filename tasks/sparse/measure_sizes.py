@@ -1,19 +1,14 @@
 """Task: what a trained model's networks take in each storage format."""
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import safetensors.torch
 from torch import Tensor
 
+from tasks.data.tables import write_csv
+from tasks.data.tensor_file import read_tensor_file
 from tasks.job import Event, Job, Progress
 from tasks.sparse.formats import measure
-
-COLUMNS = (
-    "model", "network", "pruner", "sparsity", "seed",
-    "format", "bytes", "ratio_to_dense", "entropy_bound_bytes",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,6 +21,22 @@ class SizeParams:
     seed: int
 
 
+@dataclass(frozen=True)
+class SizeRow:
+    """A row of `sizes.csv`: one network in one storage format."""
+
+    model: str
+    network: str
+    pruner: str
+    sparsity: float
+    seed: int
+    format: str
+    bytes: int
+    ratio_to_dense: str
+    """To four decimals."""
+    entropy_bound_bytes: int
+
+
 def measure_sizes(jobs: Sequence[Job]) -> Iterator[Event]:
     """Write `sizes.csv` of each job's model: a row for each network and format.
 
@@ -33,16 +44,25 @@ def measure_sizes(jobs: Sequence[Job]) -> Iterator[Event]:
     holds (masks) is not counted.
     """
     for i, job in enumerate(jobs):
-        params: SizeParams = job.params
-        with (job.output / "sizes.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for network, tensors in networks_of(safetensors.torch.load_file(job.inputs["model"])).items():
-                cause = (params.model, network, params.pruner, params.sparsity, params.seed)
-                for size in measure(tensors):
-                    ratio = f"{size.ratio_to_dense:.4f}"
-                    writer.writerow([*cause, size.format, size.bytes, ratio, size.entropy_bound_bytes])
+        write_csv(job.output / "sizes.csv", SizeRow, _rows(job))
         yield Progress((i + 1) / len(jobs))
+
+
+def _rows(job: Job) -> Iterator[SizeRow]:
+    params: SizeParams = job.params
+    for network, tensors in networks_of(read_tensor_file(job.inputs["model"]).tensors).items():
+        for size in measure(tensors):
+            yield SizeRow(
+                model=params.model,
+                network=network,
+                pruner=params.pruner,
+                sparsity=params.sparsity,
+                seed=params.seed,
+                format=size.format,
+                bytes=size.bytes,
+                ratio_to_dense=f"{size.ratio_to_dense:.4f}",
+                entropy_bound_bytes=size.entropy_bound_bytes,
+            )
 
 
 def networks_of(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -20,12 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tasks.data.tensor_file import TensorFile
 from tasks.errors import UserError, in_a_line
 from tasks.sparse.entropy import Mask, log2_binomial, read_mask, write_mask
 from tasks.sparse.streams import Reader, Writer, compress, decompress
@@ -38,14 +37,6 @@ MOST_ENTRIES = 2**26
 """Of all tensors, twice a ResNet-50's: zeros take no bytes, so that a small file may claim any number."""
 _DIGEST_BYTES = 16
 _LENGTHS = struct.Struct("<II")
-
-
-@dataclass(frozen=True)
-class Model:
-    """What a safetensors file holds."""
-
-    tensors: Mapping[str, Tensor]
-    metadata: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class Part:
 class Contents:
     """A packed file, read."""
 
-    model: Model
+    model: TensorFile
     values: ValuesName
     parts: tuple[Part, ...]
     header_bytes: int
@@ -99,7 +90,7 @@ class _Entry:
     """Name of the mask it is kept under, if that is a tensor of the file."""
 
 
-def pack(model: Model, values: ValuesName = "raw") -> bytes:
+def pack(model: TensorFile, values: ValuesName = "raw") -> bytes:
     """The content of a packed file.
 
     Equal models give equal bytes, where liblzma is the same.
@@ -156,20 +147,8 @@ def unpack(data: bytes) -> Contents:
         tensors[entry.name], parts[entry.name] = _read(source, entry, tensors, header["values"])
     source.check_empty()
     in_order = {entry.name: tensors[entry.name] for entry in entries}
-    model = Model(in_order, header["metadata"])
+    model = TensorFile(in_order, header["metadata"])
     return Contents(model, header["values"], _merge(entries, parts), counts_at, counts_length)
-
-
-def read_safetensors(path: Path) -> Model:
-    """All of a model file. UserError if it is missing, damaged or no safetensors file."""
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return Model(tensors, file.metadata() or {})
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; name a model's safetensors file") from error
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); name a model's") from error
 
 
 def read_packed(path: Path) -> Contents:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tasks.data.tensor_file import read_tensor_file, reading
 from tasks.errors import UserError
 
 BackboneName = Literal["vgg16", "vgg19", "alexnet"]
@@ -105,19 +105,14 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
     Raises:
         UserError: not such a file, or damaged.
     """
-    try:
-        with safe_open(path, "pt") as file:
-            written = (file.metadata() or {}).get("architecture")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        architecture = {str(name): name for name in STYLE_LAYERS}[str(written)]
+    fix = "run the stage fetch_weights again"
+    file = read_tensor_file(path, fix)
+    with reading(path, "the weights of a backbone", fix):
+        tensors = file.tensors
+        architecture = {str(name): name for name in STYLE_LAYERS}[file.metadata["architecture"]]
         names = sorted((key for key in tensors if key.endswith(".weight")), key=_position)
         convolutions = [(tensors[name], tensors[name.replace(".weight", ".bias")]) for name in names]
         return Backbone(architecture, convolutions, tensors["mean"], tensors["std"], pooling)
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())  # torch's goes over several lines
-        raise UserError(
-            f"{path}: not the weights of a backbone ({reason}); run the stage fetch_weights again"
-        ) from error
 
 
 @torch.no_grad()

@@ -10,7 +10,8 @@ import safetensors
 import safetensors.torch
 import torch
 
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
+from tasks.errors import UserError
 from tasks.style.transformer_net import TransformerNet
 
 
@@ -60,21 +61,14 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     fix = "train the style with `dvc repro train_style`, or name another model"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
-    try:
-        header = json.loads(metadata["style_model"])
+    file = read_tensor_file(path, fix)
+    with reading(path, "a style's model", fix):
+        header = json.loads(file.metadata["style_model"])
         with torch.device("meta"):  # a header may claim any width; this one has no memory
             network = TransformerNet(header.pop("width"))
-        network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+        network.load_state_dict({name: tensor.float() for name, tensor in file.tensors.items()}, assign=True)
         card = ModelCard(**header)
-    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
-        raise UserError(f"{path}: not a style's model ({in_a_line(error)}); {fix}") from error
-    if not all(tensor.isfinite().all() for tensor in tensors.values()):
+    if not all(tensor.isfinite().all() for tensor in file.tensors.values()):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
     return network.eval(), card
 

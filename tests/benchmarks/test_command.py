@@ -12,9 +12,10 @@ from small_networks import save_agent
 
 from benchmarks.command import positive, run_main
 from pipelines.serving.models import Model
+from tasks.data.tensor_file import read_tensor_file
 from tasks.deployment.onnx_model import GraphCard
 from tasks.errors import UserError
-from tasks.sparse.packed import pack, read_safetensors
+from tasks.sparse.packed import pack
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_packed_inference_takes_agents_of_bcq(refusal, tmp_path):
 
 def test_packed_inference_packs_by_itself(refusal, tmp_path):
     packed = tmp_path / "agent.packed"
-    packed.write_bytes(pack(read_safetensors(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9))))
+    packed.write_bytes(pack(read_tensor_file(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9))))
     assert refusal("packed_inference", packed).startswith(f"error: {packed}: is packed; unpack it first")
 
 

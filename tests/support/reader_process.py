@@ -65,6 +65,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from pipelines.config.params import load_config
     from tasks.data.images import read_rgb, read_size
     from tasks.data.packages import read_member
+    from tasks.data.tensor_file import read_tensor_file
     from tasks.deployment.classifier import load_classifier
     from tasks.deployment.onnx_model import load_onnx, read_card
     from tasks.offline_rl.agents import load_agent
@@ -73,7 +74,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from tasks.offline_rl.data.transitions import Transitions
     from tasks.offline_rl.environments import TASKS
     from tasks.offline_rl.experts.policy import load_expert
-    from tasks.sparse.packed import read_packed, read_safetensors
+    from tasks.sparse.packed import read_packed
     from tasks.style.apply.picture_files import read_picture
     from tasks.style.backbones import load_backbone
     from tasks.style.datasets.photos import PhotoSet
@@ -105,7 +106,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "transitions": lambda path: Transitions.load(path, hopper),
         "expert": load_expert,
         "packed file": read_packed,
-        "safetensors file": read_safetensors,
+        "safetensors file": read_tensor_file,
         "backbone": load_backbone,
         "style": load_model,
         "style's mask": load_mask,

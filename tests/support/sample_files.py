@@ -17,9 +17,10 @@ from PIL import Image
 from small_graphs import write_bc
 from small_networks import save_agent, save_style
 
+from tasks.data.tensor_file import read_tensor_file
 from tasks.offline_rl.data.minari import write_minari
 from tasks.offline_rl.data.transitions import Episode, Transitions
-from tasks.sparse.packed import pack, read_safetensors
+from tasks.sparse.packed import pack
 from tasks.style.backbones import Backbone, save_backbone
 from tasks.style.pruning.masks import Mask, prunable
 from tasks.style.transformer_net import TransformerNet
@@ -93,7 +94,7 @@ def _transitions(path: Path) -> None:
 def _packed(values: str) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         save_style(path)
-        path.write_bytes(pack(read_safetensors(path), values))  # type: ignore[arg-type]
+        path.write_bytes(pack(read_tensor_file(path), values))  # type: ignore[arg-type]
 
     return write
 

@@ -11,6 +11,7 @@ import safetensors.numpy
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from tasks.data.tensor_file import read_tensor_file
 from tasks.errors import UserError
 from tasks.offline_rl.environments import TIME_LIMIT, MujocoTask, TaskName
 
@@ -110,14 +111,8 @@ class Transitions:
         Raises:
             UserError: the file is missing, truncated, lacks a field, or fails the check.
         """
-        try:
-            arrays = safetensors.numpy.load_file(path)
-        except FileNotFoundError as error:
-            raise UserError(f"{path}: no such file; make it with `dvc repro`") from error
-        except safetensors.SafetensorError as error:
-            raise UserError(
-                f"{path}: not a whole safetensors file ({error}); delete it and make it again"
-            ) from error
+        tensors = read_tensor_file(path, "make it with `dvc repro`").tensors
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         missing = [f.name for f in fields(cls) if f.name not in arrays]
         if missing:
             raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; delete it and make it again")

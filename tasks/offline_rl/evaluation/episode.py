@@ -9,7 +9,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
 from tasks.offline_rl.environments import TASKS, TIME_LIMIT, TaskName
 
 FILE = "episode.safetensors"
@@ -50,12 +50,10 @@ def load_episode(path: Path) -> Episode:
     Raises:
         UserError: the file is missing, damaged, or holds no episode.
     """
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            description = json.loads((file.metadata() or {})["episode"])
-            positions, rewards = file.get_tensor("positions"), file.get_tensor("rewards")
+    fix = "make it with `dvc repro train`"
+    file = read_tensor_file(path, fix)
+    with reading(path, "an agent's episode", fix):
+        description = json.loads(file.metadata["episode"])
+        positions, rewards = (file.tensors[name].numpy() for name in ("positions", "rewards"))
         task: TaskName = description["task"]
         return Episode(TASKS[task].name, positions, rewards, float(description["step_seconds"]))
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        reason = in_a_line(error)
-        raise UserError(f"{path}: no agent's episode ({reason}); make it with `dvc repro train`") from error

@@ -10,12 +10,13 @@ import safetensors.torch
 from annotated_types import Ge, MinLen
 
 from tasks.data.tables import write_csv
+from tasks.data.tensor_file import read_tensor_file
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.offline_rl.agents import Agent, AgentSpec, load_agent
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
 from tasks.offline_rl.randomness import Randomness
-from tasks.sparse.packed import pack, read_safetensors, unpack
+from tasks.sparse.packed import pack, unpack
 from tasks.sparse.values import ValuesName
 
 
@@ -77,7 +78,7 @@ def quantize_agent(jobs: Sequence[Job]) -> Iterator[Event]:
 def _score(job: Job, values: ValuesName) -> QuantizedRow:
     params: QuantizeParams = job.params
     task, spec = TASKS[params.agent.task], params.agent
-    data = pack(read_safetensors(job.inputs["agent"]), values)
+    data = pack(read_tensor_file(job.inputs["agent"]), values)
     agent = _open(data, job.output)
     environments = make_environments(task, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [spec.seed], params.update)

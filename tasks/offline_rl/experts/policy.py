@@ -13,7 +13,8 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
+from tasks.errors import UserError
 from tasks.offline_rl.environments import TASKS
 
 ACTION_NOISE = 0.1
@@ -108,21 +109,11 @@ def load_expert(path: Path) -> Expert:
         UserError: the file is missing, truncated, or holds no policy for the task its card names.
     """
     fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; {fix}") from error
-    except (safetensors.SafetensorError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
-    try:
-        expert = _from_tensors(tensors, json.loads(metadata["card"]))
+    file = read_tensor_file(path, fix)
+    with reading(path, "an expert policy", fix):
+        arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
+        expert = _from_tensors(arrays, json.loads(file.metadata["card"]))
         _check(expert, path, fix)
-    except UserError:
-        raise
-    except Exception as error:  # a card may say anything: KeyError, TypeError, RecursionError, …
-        raise UserError(f"{path}: not an expert policy ({in_a_line(error)}); {fix}") from error
     return expert
 
 

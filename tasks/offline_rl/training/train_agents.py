@@ -1,12 +1,11 @@
 """Training under masks: a stack of agents as one batched model, scored as it goes, resumable bit for bit."""
 
 import contextlib
-import csv
 import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Annotated
 
 import safetensors.torch
@@ -14,6 +13,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
+from tasks.data.tables import write_csv
 from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 from tasks.offline_rl.agents import (
     DENSE,
@@ -69,7 +69,7 @@ class TrainParams:
 
 @dataclass(frozen=True)
 class Score:
-    """One evaluation of one agent: a row of scores.csv, after the agent's own columns."""
+    """One evaluation of one agent."""
 
     update: int
     return_mean: float
@@ -77,6 +77,11 @@ class Score:
     """Population standard deviation over the episodes."""
     d4rl_score: float
     episodes: int
+
+
+@dataclass(frozen=True)
+class ScoreRow(Score, AgentSpec):
+    """A row of `scores.csv`: the agent's columns, then the evaluation's."""
 
 
 def train(jobs: Sequence[Job]) -> Iterator[Event]:
@@ -259,10 +264,8 @@ class Stack:
             description = asdict(job.params) | {"stack_size": len(self.jobs)}
             (job.output / "agent.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n")
             self.episodes[i].save(job.output / EPISODE)
-            with (job.output / "scores.csv").open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow([field.name for kind in (AgentSpec, Score) for field in fields(kind)])
-                writer.writerows([*astuple(spec), *astuple(score)] for score in self.scores[i])
+            rows = [ScoreRow(**asdict(spec), **asdict(score)) for score in self.scores[i]]
+            write_csv(job.output / "scores.csv", ScoreRow, rows)
 
 
 class _Losses:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
+from tasks.data.tensor_file import read_tensor_file
 from tasks.errors import UserError
 from tasks.style.backbones import Backbone
 
@@ -69,12 +68,10 @@ def load_lpips(backbone: Backbone, heads: Path) -> LPIPS:
     Raises:
         UserError: not such a file, damaged, or without heads for this backbone.
     """
-    try:
-        tensors = load_file(heads, str(backbone.mean.device))
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{heads}: not LPIPS' heads ({error}); run the stage fetch_weights again") from error
-    prefix = f"{backbone.architecture}."
-    layers = {key.removeprefix(prefix): w for key, w in tensors.items() if key.startswith(prefix)}
+    fix = "run the stage fetch_weights again"
+    tensors = read_tensor_file(heads, fix).tensors
+    prefix, device = f"{backbone.architecture}.", backbone.mean.device
+    layers = {key.removeprefix(prefix): w.to(device) for key, w in tensors.items() if key.startswith(prefix)}
     if not layers:
-        raise UserError(f"{heads}: no heads for {backbone.architecture}; run the stage fetch_weights again")
+        raise UserError(f"{heads}: no heads for {backbone.architecture}; {fix}")
     return LPIPS(backbone, layers)

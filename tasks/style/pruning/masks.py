@@ -11,7 +11,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tasks.errors import UserError, in_a_line
+from tasks.data.tensor_file import read_tensor_file, reading
+from tasks.errors import UserError
 from tasks.style.transformer_net import TransformerNet
 
 
@@ -64,12 +65,7 @@ def load_mask(path: Path) -> Mask:
     Raises:
         UserError: missing, damaged, or another kind of file.
     """
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            origin = json.loads((file.metadata() or {})["style_mask"])
-            return Mask(origin, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except Exception as error:  # a header may say anything: KeyError, TypeError, RecursionError, …
-        raise UserError(
-            f"{path}: not the mask of a style's network ({in_a_line(error)}); make it with "
-            "`dvc repro prune_style`"
-        ) from error
+    fix = "make it with `dvc repro prune_style`"
+    file = read_tensor_file(path, fix)
+    with reading(path, "the mask of a style's network", fix):
+        return Mask(json.loads(file.metadata["style_mask"]), file.tensors)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from small_networks import make_agent, save_agent
 
+from tasks.data.tensor_file import read_tensor_file
 from tasks.deployment.actors import open_actor, pack_actor
 from tasks.deployment.benchmark import BenchmarkParams, Size
 from tasks.deployment.benchmark_actor import ActorParams, benchmark_actor
@@ -12,7 +13,7 @@ from tasks.deployment.networks import open_network
 from tasks.deployment.runtimes import runtimes_here
 from tasks.errors import UserError
 from tasks.job import Job, Metrics
-from tasks.sparse.packed import pack, read_safetensors
+from tasks.sparse.packed import pack
 
 SIZES = [(14, 400), (400, 300), (300, 3)]
 """Of Hopper: 11 numbers of a state, 3 of an action."""
@@ -57,7 +58,7 @@ def test_other_files(tmp_path):
     agent = save_agent(tmp_path / "bc.safetensors", "bc", 0.9)
     with pytest.raises(UserError, match="has no actor; name an agent of bcq"):
         pack_actor(agent)
-    (tmp_path / "bc.packed").write_bytes(pack(read_safetensors(agent)))
+    (tmp_path / "bc.packed").write_bytes(pack(read_tensor_file(agent)))
     with pytest.raises(UserError, match=r"packed, but no actor; unpack it"):
         open_actor(tmp_path / "bc.packed", "masked")
 

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import fields
 
 import pytest
 import safetensors.torch
@@ -113,7 +114,7 @@ def test_files(transitions, tmp_path):
     masks = load_masks(outputs[1] / "masks.safetensors", make_algorithm(jobs[1].params.agent, BCQConfig()))
     with (outputs[1] / "layers.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == list(module.LAYER_COLUMNS)
+    assert list(rows[0]) == [field.name for field in fields(module.LayerRow)]
     for row in rows:
         mask = masks[row["network"]][row["layer"]]
         assert (int(row["weights_kept"]), int(row["weights_total"])) == (int(mask.sum()), mask.numel())

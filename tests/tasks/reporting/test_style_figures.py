@@ -130,13 +130,9 @@ def test_curves_and_bars_are_the_tables(studies, pictures):
     assert axis.get_ylim() == (10, 1000)  # of L-BFGS and Adam, 20 to 200; SGD leaves the panel
 
     (axis,) = style_figures.draw_seconds("seconds", variants("losses")).axes
-    assert [bar.get_height() for bar in axis.patches] == [5, 10, 15, 20]
-    assert [label.get_text().splitlines()[0] for label in axis.get_xticklabels()] == [
-        "MSE",
-        "L1",
-        "smooth L1",
-        "Huber",
-    ]
+    assert [bar.get_width() for bar in axis.patches] == [5, 10, 15, 20]
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["MSE", "L1", "smooth L1", "Huber"]
 
     axes = style_figures.draw_pictures("pictures", variants("optimizers")).axes
     assert [axis.get_title() for axis in axes] == ["content", "style", "L-BFGS", "Adam", "SGD (diverged)"]

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tasks.data.tensor_file import TensorFile, read_tensor_file
 from tasks.errors import UserError
 from tasks.sparse import packed
-from tasks.sparse.packed import MAGIC, Model, is_packed, pack, read_packed, read_safetensors, unpack
+from tasks.sparse.packed import MAGIC, is_packed, pack, read_packed, unpack
 from tasks.sparse.values import LOSSLESS, VALUES
 
 SPECIAL = np.array([0x00000000, 0x80000000, 0x7FC00001, 0xFF800000, 0x00000001, 0x3F800000], np.uint32)
@@ -41,7 +42,7 @@ def models(draw):
         tensors["half"] = torch.randn(draw(st.integers(0, 2)), 3).to(
             draw(st.sampled_from([torch.float16, torch.bfloat16]))
         )
-    return Model(tensors, draw(st.dictionaries(st.text(max_size=3), st.text(max_size=9), max_size=2)))
+    return TensorFile(tensors, draw(st.dictionaries(st.text(max_size=3), st.text(max_size=9), max_size=2)))
 
 
 def bits_of(tensor):
@@ -74,7 +75,7 @@ def small_agent(sparsity=0.9):
         tensors[f"actor.{layer}.mask"] = mask
         tensors[f"actor.{layer}.weight"] = torch.randn(mask.shape, generator=generator).masked_fill(~mask, 0)
         tensors[f"actor.{layer}.bias"] = torch.randn(outputs, generator=generator)
-    return Model(tensors, {"agent": '{"spec": 1}'})
+    return TensorFile(tensors, {"agent": '{"spec": 1}'})
 
 
 @pytest.mark.parametrize("values", LOSSLESS)
@@ -82,7 +83,7 @@ def test_the_model_file_itself_comes_back(values, tmp_path):
     model = small_agent()
     path = tmp_path / "agent.safetensors"
     safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
-    again = unpack(pack(read_safetensors(path), values)).model
+    again = unpack(pack(read_tensor_file(path), values)).model
     assert safetensors.torch.save(dict(again.tensors), dict(again.metadata)) == path.read_bytes()
 
 
@@ -90,7 +91,7 @@ def test_a_kept_weight_that_is_zero_stays_kept():
     """The mask says what is kept, not the numbers."""
     mask = torch.tensor([[True, True], [False, False]])
     weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
-    contents = unpack(pack(Model({"a.mask": mask, "a.weight": weight}, {})))
+    contents = unpack(pack(TensorFile({"a.mask": mask, "a.weight": weight}, {})))
     assert contents.model.tensors["a.mask"].tolist() == mask.tolist()
     (part,) = contents.parts
     assert (part.name, part.kept, part.value_bytes) == ("a.weight", 2, 8)
@@ -99,7 +100,7 @@ def test_a_kept_weight_that_is_zero_stays_kept():
 
 def test_a_number_outside_of_its_mask_is_kept_too():
     weight = torch.tensor([[0.0, -0.0], [2.0, 0.0]])
-    contents = unpack(pack(Model({"a.mask": torch.eye(2, dtype=torch.bool), "a.weight": weight}, {})))
+    contents = unpack(pack(TensorFile({"a.mask": torch.eye(2, dtype=torch.bool), "a.weight": weight}, {})))
     assert bits_of(contents.model.tensors["a.weight"]) == bits_of(weight)
     assert {part.name: part.kept for part in contents.parts} == {"a.mask": 2, "a.weight": 2}
 
@@ -121,7 +122,7 @@ def test_rounded_files_keep_masks_biases_to_11_bits_and_zeros(values):
 
 def test_a_value_that_does_not_fit_is_refused_by_its_tensors_name():
     with pytest.raises(UserError, match=r"a\.weight: 1e\+09 is beyond float16"):
-        pack(Model({"a.weight": torch.tensor([[1e9]])}, {}), "fp16")
+        pack(TensorFile({"a.weight": torch.tensor([[1e9]])}, {}), "fp16")
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -133,7 +134,7 @@ def test_every_flipped_byte_is_found(values):
 
 
 def test_every_truncation_and_extension_is_found():
-    data = pack(Model({"a.weight": torch.eye(3)}, {}))
+    data = pack(TensorFile({"a.weight": torch.eye(3)}, {}))
     for length in range(len(data)):
         with pytest.raises(UserError, match=r"damaged|not a packed file"):
             unpack(data[:length])
@@ -161,7 +162,7 @@ def test_files_are_told_apart_and_errors_name_them(tmp_path):
     with pytest.raises(UserError, match=r"none\.packed: No such file"):
         read_packed(tmp_path / "none.packed")
     with pytest.raises(UserError, match=r"b\.packed: not a whole safetensors file"):
-        read_safetensors(short)
+        read_tensor_file(short)
 
 
 def test_the_parts_of_a_file_are_all_of_it():
@@ -191,6 +192,6 @@ def test_a_file_that_was_packed_on_another_day_opens():
     """Its bytes were made by models of the coder's: these are the same with every version and machine."""
     mask = torch.eye(4, 6, dtype=torch.bool) | torch.eye(4, 6, dtype=torch.bool).flip(1)
     weight = torch.arange(1.0, 25.0).view(4, 6).masked_fill(~mask, 0)
-    model = Model({"a.mask": mask, "a.weight": weight, "a.bias": torch.tensor([0.5, -1.0])}, {"k": "v"})
+    model = TensorFile({"a.mask": mask, "a.weight": weight, "a.bias": torch.tensor([0.5, -1.0])}, {"k": "v"})
     assert_same(unpack(base64.b64decode(GOLDEN)).model, model)
     assert GOLDEN.startswith(base64.b64encode(MAGIC[:6]).decode())

@@ -1,0 +1,62 @@
+"""Safetensors files: tensors by name, and metadata that says what they are."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from torch import Tensor
+
+from tasks.errors import UserError, in_a_line
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """What a safetensors file holds."""
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
+    """All of a file, on the CPU; `fix` is what a user may do where it cannot be read.
+
+    Raises:
+        UserError: the file is missing or damaged, or no safetensors file.
+    """
+    with _opened(path, fix) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return TensorFile(tensors, file.metadata() or {})
+
+
+def read_metadata(path: Path, fix: str = "make it again") -> Mapping[str, str]:
+    """A file's metadata alone. UserError as of :func:`read_tensor_file`."""
+    with _opened(path, fix) as file:
+        return file.metadata() or {}
+
+
+@contextlib.contextmanager
+def reading(path: Path, kind: str, fix: str) -> Iterator[None]:
+    """Turn whatever goes wrong with a file's content into a UserError: that it is not `kind`.
+
+    Metadata may say anything, so no list of exceptions (KeyError, TypeError, RecursionError, …) is complete.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path}: not {kind} ({in_a_line(error)}); {fix}") from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path, fix: str) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; {fix}") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error
