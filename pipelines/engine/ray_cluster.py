@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,11 @@ import psutil
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.lifecycle import takes_its_children_along
 from tasks.errors import UserError
+
+STARTS = 5
+"""Times that Ray is started on this machine: it gives itself 30 s, which a loaded machine may exceed."""
+STARTUP_TIMEOUT = "timed out during startup"
+"""Of the message of Ray's bare Exception then."""
 
 
 @contextlib.contextmanager
@@ -45,11 +51,13 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
         }
     # Ray installs a handler of SIGTERM that exits at once; ours ends the stage's runs before.
     on_sigterm = signal.getsignal(signal.SIGTERM)
-    with takes_its_children_along() if address is None else contextlib.nullcontext():
+    with contextlib.ExitStack() as started:
         try:
-            if address is not None:
+            if address is None:
+                started.enter_context(_started_here(options))
+            else:
                 check_joinable(address)
-            ray.init(**options)
+                ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UserError(
                 f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
@@ -59,6 +67,29 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _started_here(options: Mapping[str, Any]) -> Iterator[None]:
+    """A cluster of this machine, whose processes end with this one.
+
+    Raises:
+        RuntimeError: it did not start.
+    """
+    import ray
+
+    for _ in range(STARTS):
+        with takes_its_children_along():
+            try:
+                ray.init(**options)
+            except Exception as error:
+                if STARTUP_TIMEOUT not in str(error):
+                    raise
+                print("Ray did not start within its 30 seconds: starting it again", file=sys.stderr)
+                continue
+            yield
+            return
+    raise RuntimeError(f"not started within 30 seconds, {STARTS} times; this machine is too busy")
 
 
 def cluster_address(config: ExecutorConfig) -> str | None:

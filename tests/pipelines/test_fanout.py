@@ -3,6 +3,7 @@ import json
 import re
 import socket
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import ray.exceptions
@@ -18,7 +19,7 @@ from pipelines.engine.execution import (
     execute,
 )
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.ray_cluster import ray_cluster
+from pipelines.engine.ray_cluster import STARTS, ray_cluster
 from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again
 from pipelines.engine.sweep import CellsFailedError, Sweep
 from tasks.errors import UserError
@@ -318,3 +319,20 @@ def test_cells_that_measure_seconds_have_their_executor_to_themselves(store, exe
     fan_out(sums(3, seconds=0.05), executor, store, recorder, alone=True)
     fates = [words[:2] for words in recorder.said if words[0] in {"started", "finished"}]
     assert fates == [(fate, f"sum-{i}") for i in range(3) for fate in ("started", "finished")]
+
+
+@pytest.mark.parametrize(("slow_starts", "ends_well"), [(2, True), (99, False)])
+def test_ray_is_started_again_where_it_was_too_slow(slow_starts, ends_well, monkeypatch, capsys):
+    starts = []
+
+    def start(**options):
+        starts.append(options)
+        if len(starts) <= slow_starts:
+            raise Exception("The current node timed out during startup. This could happen because …")
+
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with nullcontext() if ends_well else pytest.raises(UserError, match="too busy"):  # noqa: SIM117
+        with ray_cluster(ExecutorConfig(kind="ray")):
+            assert len(starts) == slow_starts + 1
+    assert capsys.readouterr().err.count("starting it again") == min(slow_starts, STARTS)

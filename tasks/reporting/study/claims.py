@@ -15,6 +15,7 @@ from tasks.reporting.study.comparison import (
     Group,
     compare,
     difference,
+    gain_beyond_dense,
     is_main,
     mean_difference,
     retained,
@@ -26,6 +27,9 @@ LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
 BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
 CHOICE = "It matters which weights a pruner keeps: its masks do better than the same, shuffled"
 BUDGET = "It matters how many of each layer: its masks, shuffled, do better than uniformly random ones"
+SCALES = (
+    "The scales of raw states are why pruned agents lose: normalised states help them more than dense ones"
+)
 RETAINED = 0.9
 """The retention from which an agent performs like a dense one. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
@@ -62,6 +66,7 @@ def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: Bo
         *_grasp_keeps_more_of_last_layers(main, bootstrap),
         *_bytes_are_saved(main, bootstrap),
         *_weights_or_budget(agents, bootstrap),
+        *_scales_of_states(agents, bootstrap),
     ]
 
 
@@ -86,6 +91,16 @@ def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> 
             if estimate:
                 measured = "D4RL points that they score more"
                 yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
+
+
+def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+    """No claim of the paper's, which prunes on raw states: there, |w ∂L/∂w| of a first layer grows with its
+    inputs."""
+    for task, group in _groups(agents):
+        estimate = gain_beyond_dense(agents, group, [task], bootstrap)
+        if estimate:
+            measured = "D4RL points that they gain by normalised states, less those that dense agents gain"
+            yield Claim(SCALES, measured, *_words(task, group), estimate, exceeds(estimate, 0))
 
 
 def _groups(agents: pandas.DataFrame) -> Iterator[tuple[str, Group]]:

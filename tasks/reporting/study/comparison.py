@@ -75,11 +75,14 @@ def final_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
     return scores[scores["update"] == scores["updates"]]
 
 
-def is_main(table: pandas.DataFrame, scope: str = PART) -> "pandas.Series[bool]":
+def is_main(
+    table: pandas.DataFrame, scope: str = PART, normalize_states: bool = False
+) -> "pandas.Series[bool]":
     """Which agents have the paper's settings: raw states, its batches, one iteration. Dense ones too."""
     own_size = table["pruner"].str.partition("-")[0].map(OWN_BATCH_SIZE).fillna(100)
     pruned = (table["pruning_batch_size"] == own_size) & (table["pruning_iterations"] == 1)
-    return ~table["normalize_states"] & ((table["pruner"] == DENSE) | (pruned & (table["scope"] == scope)))
+    states = table["normalize_states"] == normalize_states
+    return states & ((table["pruner"] == DENSE) | (pruned & (table["scope"] == scope)))
 
 
 def main_updates(agents: pandas.DataFrame, algorithm: str) -> int:
@@ -131,6 +134,22 @@ def difference(
 ) -> Estimate | None:
     """D4RL points that `group` scores more than `other`."""
     return compare(mean_difference, matrices(agents, [group, other], tasks), bootstrap)
+
+
+def gain_beyond_dense(
+    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
+) -> Estimate | None:
+    """D4RL points that a group gains where states are normalised, less those that dense agents gain."""
+
+    def gain(pruned: Array, raw_pruned: Array, dense: Array, raw_dense: Array) -> Array:
+        return mean_difference(pruned - raw_pruned, dense - raw_dense)
+
+    groups = [
+        replace(each, normalize_states=normalized)
+        for each in (group, group.dense())
+        for normalized in (True, False)
+    ]
+    return compare(gain, matrices(agents, groups, tasks), bootstrap)
 
 
 def score(

@@ -109,7 +109,8 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         commits=_each(runs, "commit"),
         scores=list(_score_rows(agents, bootstrap)),
         densities=list(_density_rows(layers)),
-        blind=list(_blind_rows(layers)),
+        blind=list(_blind_rows(layers, normalize_states=False)),
+        blind_normalized=list(_blind_rows(layers, normalize_states=True)),
         mask_seeds=listing([str(seed) for seed in _each(layers, "seed")]),
         pilot=list(_pilot_rows(agents)),
         normalized=list(_normalized_rows(agents, bootstrap)),
@@ -254,9 +255,10 @@ class _BlindRow:
     """Of each kind of masks in `MASKS`, and of random ones."""
 
 
-def _blind_rows(layers: pandas.DataFrame) -> Iterator[_BlindRow]:
+def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[_BlindRow]:
     """Coordinates of the state that an MLP reads nothing of: mean over seeds, and the range if any."""
-    main = layers[is_main(layers) & (layers["sparsity"] == 0.95) & (layers["states_total"] > 0)]
+    chosen = is_main(layers, normalize_states=normalize_states) & (layers["sparsity"] == 0.95)
+    main = layers[chosen & (layers["states_total"] > 0)]
     for (task, algorithm, part), rows in main.groupby(["task", "algorithm", "part"]):
         blind = rows["states_total"] - rows["states_kept"]
         own = [blind[rows["pruner"] == pruner] for pruner in (*MASKS, "random")]

@@ -10,7 +10,7 @@ from study_tables import write_tables
 
 from tasks.errors import UserError
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.reporting.study.claims import BUDGET, BYTES, CHOICE, LAST_LAYER, PERFORMS, all_claims
+from tasks.reporting.study.claims import BUDGET, BYTES, CHOICE, LAST_LAYER, PERFORMS, SCALES, all_claims
 from tasks.reporting.study.comparison import Group, final_scores, main_updates, matrices, score
 from tasks.reporting.study.page import Experiment, write_page
 
@@ -98,8 +98,22 @@ def test_densities_of_layers_are_compared(claims):
     assert (saved.estimate.value, saved.verdict) == (pytest.approx(4 / (20 * 0.05)), "holds")
 
 
+def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(study):
+    """Dense agents gain 5 points, SNIP's 30, GraSP's 4."""
+    scores, layers = read(study)
+    own = scores[(scores["task"] == "Hopper") & (scores["algorithm"] == "bc")]
+    gains = own["pruner"].map({"dense": 5, "snip": 30, "grasp": 4}).fillna(0)
+    normalized = own.assign(normalize_states=True, d4rl_score=own["d4rl_score"] + gains)
+    agents = final_scores(pandas.concat([scores, normalized]))
+    found = {claim.masks: claim for claim in all_claims(agents, layers, BOOTSTRAP) if claim.claim == SCALES}
+    assert {claim.agents for claim in found.values()} == {"Hopper, BC"}
+    snip, grasp = (found[f"{pruner}, scope part"] for pruner in ("SNIP", "GraSP"))
+    assert (snip.estimate.value, snip.verdict) == (pytest.approx(25), "holds")
+    assert (grasp.estimate.value, grasp.verdict) == (pytest.approx(-1), "does not hold")
+
+
 CELL = re.compile(r"(-?[\d.,]+) \((-?[\d.,]+) to (-?[\d.,]+)\): (holds|does not hold|undecided)")
-THRESHOLDS = {PERFORMS: 0.9, BYTES: 3.95, CHOICE: 0, BUDGET: 0, LAST_LAYER: 0}
+THRESHOLDS = {PERFORMS: 0.9, BYTES: 3.95, CHOICE: 0, BUDGET: 0, LAST_LAYER: 0, SCALES: 0}
 
 
 def printed_verdicts(page):
