@@ -1,5 +1,7 @@
 """The stage `report` has one cell for each kind of figures, and one for the page."""
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from pipelines.catalog.paths import (
@@ -11,6 +13,7 @@ from pipelines.catalog.paths import (
     TIMINGS,
     TRANSFERS,
 )
+from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
@@ -18,6 +21,7 @@ from tasks.reporting.deployment_figures import DeploymentFigureParams, draw_depl
 from tasks.reporting.figures import FigureParams, draw_figures
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.results import FILES
+from tasks.reporting.section_run import Departure
 from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
 
 OWN_RECORD = Path("results/provenance/report.json")
@@ -46,7 +50,7 @@ def run(stage: Stage, config: Config) -> None:
                 DeploymentFigureParams(profile),
                 {"timings": TIMINGS},
             ),
-            Cell("page", draw_page, PageParams(profile), page_inputs()),
+            Cell("page", draw_page, PageParams(profile, tuple(departures(config.offline_rl))), page_inputs()),
         ],
         REPORT,
         brief=True,
@@ -54,6 +58,31 @@ def run(stage: Stage, config: Config) -> None:
     (page / "index.html").rename(REPORT / "index.html")
     page.rmdir()
     print(f"open {REPORT / 'index.html'} in a browser")
+
+
+def departures(config: OfflineRLConfig) -> Iterator[Departure]:
+    """Where the sweep's settings are not those of Arnob et al. (2021) or of the code that they used."""
+    if config.data.source != "d4rl":
+        here = {
+            "expert": f"{config.data.transitions:,} transitions of this project's experts, "
+            f"noise of {config.data.action_noise:g} on their actions",
+            "minari": "Minari's data sets of experts",
+        }[config.data.source]
+        yield Departure("data", here, "1,000,000 transitions of D4RL's experts")
+    version = f"Gymnasium's -{config.evaluation.env_version}, scored by D4RL's reference returns of -v2"
+    yield Departure("environments", version, "-v2")
+    if config.pruning.scope != "part":
+        yield Departure("scope of pruning", config.pruning.scope, "part")
+    for algorithm in config.sweep.algorithms:
+        own = getattr(config.algorithms, algorithm)
+        for setting, value in asdict(own).items():
+            if value != getattr(type(own)(), setting):  # defaults are the paper's
+                words = f"{setting.replace('_', ' ')} ({algorithm.upper()})"
+                yield Departure(words, _in_words(value), _in_words(getattr(type(own)(), setting)))
+
+
+def _in_words(value: object) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
 
 def page_inputs() -> dict[str, Path]:

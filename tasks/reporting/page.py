@@ -22,7 +22,7 @@ from tasks.reporting.section_pruning import (
     did_pruning_keep_the_return,
     rounded_values,
 )
-from tasks.reporting.section_run import citation, what_was_run
+from tasks.reporting.section_run import Departure, citation, what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 
 TEMPLATES = "templates"
@@ -34,6 +34,7 @@ class PageParams:
     """What the page says of the run it shows."""
 
     profile: str
+    departures: tuple[Departure, ...] = ()
 
 
 def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
@@ -48,7 +49,7 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
     """
     for i, job in enumerate(jobs):
         found = Results(job.inputs)
-        sections = make_sections(found, job.params.profile)
+        sections = make_sections(found, job.params)
         loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
         environment = jinja2.Environment(
             loader=loader,
@@ -70,10 +71,10 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
         yield Metrics(i, 0, {name: float(_count(blocks, kind)) for name, kind in kinds.items()})
 
 
-def make_sections(found: Results, profile: str) -> list[Section]:
+def make_sections(found: Results, params: PageParams) -> list[Section]:
     """The page's five answers, then the three reports."""
     return [
-        what_was_run(found, profile),
+        what_was_run(found, params.profile, params.departures),
         did_pruning_keep_the_return(found),
         _what_did_it_cost(found),
         what_do_the_styles_look_like(found),

@@ -1,6 +1,7 @@
 """The page's first answer: what was run, where, when and from which code, and how much the papers ran."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tasks.reporting import paper, results
@@ -10,13 +11,22 @@ from tasks.reporting.results import Results
 SCALE = "How much of it: here and in the papers"
 
 
-def what_was_run(found: Results, profile: str) -> Section:
+@dataclass(frozen=True)
+class Departure:
+    """A setting of the sweep that is not the paper's."""
+
+    setting: str
+    here: str
+    paper: str
+
+
+def what_was_run(found: Results, profile: str, departures: Sequence[Departure]) -> Section:
     """Section `run`, from `results/provenance` and the sizes of the tables."""
     records = sorted(found.records(results.PROVENANCE), key=lambda r: (r["first"] or "", r["stage"]))
     if not records:
         answer = f"Profile {profile}; where and when it was computed was not recorded."
-        return Section("run", "What was run?", answer, [_no_record()], [_scale(found)])
-    details = [_scale(found), _stages(records), _packages(records)]
+        return Section("run", "What was run?", answer, [_no_record()], [_scale(found, departures)])
+    details = [_scale(found, departures), _stages(records), _packages(records)]
     return Section("run", "What was run?", _answer(records, profile), list(_mixed(records)), details)
 
 
@@ -112,7 +122,7 @@ def _no_record() -> NotRun:
     )
 
 
-def _scale(found: Results) -> Table | NotRun:
+def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
     scores = found.table(results.SCORES)
     if scores.empty:
         return results.not_run(SCALE, results.SCORES)
@@ -130,6 +140,8 @@ def _scale(found: Results) -> Table | NotRun:
             ),
             f"{paper.SWEEP.updates:,}",
         ),
+        *((each.setting, each.here, each.paper) for each in departures),
+        ("all other settings of pruning and training", "as in the papers", ""),
     ]
     studies = found.table(results.STUDIES)
     if len(studies):

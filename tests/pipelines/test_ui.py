@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from pipelines.cli.ui import serve_runs
 from tasks.errors import UserError
@@ -95,7 +95,7 @@ def test_an_interrupt_ends_the_server_without_a_word(port):
     with started(port) as ui:
         server = wait_until(lambda: server_of(ui), "MLflow is started")
         os.killpg(ui.pid, signal.SIGINT)  # as a terminal does
-        output, _ = ui.communicate(timeout=60)
+        output, _ = ui.communicate(timeout=PATIENCE_S)
         assert (output, ui.returncode) == ("", 0)
         assert not server.is_running()
 
@@ -112,10 +112,10 @@ def test_the_database_is_served_until_the_interrupt(port):
         wait_until(answers, "MLflow answers")
         descendants = psutil.Process(ui.pid).children(recursive=True)
         os.killpg(ui.pid, signal.SIGINT)
-        output, _ = ui.communicate(timeout=60)
+        output, _ = ui.communicate(timeout=PATIENCE_S)
         assert "Traceback" not in output
         assert ui.returncode == 0
-        assert not psutil.wait_procs(descendants, timeout=20)[1]
+        assert not psutil.wait_procs(descendants, timeout=PATIENCE_S)[1]
 
 
 def test_make_ui_hands_on_the_port():

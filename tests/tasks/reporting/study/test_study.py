@@ -148,9 +148,17 @@ def test_the_readme_has_the_study_s_numbers():
     agents = final_scores(read(ROOT / "docs/study")[0])
     groups = (Group("bc"), Group("bc", "snip"), Group("bc", "snip-shuffled"), Group("bc", "random"))
     for task in ("HalfCheetah", "Hopper", "Walker2d"):
-        found = (score(agents, group, [task], BootstrapConfig()) for group in groups)
-        cells = [f"{each.value:.0f} ({each.low:.0f} to {each.high:.0f})" for each in found]
+        cells = [rounded(score(agents, group, [task], BootstrapConfig())) for group in groups]
         assert f"| {task} | {' | '.join(cells)} |" in readme.replace("**", "")
+    snip, grasp, dense = (
+        rounded(score(agents, Group("bc", pruner, normalize_states=True), ["HalfCheetah"], BootstrapConfig()))
+        for pruner in ("snip", "grasp", "dense")
+    )
+    assert f"on normalised states SNIP scores {snip} there, GraSP {grasp} and dense agents {dense}" in readme
+
+
+def rounded(estimate):
+    return f"{estimate.value:.0f} ({estimate.low:.0f} to {estimate.high:.0f})"
 
 
 def test_two_seeds_are_too_few_to_say(tmp_path):

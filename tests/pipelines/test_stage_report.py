@@ -1,0 +1,37 @@
+"""What the page says of settings that are not the paper's."""
+
+import pytest
+
+from pipelines.config.params import compose, load_config
+from pipelines.stages.report import departures
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Of a profile with some overrides, those that depart."""
+
+    def compose_and_compare(*overrides):
+        compose(overrides, tmp_path / "params.yaml")
+        found = departures(load_config(tmp_path / "params.yaml").offline_rl)
+        return {each.setting: (each.here, each.paper) for each in found}
+
+    return compose_and_compare
+
+
+def test_the_profile_paper_departs_in_its_environments_alone(settings):
+    assert set(settings("profile=paper")) == {"environments"}
+
+
+def test_the_profile_study_has_data_of_its_own(settings):
+    assert set(settings("profile=study")) == {"data", "environments"}
+
+
+def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named(settings):
+    found = settings("profile=default", "offline_rl.pruning.scope=network")
+    assert found["learning rate (BC)"] == ("0.003", "0.001")
+    assert found["normalize states (BCQ)"] == ("yes", "no")
+    assert found["target samples (BCQ)"] == ("4", "10")
+    assert found["evaluation samples (BCQ)"] == ("10", "100")
+    assert found["scope of pruning"] == ("network", "part")
+    assert found["data"][0].startswith("100,000 transitions of this project's experts")
+    assert len(found) == 9
