@@ -13,7 +13,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
-# A shell's background job ignores Ctrl-C, and so would every process that it starts; tests send some of them one.
+# A shell's background job ignores Ctrl-C, and so would all processes that it starts; tests interrupt some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # Neither an example nor drawing one has a time limit: Hypothesis allows 200 ms, which a busy machine exceeds.
