@@ -39,10 +39,14 @@ def ends_with_its_parents() -> Iterator[None]:
 
     A stage runs on when its `dvc` is killed (measured with DVC 3.67, for SIGTERM and SIGKILL).
     PR_SET_PDEATHSIG alone does not mend that, as a shell may stand between the two.
+
+    Raises:
+        KeyboardInterrupt: `dvc` has ended already, while this process imported its modules.
     """
+    parents = _parents()
     previous = signal.signal(signal.SIGTERM, _interrupt)
     stop = threading.Event()
-    threading.Thread(target=_watch, args=(_parents(), stop), daemon=True).start()
+    threading.Thread(target=_watch, args=(parents, stop), daemon=True).start()
     try:
         yield
     finally:
@@ -63,6 +67,9 @@ def _parents() -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if any("dvc" in part.rsplit("/", 1)[-1] for part in process.cmdline()[:3]):
                 return parents[: depth + 1]
+    # DVC starts a stage in its own session; one that has lost its parent belongs to init, which has another.
+    if parents and os.getsid(parents[0].pid) != os.getsid(0):
+        raise KeyboardInterrupt
     return parents[:1]
 
 

@@ -36,6 +36,16 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
+LATE_STAGE = (
+    """
+import os, sys, time
+print(os.getpid(), flush=True)
+while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
+    time.sleep(0.1)
+"""
+    + STAGE
+)
+
 
 def start(command, **environment):
     return subprocess.Popen(
@@ -90,6 +100,27 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
     stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage runs")))
     try:
         process.send_signal(signal_number)
+        process.wait()
+        assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
+        assert log.read_text().endswith("interrupted\n")
+    finally:
+        if stage.is_running():
+            stage.kill()
+
+
+def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
+    dvc = tmp_path / "dvc"
+    log = tmp_path / "log"
+    (tmp_path / "stage.py").write_text(LATE_STAGE)
+    dvc.write_text(
+        "import os, subprocess, sys\n"
+        f"stage = [sys.executable, '{tmp_path}/stage.py', str(os.getpid())]\n"
+        f"subprocess.run(stage, stdout=open('{log}', 'w'))\n"
+    )
+    process = start([sys.executable, str(dvc)], DVC_STAGE="train", PYTHONPATH=str(ROOT))
+    stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage imports")))
+    try:
+        process.kill()
         process.wait()
         assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
         assert log.read_text().endswith("interrupted\n")
