@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import platformdirs
 from filelock import FileLock
@@ -16,6 +17,13 @@ from tasks.errors import UserError, in_a_line
 
 MEMBER_BYTES = 1 << 28
 """The most that is read out of an archive at once: four times the largest member that is needed."""
+HEADER_BYTES = 1 << 16
+"""The most that a tar archive may say of a member (name, times, comments); common are some hundred bytes."""
+HEADERS = {
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+}
+"""Types of entries of a tar archive that `tarfile` reads whole, as they tell of the member that follows."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ def read_member(archive: Path, name: str) -> bytes:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as members:
                 return read_zipped(members, name)
-        with tarfile.open(archive) as members:
+        with tarfile.open(archive, tarinfo=_Entry) as members:
             return _read_tarred(members, name)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
@@ -85,6 +93,17 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     """
     _check_size(name, archive.getinfo(name).file_size)
     return archive.read(name)
+
+
+class _Entry(tarfile.TarInfo):
+    """An entry of a tar archive, which is refused by its first block if it is a header out of proportion."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in HEADERS and entry.size > HEADER_BYTES:
+            raise UserError(f"a header in it claims {entry.size:,} bytes; fetch it again")
+        return entry
 
 
 def _read_tarred(archive: tarfile.TarFile, name: str) -> bytes:
