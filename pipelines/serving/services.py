@@ -1,7 +1,6 @@
 """What computes answers: each graph is opened once."""
 
 import asyncio
-import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
@@ -45,8 +43,6 @@ class Services:
     def __init__(self, models: Sequence[Model], config: ServingConfig) -> None:
         threads = max(1, int(config.num_cpus))
         torch.set_num_threads(threads)
-        # Where Pillow warns of a picture's size, its header is all that is read (see `decode`).
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         self._config = config
         self._policies: dict[str, FastestPolicy] = {}
         self._networks: dict[str, OnnxModel] = {}

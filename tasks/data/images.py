@@ -1,6 +1,7 @@
 """The one place that reads and writes picture files. A picture is float32 RGB in [0, 1], shape (3, H, W)."""
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from tasks.errors import UserError
 
+# Pillow refuses pictures above 179 megapixels, and warns above 89: a photo of 100 is read as any other, and
+# the server, which takes smaller ones, refuses it by its header.
+warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 LUMA = (0.299, 0.587, 0.114)
 """Weights of R, G and B in luma (ITU-R BT.601), as Pillow and torchvision have them."""
 Frame = NDArray[np.uint8]

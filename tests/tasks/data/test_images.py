@@ -1,6 +1,8 @@
 """Pictures in every form that Pillow writes, against what was put into them."""
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -215,3 +217,12 @@ def test_pillows_refusal_of_a_bomb_is_the_errors_cause(monkeypatch) -> None:
     with pytest.raises(UserError) as caught:
         read_size(io.BytesIO(to_bytes(Image.fromarray(PIXELS))))
     assert isinstance(caught.value.__cause__, Image.DecompressionBombError)
+
+
+def test_a_large_picture_is_read_without_a_word(tmp_path: Path) -> None:
+    """In a process of its own: pytest has its own filters of warnings."""
+    path = tmp_path / "large.png"
+    Image.new("1", (12_000, 12_000)).save(path)
+    read = f"from tasks.data.images import *; print(read_size(Path({str(path)!r})))"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(12000, 12000)\n", "")
