@@ -1,0 +1,102 @@
+"""README's first command in a fresh clone, stage by stage: `python -m benchmarks.repro`.
+
+Of the installation, of each stage of `make repro` and of a second `make repro`: seconds by the clock, seconds
+of all cores at work, and how much of the cores' time was idle. The cores' time is the whole machine's: run it
+with nothing else to do. What is committed is what is measured.
+"""
+
+import argparse
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import psutil
+
+from benchmarks.command import run_main
+from benchmarks.paired import heading, print_table
+from tasks.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+STAGE = "Running stage '"
+"""What DVC's line begins with when it starts one."""
+PROFILES = ("smoke", "default")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Clocks at one time: on the wall, of cores at work, of cores at rest."""
+
+    wall: float
+    busy: float
+    idle: float
+
+    @classmethod
+    def now(cls) -> "Moment":
+        """Of the whole machine."""
+        cores = psutil.cpu_times()
+        idle = cores.idle + getattr(cores, "iowait", 0.0)
+        return cls(perf_counter(), sum(cores[:8]) - idle, idle)
+
+    def since(self, earlier: "Moment") -> tuple[str, str, str]:
+        """Seconds by the clock, core-seconds at work, and percent of the cores' time at rest."""
+        busy, idle = self.busy - earlier.busy, self.idle - earlier.idle
+        return f"{self.wall - earlier.wall:.1f}", f"{busy:.1f}", f"{100 * idle / (busy + idle):.0f} %"
+
+
+def main() -> None:
+    """Print a table, a row as soon as it is measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--profile", choices=PROFILES, default="default")
+    profile = parser.parse_args().profile
+    print(heading("dvc", "ray", "torch", threads=psutil.cpu_count() or 1))
+    with tempfile.TemporaryDirectory(prefix="singleshot-repro-") as name:
+        clone = Path(name) / "clone"
+        subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+        print_table(("what", "s", "core-seconds", "idle"), _rows(clone, profile))
+
+
+def _rows(clone: Path, profile: str) -> Iterator[tuple[object, ...]]:
+    for what, command in (("make install", ["install"]), ("make params", ["params", f"PROFILE={profile}"])):
+        began = Moment.now()
+        list(_lines(clone, command))
+        yield what, *Moment.now().since(began)
+    began = previous = Moment.now()
+    stage = "DVC's plan"
+    for line in _lines(clone, ["repro"]):
+        if line.startswith(STAGE):
+            now = Moment.now()
+            yield stage, *now.since(previous)
+            stage, previous = line.removeprefix(STAGE).partition("'")[0], now
+    now = Moment.now()
+    yield stage, *now.since(previous)
+    yield f"**make repro, profile {profile}**", *now.since(began)
+    list(_lines(clone, ["repro"]))
+    yield "a second make repro", *Moment.now().since(now)
+
+
+def _lines(clone: Path, arguments: list[str]) -> Iterator[str]:
+    """What `make` prints, line by line.
+
+    Raises:
+        UserError: it failed.
+    """
+    # No setting of DVC, Ray or this environment reaches the clone, as for whoever types the command.
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "RAY_", "MLFLOW_"))
+    }
+    command = ["make", *arguments]
+    with subprocess.Popen(
+        command, cwd=clone, env=kept | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+    if process.returncode:
+        raise UserError(f"{' '.join(command)} in a fresh clone ended with status {process.returncode}")
+
+
+if __name__ == "__main__":
+    run_main(main)
