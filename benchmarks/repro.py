@@ -44,7 +44,10 @@ class Moment:
     def since(self, earlier: "Moment") -> tuple[str, str, str]:
         """Seconds by the clock, core-seconds at work, and percent of the cores' time at rest."""
         busy, idle = self.busy - earlier.busy, self.idle - earlier.idle
-        return f"{self.wall - earlier.wall:.1f}", f"{busy:.1f}", f"{100 * idle / (busy + idle):.0f} %"
+        at_rest = (
+            idle / (busy + idle) if busy + idle else 0.0
+        )  # clocks of cores tick a hundred times a second
+        return f"{self.wall - earlier.wall:.1f}", f"{busy:.1f}", f"{at_rest:.0%}"
 
 
 def main() -> None:

@@ -38,4 +38,4 @@ def test_a_run_that_fails_is_told(tmp_path):
 
 def test_idle_is_a_share_of_the_cores_time():
     """Ten seconds of two cores, one of them at work all the time and the other half of it."""
-    assert Moment(110, 15, 105).since(Moment(100, 0, 100)) == ("10.0", "15.0", "25 %")
+    assert Moment(110, 15, 105).since(Moment(100, 0, 100)) == ("10.0", "15.0", "25%")
