@@ -28,6 +28,7 @@ def segment_cells(
             StylizeSegmentParams(segment, info.format, settings, batch_size),
             {"video": video, "model": model},
             tags,
+            size=segment.frames,
         )
         for number, segment in enumerate(plan_segments(info, frames_per_segment))
     ]

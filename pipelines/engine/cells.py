@@ -74,6 +74,8 @@ class Cell:
     """Tags to filter runs by in MLflow, e.g. the pruner and the sparsity."""
     stack: str | None = None
     """Cells of an equal `stack` may be handed to their task together."""
+    size: int = 1
+    """How much work it is, in the unit that progress is shown in."""
     modules: tuple[str, ...] = ()
     """What the task imports by name, such as an agent's algorithm: import statements don't show it."""
 

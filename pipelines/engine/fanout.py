@@ -34,6 +34,7 @@ def fan_out(
     gpu: bool = False,
     alone: bool = False,
     brief: bool = False,
+    unit: str = "cell",
 ) -> None:
     """Compute those of `cells` that `store` lacks. On return it has all of them.
 
@@ -45,6 +46,7 @@ def fan_out(
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
         brief: the cells take a second or so, and no cluster is started for them; a running one is used.
+        unit: what progress is shown in, of which a cell is `Cell.size`.
 
     Raises:
         CellsFailedError: some cells failed; it is raised when all others are done.
@@ -64,7 +66,7 @@ def fan_out(
             print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
         brief = brief or len(turns[0]) == 1
-        with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder) as sweep:
+        with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder, unit) as sweep:
             for turn in turns:
                 executor.run(sweep, turn)
         sweep.raise_failures()

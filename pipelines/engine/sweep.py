@@ -50,17 +50,18 @@ class CellsFailedError(RuntimeError):
 class Sweep:
     """Cells in the making: their events go to the store, the recorder and one progress bar."""
 
-    def __init__(self, cells: Sequence[Cell], store: CellStore, recorder: Recorder):
+    def __init__(self, cells: Sequence[Cell], store: CellStore, recorder: Recorder, unit: str = "cell"):
         self.store = store
         self.recorder = recorder
         self.failures: list[tuple[Cell, BaseException, str]] = []
-        self.progress = dict.fromkeys((cell.digest for cell in cells), 0.0)
+        self.sizes = {cell.digest: cell.size for cell in cells}
+        self.progress = dict.fromkeys(self.sizes, 0.0)
         self.running: set[str] = set()
         # A terminal gets a bar that moves, a log file a line every half minute.
         self.bar = tqdm.tqdm(
-            total=len(cells),
-            unit="cell",
-            bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} cells [{elapsed}<{remaining}{postfix}]",
+            total=sum(self.sizes.values()),
+            bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} {unit}s [{elapsed}<{remaining}{postfix}]",
+            unit=unit,
             mininterval=0.5 if sys.stderr.isatty() else 30,
             smoothing=0,  # cells end in bursts: time left by the mean rate
         )
@@ -148,6 +149,6 @@ class Sweep:
         )
 
     def _show(self) -> None:
-        self.bar.n = sum(self.progress.values())
+        self.bar.n = sum(self.sizes[digest] * done for digest, done in self.progress.items())
         self.bar.set_postfix_str(f"{len(self.running)} running, {len(self.failures)} failed", refresh=False)
         self.bar.update(0)

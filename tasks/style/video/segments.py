@@ -1,7 +1,10 @@
 """A video in a style, a segment at a time: the task for each, and the join that restores times and sound."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -13,6 +16,7 @@ from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Stream
 from av.video.stream import VideoStream
+from torch import Tensor
 
 from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
@@ -20,6 +24,7 @@ from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.model_file import load_model
+from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
 
 SEGMENT = "segment.mp4"
@@ -54,7 +59,7 @@ def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
 
 
 def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Put a segment of a video into a style (:class:`StylizeSegmentParams`).
+    """Put a segment of a video into a style (:class:`StylizeSegmentParams`), by PyTorch.
 
     Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
     the stylised frames at the video's mean rate, without sound. :func:`join_segments` sets their times.
@@ -63,25 +68,55 @@ def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: the video isn't the one that the segment was planned for, or the model isn't one.
     """
     for i, job in enumerate(jobs):
-        params: StylizeSegmentParams = job.params
-        frames = params.segment.frames
-        start = time.perf_counter()
-        with av.open(job.output / SEGMENT, "w") as container:
-            stream = add_h264(container, params.format)
-            for done, packet in enumerate(encode(stream, _stylize(job)), start=1):
-                container.mux(packet)
-                yield Progress((i + done / frames) / len(jobs))
-        yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})
+        network = load_model(job.inputs["model"])[0].to(job.device)
+        yield from write_segment(i, jobs, job.params, torch_stylizer(network, job.params.settings))
 
 
-def _stylize(job: Job) -> Iterator[Frame]:
-    params: StylizeSegmentParams = job.params
-    network = load_model(job.inputs["model"])[0].to(job.device)
-    frames = read_segment(job.inputs["video"], params.segment)
-    while batch := list(islice(frames, params.batch_size)):
+@dataclass(frozen=True)
+class Stylizer:
+    """What puts frames into a style."""
+
+    stylize: Callable[[Tensor], Tensor]
+    """Frames (N, 3, H, W), uint8, to the same."""
+    at_once: int = 1
+    """Calls that may be made at once, by as many threads."""
+
+
+def torch_stylizer(network: TransformerNet, settings: StylizeSettings) -> Stylizer:
+    """PyTorch, which computes one call on all its threads."""
+    return Stylizer(lambda frames: stylize(network, frames, settings))
+
+
+def write_segment(
+    i: int, jobs: Sequence[Job], params: StylizeSegmentParams, stylizer: Stylizer
+) -> Iterator[Event]:
+    """What :func:`stylize_segment` does for job `i` of `jobs`, by any stylizer."""
+    job, frames = jobs[i], params.segment.frames
+    start = time.perf_counter()
+    stylized = _stylized(read_segment(job.inputs["video"], params.segment), params.batch_size, stylizer)
+    with closing(stylized), av.open(job.output / SEGMENT, "w") as container:
+        stream = add_h264(container, params.format)
+        for done, packet in enumerate(encode(stream, stylized), start=1):
+            container.mux(packet)
+            yield Progress((i + done / frames) / len(jobs))
+    yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})
+
+
+def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> Generator[Frame, None, None]:
+    """Frames in their order. While some are stylised, those before are encoded and those after decoded."""
+
+    def stylize_batch(batch: Sequence[Frame]) -> Iterable[Frame]:
         pictures = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
-        stylized = stylize(network, pictures, params.settings)
-        yield from stylized.permute(0, 2, 3, 1).numpy()
+        return stylizer.stylize(pictures).permute(0, 2, 3, 1).numpy()
+
+    waiting: deque[Future[Iterable[Frame]]] = deque()
+    with ThreadPoolExecutor(stylizer.at_once) as pool:
+        while batch := list(islice(frames, batch_size)):
+            waiting.append(pool.submit(stylize_batch, batch))
+            if len(waiting) > stylizer.at_once:
+                yield from waiting.popleft().result()
+        for stylized in waiting:
+            yield from stylized.result()
 
 
 def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
