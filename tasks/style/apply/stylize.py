@@ -63,9 +63,24 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
         for first, top, stylized in _stylized(network, pictures):
             n, _, h, _ = stylized.shape
             photo = pictures[first : first + n, :, top : top + h]
-            finished = _finished(to_float(photo), stylized.float().to(photo.device), settings)
-            results[first : first + n, :, top : top + h] = _like(finished, photo)
+            results[first : first + n, :, top : top + h] = finished(photo, stylized, settings)
     return results
+
+
+def fits_whole(pictures: int, width: int, height: int, channels: int) -> bool:
+    """Whether half of the free memory of this machine holds so many pictures of width x height px at once.
+
+    `channels` are the network's `width`.
+    """
+    return pictures * width * height * channels * WHOLE_BYTES <= free_memory(torch.device("cpu")) // 2
+
+
+def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
+    """What :func:`stylize` returns of `pictures`, given what the network made of them in [0, 1]."""
+    mixed = stylized.float().to(pictures.device).clamp(0, 1)
+    if settings.preserve_color or settings.strength < 1:
+        mixed = _mixed(to_float(pictures), mixed, settings)
+    return mixed.mul(255).round().byte() if pictures.dtype == torch.uint8 else mixed.to(pictures.dtype)
 
 
 def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:
@@ -99,14 +114,9 @@ def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
         return None
 
 
-def _finished(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
-    stylized = stylized.clamp(0, 1)
+def _mixed(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
     if settings.preserve_color:
         # Y has the coefficient 1 in each of R, G and B: to exchange it alone is to add its difference to all.
         luma = torch.tensor(LUMA, device=photo.device).view(1, 3, 1, 1)
         stylized = photo + ((stylized - photo) * luma).sum(dim=1, keepdim=True)
     return torch.lerp(photo, stylized, settings.strength).clamp(0, 1)
-
-
-def _like(picture: Tensor, original: Tensor) -> Tensor:
-    return picture.mul(255).round().byte() if original.dtype == torch.uint8 else picture.to(original.dtype)

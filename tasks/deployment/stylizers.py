@@ -1,0 +1,101 @@
+"""A style's network for frames of one size by one of the runtimes."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import onnx
+import torch
+from torch import Tensor
+
+from tasks.deployment.runtimes import PACKAGES, installed_version
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared, Runtime
+from tasks.deployment.style_graph import PICTURES, STYLISED, style_graph
+from tasks.errors import UserError, in_a_line
+from tasks.style.apply.stylize import StylizeSettings, finished, fits_whole
+from tasks.style.apply.tiling import to_float
+from tasks.style.model_file import load_model
+from tasks.style.pruning.compaction import compact
+from tasks.style.video.segments import Stylizer, torch_stylizer
+
+StylizerName = Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"]
+STYLIZERS: tuple[StylizerName, ...] = get_args(StylizerName)
+"""Runtimes that stylise frames. `torch` can anywhere: in tiles, and on a GPU."""
+
+
+@dataclass(frozen=True)
+class StylizerParams:
+    """Which stylizer."""
+
+    runtime: StylizerName
+    width: int
+    height: int
+    """Of frames, in pixels."""
+    settings: StylizeSettings
+
+
+def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int) -> Stylizer:
+    """The network in the file `model`, by a runtime.
+
+    A runtime other than `torch` computes as many frames at once as `threads` and memory allow, each on one
+    thread: no number of threads changes a byte then, and none waits for another.
+
+    Raises:
+        UserError: the runtime can't run here, or the file is no style's model.
+    """
+    network, _ = load_model(model)
+    if params.runtime == "torch":
+        return torch_stylizer(network.to(device), params.settings)
+    if reason := unavailable(params.runtime):
+        raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch can anywhere")
+    at_once = threads
+    while at_once > 1 and not fits_whole(at_once, params.width, params.height, network.width):
+        at_once -= 1
+    try:
+        prepared = prepare(model, params, at_once)
+    except RuntimeError as error:  # of both runtimes; OpenVINO's, too, if it takes another precision
+        reason = in_a_line(error)
+        raise UserError(
+            f"--runtime {params.runtime}: {reason}; choose another, torch can anywhere"
+        ) from error
+
+    def stylize_frames(frames: Tensor) -> Tensor:
+        pictures = to_float(frames.contiguous()).split(1)
+        results = [prepared.run({PICTURES: picture.numpy()})[STYLISED] for picture in pictures]
+        return finished(frames, torch.cat([torch.from_numpy(result) for result in results]), params.settings)
+
+    return Stylizer(stylize_frames, at_once)
+
+
+def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
+    """A runtime other than `torch`, ready for `PICTURES` (1, 3, H, W) from `at_once` threads at once."""
+    graph = style_graph(compact(load_model(model)[0]), params.height, params.width)
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        path = Path(directory, "style.onnx")
+        onnx.save(graph, path)
+        runtime = _open(params.runtime, at_once)
+        # Threads of OpenVINO are for all streams, those of onnxruntime for each call.
+        threads = at_once if params.runtime.startswith("openvino") else 1
+        shapes = {PICTURES: (1, 3, params.height, params.width)}
+        return runtime.prepare(ModelFiles(path, model, "compacted"), shapes, threads)
+
+
+def unavailable(runtime: StylizerName) -> str | None:
+    """Why a runtime can't run here, in words; None if it can."""
+    if installed_version(runtime) is None:
+        return f"{PACKAGES[runtime][0]} is not installed"
+    try:
+        return None if runtime == "torch" else _open(runtime, 1).unavailable()
+    except ImportError as error:  # installed for another system, say
+        return in_a_line(error)
+
+
+def _open(runtime: StylizerName, at_once: int) -> Runtime:
+    if runtime == "onnxruntime":
+        from tasks.deployment.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
+
+        return OnnxRuntime(PROVIDERS[runtime])
+    from tasks.deployment.runtimes.openvino import OpenVINO
+
+    return OpenVINO("float32" if runtime == "openvino-f32" else "bfloat16", streams=at_once)
