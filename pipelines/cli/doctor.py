@@ -401,13 +401,28 @@ def check_style(executor: ExecutorConfig) -> Finding:
     precision = str(resolve("auto", device)).removeprefix("torch.")
     directory = tiles_directory()
     memory, disk = free_memory(torch.device(device)), shutil.disk_usage(directory).free
-    found = f"`stylize` takes PyTorch in {precision} on {device}; {memory / 1e9:.1f} GB of memory are free"
+    videos = _videos_runtime(executor, device)
+    found = (
+        f"`stylize` takes PyTorch in {precision} on {device}, for videos {videos}; {memory / 1e9:.1f} GB of "
+        "memory are free"
+    )
     if memory < PICTURE_4K_BYTES:
         return Finding("problem", f"{found}: too little for a 4K picture", "close other programs")
     if disk < MAPS_4K_BYTES:
         short = f"{directory} has {disk / 1e9:.1f} GB for the maps of a 4K picture, which are up to 2.1 GB"
         return Finding("warning", f"{found}; {short}", "set TMPDIR to a directory with more room")
     return Finding("ok", f"{found}, and {disk / 1e9:.1f} GB in {directory}: enough for 4K")
+
+
+def _videos_runtime(executor: ExecutorConfig, device: str) -> str:
+    from pipelines.cli.stylize_runtime import kept_runtimes
+    from tasks.deployment.stylizers import STYLIZERS, unavailable
+
+    if device != "cpu" or cluster_address(executor):
+        return "too"
+    if kept := kept_runtimes():
+        return f"{' or '.join(kept)}, measured as the fastest"
+    return f"the fastest of {', '.join(name for name in STYLIZERS if not unavailable(name))}"
 
 
 def check_video() -> Finding:

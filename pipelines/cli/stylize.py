@@ -1,36 +1,43 @@
 """`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
 
 import glob
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.catalog.paths import LEARNED, STYLES
 from pipelines.catalog.styles import model_of
 from pipelines.catalog.videos import segment_cells, stylized_name
+from pipelines.cli.stylize_runtime import fastest_runtime
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
+from tasks.deployment.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
+from tasks.deployment.stylizers import STYLIZERS, StylizerName
 from tasks.errors import UserError
 from tasks.style.apply.input_files import STANDARD, expand
 from tasks.style.apply.picture_files import picture_suffixes
-from tasks.style.apply.stylize import StylizeSettings
+from tasks.style.apply.stylize import StylizeSettings, fits_whole
 from tasks.style.apply.stylize_files import stylize_files
 from tasks.style.model_file import load_model
-from tasks.style.video.reader import probe
+from tasks.style.video.reader import VideoInfo, probe
 from tasks.style.video.segments import SEGMENT, join_segments
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120
 """Some seconds of video: the most that an interruption costs, and the unit of work of a cluster."""
+RUNTIME = "runtime"
+"""A file beside a video's segments: the name of the runtime that they are made by."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,8 @@ class StylizeOptions:
     settings: StylizeSettings
     batch_size: int
     force: bool
+    runtime: StylizerName | None = None
+    """Of videos; None is the fastest one, as measured on this machine."""
 
 
 def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
@@ -52,7 +61,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
     Raises:
         UserError: there is no such style, or an input or the output cannot be used.
     """
-    executor = load_config().executor
+    executor = _on_all_cores(load_config().executor)
     network, _ = load_model(model := _model(style))
     videos = _plan_videos(inputs, output, options.force)
     pictures = [name for name in inputs if _may_hold_pictures(name, output)]
@@ -156,24 +165,59 @@ def _stylize_video(
     video: Path, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
 ) -> None:
     info = probe(video)
-    rate = float(info.frame_rate)
-    print(f"{video}: {info.frames} frames of {info.width}x{info.height} at {rate:g} a second; ", end="")
     store = CellStore(target.parent / f".{target.name}.segments")
-    cells = segment_cells(
-        video.stem,
-        video,
-        info,
-        model,
-        settings=options.settings,
-        batch_size=options.batch_size,
-        frames_per_segment=FRAMES_PER_SEGMENT,
-        tags={},
-    )
     lock = store.root.with_suffix(".lock")
     with ends_with_its_parents(), alone(lock, str(target)):
+        runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
+        size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
+        print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}; ", end="")
+        cells = segment_cells(
+            video.stem,
+            video,
+            info,
+            model,
+            settings=options.settings,
+            batch_size=options.batch_size,
+            frames_per_segment=FRAMES_PER_SEGMENT,
+            tags={},
+        )
+        cells = [
+            replace(cell, task=stylize_segment_by_runtime, params=RuntimeSegmentParams(cell.params, runtime))
+            for cell in cells
+        ]
         # A user's own files are none of MLflow's business.
-        fan_out(cells, executor, store, Recorder(), gpu=True)
+        fan_out(cells, executor, store, Recorder(), gpu=True, unit="frame")
         segments = [store.path(cell.digest) / SEGMENT for cell in cells]
         join_segments(segments, video, info, target)
         shutil.rmtree(store.root)
         lock.unlink()
+
+
+def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
+    """Without a cluster, segments follow one another, and the frames of each are shared out to all cores."""
+    if cluster_address(executor):
+        return executor
+    return replace(executor, kind="local", num_cpus=len(os.sched_getaffinity(0)))
+
+
+def _runtime(
+    record: Path, model: Path, info: VideoInfo, executor: ExecutorConfig, options: StylizeOptions
+) -> StylizerName:
+    """The runtime of a video's segments. `record` keeps it, beside them, for when they are interrupted."""
+    runtime = options.runtime or (_recorded(record) if record.exists() else None)
+    if not runtime:
+        on_gpu = device_of(executor, gpu=True) != "cpu"
+        width = load_model(model)[0].width
+        if on_gpu or cluster_address(executor) or not fits_whole(1, info.width, info.height, width):
+            # A GPU is faster than any of them, a cluster's nodes are other machines, tiles are PyTorch's.
+            runtime = "torch"
+        else:
+            runtime = fastest_runtime(model, options.settings, executor.num_cpus)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(f"{runtime}\n")
+    return runtime
+
+
+def _recorded(record: Path) -> StylizerName | None:
+    name = record.read_text().strip()
+    return next((each for each in STYLIZERS if each == name), None)

@@ -181,20 +181,24 @@ def stylize(
     batch_size: Annotated[
         int, typer.Option(metavar="N", min=1, help="Pictures of one size, or frames, to compute together.")
     ] = 1,
+    runtime: Annotated[
+        Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
+        typer.Option(help="What computes videos.", show_default="the fastest, measured once on a machine"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> None:
     """Put your own pictures and videos into a trained style.
 
     Size, orientation, transparency, colour profile and format of pictures are kept, and frames, times, size
-    and sound of videos. Pictures of any size run in bounded memory; videos run in segments on the executor
-    that params.yaml names, and go on from there when interrupted.
+    and sound of videos. Pictures of any size run in bounded memory; videos run on all cores, or on the
+    cluster that params.yaml or RAY_ADDRESS names, and go on from their last segment when interrupted.
     """
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, stylize_inputs
     from tasks.style.apply.stylize import StylizeSettings
 
     refuse_packed(Path(style))
-    options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force)
+    options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force, runtime)
     try:
         stylize_inputs(style, [*inputs, *(more or [])], output, options)
     except KeyboardInterrupt:

@@ -74,7 +74,7 @@ def this_machine(device: str) -> Machine:
     """The machine on which this process runs."""
     return Machine(
         processor(),
-        _instructions(),
+        instructions(),
         len(os.sched_getaffinity(0)),
         round(psutil.virtual_memory().total / 2**30, 1),
         _gpu() if device.startswith("cuda") else None,
@@ -89,7 +89,8 @@ def processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def _instructions() -> str:
+def instructions() -> str:
+    """The vector instructions that PyTorch computes with."""
     import torch
 
     return torch.backends.cpu.get_cpu_capability()

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -8,8 +9,11 @@ from odd_videos import NTSC, make_video
 from PIL import Image
 
 from pipelines.cli import stylize as module
+from pipelines.cli import stylize_runtime
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from pipelines.engine.sweep import CellsFailedError
+from tasks.deployment import measure_stylizers, stylizers
+from tasks.deployment.measure_stylizers import Measured
 from tasks.errors import UserError
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, save_model
@@ -17,6 +21,11 @@ from tasks.style.transformer_net import TransformerNet
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
+TORCH_IS_FASTEST = {
+    "torch": Measured(3.0),
+    "openvino-f32": Measured(2.0),
+    "onnxruntime": Measured(None, "odd"),
+}
 PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 
 
@@ -25,6 +34,8 @@ def workplace(tmp_path, monkeypatch):
     """A directory with a configuration, a style that is trained, a picture and a video."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "FRAMES_PER_SEGMENT", 10)
+    monkeypatch.setattr(stylize_runtime, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: TORCH_IS_FASTEST)
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"))
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
@@ -62,7 +73,8 @@ def test_without_strength_a_video_stays_as_it_is():
     assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 4  # encoded twice
 
 
-def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
+def interrupt(monkeypatch, options):
+    """Stylise the video, until two of its three segments are finished."""
     commit = module.CellStore.commit
     kept = []
 
@@ -75,8 +87,12 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, ca
     with monkeypatch.context() as patch:
         patch.setattr(module.CellStore, "commit", fail_at_the_third)
         with pytest.raises(CellsFailedError):
-            stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+            stylize_inputs("ink", ["film.mp4"], Path("out"), options)
     assert not Path("out/film.mp4").exists()
+
+
+def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
+    interrupt(monkeypatch, OPTIONS)
     capsys.readouterr()
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
@@ -164,3 +180,65 @@ def test_brackets_in_a_files_name_are_no_pattern():
         shutil.copy(name.replace("[1]", ""), name)
     stylize_inputs("ink", ["photo[1].png", "film[1].mp4"], Path("out"), OPTIONS)
     assert sorted(path.name for path in Path("out").iterdir()) == ["film[1].mp4", "photo[1].png"]
+
+
+def test_the_fastest_runtime_is_measured_once_and_said(monkeypatch, capsys):
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    output = capsys.readouterr().out
+    assert "torch (3 frames of 256x256 a second; openvino-f32 2; not onnxruntime: odd)" in output
+    assert "film.mp4: 25 frames of 64x48 at 29.97 a second, by torch; " in output
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: pytest.fail("measured again"))
+    stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
+    assert "which runtime" not in capsys.readouterr().out
+    assert stylize_runtime.kept_runtimes() == ["torch"]
+
+
+@pytest.mark.parametrize("change", ["versions", "network", "damage"])
+def test_what_is_kept_is_for_one_machine_and_one_network(monkeypatch, change):
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    if change == "versions":
+        monkeypatch.setattr(stylize_runtime, "installed_version", lambda _: "99")
+    if change == "network":
+        card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
+        save_model(TransformerNet(width=5), card, Path("models/styles/ink/model.safetensors"))
+    if change == "damage":
+        next(Path("cache").rglob("*.json")).write_text("{")
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
+    stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
+    assert "onnxruntime" in stylize_runtime.kept_runtimes()
+
+
+def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
+    float32 = replace(OPTIONS, settings=StylizeSettings(precision="float32"))
+    stylize_inputs("ink", ["film.mp4"], Path("out"), float32)
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: pytest.fail("measured"))
+    stylize_inputs("ink", ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
+    assert "by onnxruntime" in capsys.readouterr().out
+    pairs = zip(frames_of("out/film.mp4"), frames_of("more/film.mp4"), strict=True)
+    assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 1  # encoded with losses
+
+
+def test_an_interrupted_video_goes_on_by_the_runtime_it_began_with(monkeypatch, capsys):
+    by_onnxruntime = replace(OPTIONS, runtime="onnxruntime")
+    stylize_inputs("ink", ["film.mp4"], Path("whole"), by_onnxruntime)
+    interrupt(monkeypatch, by_onnxruntime)
+    capsys.readouterr()
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert "by onnxruntime; cells: 3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
+    assert Path("out/film.mp4").read_bytes() == Path("whole/film.mp4").read_bytes()
+
+
+def test_pytorch_is_taken_where_nothing_else_is_installed(monkeypatch, capsys):
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", measure_stylizers.measure_stylizers)
+    monkeypatch.setattr(stylizers, "installed_version", {"torch": "2"}.get)
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    output = capsys.readouterr().out
+    assert "not openvino-f32: openvino is not installed" in output
+    assert "by torch" in output
+
+
+def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
+    monkeypatch.setattr("tasks.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
+    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert "by torch" in capsys.readouterr().out

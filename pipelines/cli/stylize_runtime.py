@@ -1,0 +1,80 @@
+"""Which runtime `stylize` takes for videos: measured once on a machine, and kept in the user's cache.
+
+A choice by time may fall differently the next time, and with it a video's bytes. So there is one for each
+kind of processor, versions of the packages and architecture of a network, until its file is removed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from pipelines.engine.provenance import instructions, processor
+from tasks.deployment.measure_stylizers import SIDE_PX, Measured, measure_stylizers
+from tasks.deployment.runtimes import installed_version
+from tasks.deployment.stylizers import STYLIZERS, StylizerName
+from tasks.style.apply.stylize import StylizeSettings
+from tasks.style.model_file import load_model
+from tasks.style.pruning.compaction import compact
+
+
+def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> StylizerName:
+    """The runtime for the network in the file `model`; measures them, and says so, if none is kept."""
+    key = {"machine": machine(), "network": _architecture(model), "precision": settings.precision}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    path = _directory() / f"{digest[:16]}.json"
+    if kept := _read(path):
+        return kept["runtime"]
+    print(f"which runtime is the fastest here? {', '.join(STYLIZERS)}: ", end="", flush=True)
+    measured = measure_stylizers(model, settings, threads)
+    speeds = {name: each.frames_per_second for name, each in measured.items() if each.frames_per_second}
+    runtime = max(speeds, key=lambda name: speeds[name])
+    print(f"{_summary(measured, runtime)}; {path} keeps that")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(key | {"runtime": runtime, "frames_per_second": speeds}, indent=1) + "\n")
+    partial.replace(path)
+    return runtime
+
+
+def kept_runtimes() -> list[StylizerName]:
+    """Those that were the fastest on a machine like this one, each once."""
+    files = map(_read, sorted(_directory().glob("*.json")))
+    return sorted({kept["runtime"] for kept in files if kept and kept["machine"] == machine()})
+
+
+def _summary(measured: Mapping[StylizerName, Measured], runtime: StylizerName) -> str:
+    others = [
+        f"{name} {each.frames_per_second:.3g}" if each.frames_per_second else f"not {name}: {each.reason}"
+        for name, each in measured.items()
+        if name != runtime
+    ]
+    speed = measured[runtime].frames_per_second
+    return f"{runtime} ({speed:.3g} frames of {SIDE_PX}x{SIDE_PX} a second; {'; '.join(others)})"
+
+
+def _directory() -> Path:
+    return user_cache_path("singleshot") / "stylizers"
+
+
+def machine() -> dict[str, Any]:
+    """What a choice holds for, besides the network."""
+    versions = {name: installed_version(name) for name in STYLIZERS}
+    return {"processor": processor(), "instructions": instructions(), "versions": versions}
+
+
+def _architecture(model: Path) -> list[list[int]]:
+    """The shapes of what is left of a network's weights once it is compacted."""
+    return [list(weights.shape) for weights in compact(load_model(model)[0]).parameters()]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a file says; None if there is none, or it isn't whole."""
+    try:
+        kept = json.loads(path.read_text())
+        return kept if kept["runtime"] in STYLIZERS and kept["machine"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
