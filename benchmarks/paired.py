@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of a clock on the wall and of the processor's cores."""
+    """Seconds by a clock on the wall, and of the processor's cores."""
 
     wall: float
     cpu: float
@@ -52,7 +52,7 @@ def family_clock() -> Seconds:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of a figure over rounds."""
+    """The spread of a figure over rounds."""
 
     median: float
     low: float
@@ -74,7 +74,7 @@ class Comparison(Generic[Key]):
 
     rounds: Sequence[Mapping[Key, Seconds]]
     disturbed: int
-    """Of these rounds, for want of better ones."""
+    """Number of these rounds that were disturbed, for want of better ones."""
 
     @property
     def remark(self) -> str:
@@ -124,14 +124,14 @@ def take_turns(
 
 
 def timed(run: Callable[[], object], clock: Clock = process_clock) -> Seconds:
-    """Of one call."""
+    """Seconds of one call."""
     start = clock()
     run()
     return clock() - start
 
 
 def _busy(seconds: Mapping[Key, Seconds]) -> float:
-    """Of the variant that was disturbed most."""
+    """Cores at work for the variant that was disturbed most."""
     return min(each.busy for each in seconds.values())
 
 

@@ -36,7 +36,7 @@ class Moment:
 
     @classmethod
     def now(cls) -> "Moment":
-        """Of the whole machine."""
+        """Read the clocks of the whole machine."""
         cores = psutil.cpu_times()
         idle = cores.idle + getattr(cores, "iowait", 0.0)
         return cls(perf_counter(), sum(cores[:8]) - idle, idle)

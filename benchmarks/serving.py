@@ -61,14 +61,14 @@ class Question:
 
     @property
     def request(self) -> bytes:
-        """As it goes over the connection."""
+        """The request as it goes over the connection."""
         head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {self.media_type}\r\n"
         return f"{head}Content-Length: {len(self.body)}\r\n\r\n".encode() + self.body
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one request."""
+    """The answer to one request."""
 
     seconds: float
     good: bool
@@ -117,7 +117,7 @@ def _asked(models: list[Model], directory: Path) -> list[Model]:
 
 
 def _inputs(card: GraphCard) -> dict[str, NDArray[np.float32]]:
-    """Of one state, or the one picture."""
+    """Inputs of one state, or of the one picture."""
     if card.kind == "policy":
         sizes = {"batch": 1} | {name: card.details.get(name, 1) for name in ("samples", "latent_size")}
         return {

@@ -96,7 +96,7 @@ def _config() -> Config:
 
 
 def _masks(bench: Bench) -> Mapping[str, Masks]:
-    """By what to call them."""
+    """Masks by the name to show them by."""
     snip, grasp = (_made(bench, pruner) for pruner in ("snip", "grasp"))
     return {
         "none": {name: torch.ones_like(kept) for name, kept in snip.items()},

@@ -33,7 +33,7 @@ WAYS = ("whole", "tiles")
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of one picture."""
+    """Measurements of one picture."""
 
     wall_seconds: float
     cpu_seconds: float

@@ -145,7 +145,7 @@ def check_python() -> Finding:
 
 
 def check_packages(lock: Path = LOCK) -> Finding:
-    """Installed versions against the lock file."""
+    """Compare installed versions with the lock file."""
     from packaging.requirements import Requirement
 
     lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]

@@ -219,7 +219,7 @@ def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pa
 
 
 def _read(table: Path) -> pandas.DataFrame:
-    """As text: numbers stay as they were written."""
+    """Read a table as text, so that numbers stay as they were written."""
     return pandas.read_csv(table, dtype=str, keep_default_na=False)
 
 

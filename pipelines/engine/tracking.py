@@ -57,7 +57,7 @@ class ModelLog(Protocol):
     """Logs the model files among a cell's results as MLflow models. A module may be one."""
 
     SUFFIX: str
-    """Of the names of model files."""
+    """Suffix of the names of model files."""
 
     def log_model(self, client: "MlflowClient", run: "Run", path: Path) -> None:
         """Log the file as a model of `run`; the same one, however often it is tried."""

@@ -23,7 +23,7 @@ class Limits:
         self.timeout_s = config.timeout_s
         self.kinds = {"stylize": config.stylize, "act": config.act, "classify": config.classify}
         self.requests: Counter[str] = Counter()
-        """In work, by kind."""
+        """Requests that are being computed, by kind."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it: 413, 408 (it doesn't arrive), 503, 504 (no answer in time)."""

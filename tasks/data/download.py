@@ -70,7 +70,7 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
 
 
 def _file_name(url: str) -> str:
-    """That of the file at `url`, as much of it as a file system takes."""
+    """The name of the file at `url`, cut to what a file system takes."""
     return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]
 
 
@@ -87,7 +87,7 @@ class _Origin:
     validator: str | None
     """Strong ETag or date of change, for `If-Range` (RFC 9110, section 13.1.5)."""
     total: int | None
-    """Bytes of the whole file, where the server tells."""
+    """Bytes of the whole file; None where the server does not say."""
 
 
 class _Part:

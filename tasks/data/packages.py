@@ -33,11 +33,11 @@ class Package:
     name: str
     version: str
     sha256: str
-    """Of that file, in hexadecimal."""
+    """SHA-256 of that file, in hexadecimal."""
 
     @property
     def requirement(self) -> str:
-        """As pip writes it."""
+        """The requirement as pip writes it."""
         return f"{self.name}=={self.version}"
 
 

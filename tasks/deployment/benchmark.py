@@ -29,7 +29,7 @@ from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_enviro
 
 @dataclass(frozen=True)
 class Size:
-    """Of one call's inputs."""
+    """Size of one call's inputs."""
 
     batch: Annotated[int, Ge(1)]
     size_px: Annotated[int, Ge(1)] | None = None
@@ -52,7 +52,7 @@ class BenchmarkParams:
     """States that a policy is compared on, of episodes that it plays itself."""
     env_version: EnvironmentVersion = "v5"
     seed: Annotated[int, Ge(0)] = 0
-    """Of the inputs."""
+    """Seed of the random inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ class TimingRow:
     p90_ms: float | None = None
     p99_ms: float | None = None
     max_abs_error: float | None = None
-    """From PyTorch in float64."""
+    """Largest absolute difference from PyTorch in float64."""
     status: Literal["ok", "failed", "unavailable"] = "ok"
     reason: str = ""
     precision: Precision | Literal[""] = ""
-    """That the runtime really computes in."""
+    """Precision that the runtime really computes in."""
     version: str
     form: str
     """`dense`, `masked` or `compacted`."""
@@ -92,9 +92,9 @@ class TimingRow:
     peak_memory_mb: float | None = None
     """Of the runtime's process, its libraries included, GPU memory not."""
     file_bytes: int
-    """Of the ONNX file."""
+    """Bytes of the ONNX file."""
     calls: int | None = None
-    """That the percentiles are of."""
+    """Number of calls that the percentiles are taken over."""
     disturbed_turns: int | None = None
     """That were repeated, because something else on the machine took the processor."""
 
@@ -134,7 +134,7 @@ def measure(i: int, jobs: int, params: BenchmarkParams, files: ModelFiles, outpu
 
 @dataclass(frozen=True)
 class _Examples:
-    """Inputs, and what is to come out."""
+    """Inputs, and the outputs expected of them."""
 
     inputs: Mapping[str, NDArray[np.float32]]
     """(examples, …)"""

@@ -19,7 +19,7 @@ from tasks.job import Event, Job
 
 @dataclass(frozen=True)
 class ActorParams:
-    """Which actor is measured, and how."""
+    """The actor to measure, and how."""
 
     cell: str
     """Its name in timings.csv, e.g. `HalfCheetah/bcq/snip-0.95/seed-0/actor`."""

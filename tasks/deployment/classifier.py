@@ -43,9 +43,9 @@ class Preprocessing:
     size_px: int
     """S, the side of that middle."""
     mean: tuple[float, float, float]
-    """Of red, green and blue in [0, 1], to subtract."""
+    """Means of red, green and blue in [0, 1], which are subtracted."""
     std: tuple[float, float, float]
-    """To divide by."""
+    """Standard deviations, which are divided by."""
     interpolation: Literal["bilinear", "bicubic"]
 
 
@@ -61,7 +61,7 @@ class Weights:
 
     source: WeightsSource
     origin: str
-    """In words, with what pins it."""
+    """Where the weights come from, in words, with the version or hash that pins them."""
     licence: str
 
 
@@ -73,7 +73,7 @@ class ClassifierCard:
     weights: Weights
     preprocessing: Preprocessing
     labels: tuple[str, ...]
-    """Of the classes, in the order of the logits. No two are equal."""
+    """Names of the classes, in the order of the logits. No two are equal."""
 
     @classmethod
     def of(cls, values: Any) -> "ClassifierCard":

@@ -37,7 +37,7 @@ DECIMALS = 6
 
 @dataclass(frozen=True)
 class ClassifyParams:
-    """Which photos and runtimes."""
+    """The photos to classify, and the runtimes to do it by."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names in the :class:`PhotoSet`."""
@@ -62,7 +62,7 @@ class AnswerRow:
     reason: str
     """Why there is no answer."""
     rank: int | None
-    """From 1, the most probable."""
+    """Rank of the class, from 1, the most probable."""
     label: str | None
     probability: float | None
     same_top5_as_torch: bool | None

@@ -66,7 +66,7 @@ class ExportRow:
     """Stored weights and biases; with sparse initialisers, zeros aren't."""
     bytes: int
     max_abs_error: float
-    """Of onnxruntime against float64, over all compared inputs."""
+    """Largest absolute difference of onnxruntime from float64, over all compared inputs."""
     torch_error: float
     """Of float32 in PyTorch likewise; a compacted network's is its masked form's."""
 
@@ -187,7 +187,7 @@ def _strip(graph: onnx.ModelProto) -> None:
 
 
 def _largest_error(path: Path, inputs: Sequence[Arrays], references: Sequence[Reference]) -> float:
-    """Of onnxruntime, in any of its outputs."""
+    """The largest error of onnxruntime in any of its outputs."""
     run, errors = load_onnx(path, threads=1), []
     for arrays, exact in zip(inputs, references, strict=True):
         parity = compare(run(**arrays), exact, "float32")

@@ -14,10 +14,10 @@ from tasks.job import Event, Job, Progress
 
 @dataclass(frozen=True)
 class ClassifierParams:
-    """Which classifier is exported, and how."""
+    """The classifier to export, and how."""
 
     cell: str
-    """Of the classifier, `classifiers/<architecture>`."""
+    """Cell of the classifier, `classifiers/<architecture>`."""
     architecture: Architecture
     weights: WeightsSource
     opset: Annotated[int, Ge(18)]

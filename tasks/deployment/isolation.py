@@ -56,7 +56,7 @@ class Samples:
 
     wall_s: Sequence[float]
     cpu_s: Sequence[float]
-    """Of all threads of the process."""
+    """Processor time of each call, of all threads of the process."""
     peak_memory_bytes: int | None
     """Of the process since the network was prepared, libraries included; None where it can't be known."""
 

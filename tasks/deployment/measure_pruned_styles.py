@@ -55,7 +55,7 @@ class PrunedStylesParams:
     speed_px: Annotated[int, Ge(32)]
     """Side of the square that is timed."""
     seconds: Annotated[float, Gt(0)]
-    """For which each network, form and runtime is timed."""
+    """Seconds for which each network, form and runtime is timed."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PrunedStyleRow:
     """Kernels, the weights that may be pruned."""
     weights_kept: int
     channels_total: int
-    """That convolutions make."""
+    """Channels that all convolutions make."""
     channels_kept: int
     """After compaction."""
     parameters: int
@@ -83,7 +83,7 @@ class PrunedStyleRow:
     lpips: float
     photos: int
     size_px: int
-    """Of the pictures that were timed."""
+    """Short side of the pictures that were timed."""
     threads: int
     torch_seconds: float
     """A picture's median in steady state; float32, this and the other three."""

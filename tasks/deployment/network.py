@@ -23,4 +23,4 @@ class Network:
     sparsity: float
     """Fraction of weights that was pruned before training."""
     details: Mapping[str, Any]
-    """As in :class:`~tasks.deployment.onnx_model.GraphCard`."""
+    """Details as in :class:`~tasks.deployment.onnx_model.GraphCard`."""

@@ -36,13 +36,13 @@ class GraphCard:
 
     kind: Kind
     cell: str
-    """Of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
+    """Cell of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
     form: Form
     sparsity: float
     commit: str
-    """Of the code that exported it."""
+    """Git commit of the code that exported it."""
     source_sha256: str
-    """Of the file that the network was exported from."""
+    """SHA-256 of the file that the network was exported from."""
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]

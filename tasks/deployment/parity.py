@@ -51,11 +51,11 @@ class Reference:
     """What a network gives for certain inputs."""
 
     outputs: Arrays
-    """In float64, but for BCQ's `choice`, which is int64."""
+    """Outputs in float64, but for BCQ's `choice`, which is int64."""
     torch_error: float
     """The largest of float32 in PyTorch in any element of any output; of BCQ, of all candidates' actions."""
     candidates: Candidates | None
-    """Of BCQ alone."""
+    """BCQ's candidate actions; None for any other network."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Parity:
     max_abs_error: float
     """Of any element. BCQ's actions are compared with that candidate in float64 which was chosen."""
     max_rel_error: float
-    """That, as a fraction of the largest element of the reference."""
+    """The same as a fraction of the reference's largest element."""
     tolerance: float
     """The largest accepted `max_abs_error`."""
     accepted: bool

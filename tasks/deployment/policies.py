@@ -71,7 +71,7 @@ def make_policy(agent: Agent, compacted: bool = False) -> Policy:
 
 
 def masked_layers(agent: Agent, network: str, layers: Sequence[str]) -> list[Layer]:
-    """Of one of an agent's networks, pruned weights as zeros."""
+    """Layers of one of an agent's networks, with pruned weights as zeros."""
     weights, biases = agent.networks[network].weights, agent.networks[network].biases
     return [
         Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten()) for layer in layers

@@ -26,12 +26,12 @@ STYLIZERS: tuple[StylizerName, ...] = get_args(StylizerName)
 
 @dataclass(frozen=True)
 class StylizerParams:
-    """Which stylizer."""
+    """The runtime to stylise by, and the frames that it is for."""
 
     runtime: StylizerName
     width: int
     height: int
-    """Of frames, in pixels."""
+    """Height of the frames in pixels; `width` is theirs too."""
     settings: StylizeSettings
 
 

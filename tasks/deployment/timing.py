@@ -29,7 +29,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one network by one runtime, in steady state."""
+    """Times of one network by one runtime, in steady state."""
 
     p50_ms: float
     p90_ms: float
@@ -71,7 +71,7 @@ class _Turns:
 
     contender: Contender
     calls: int
-    """Of each turn."""
+    """Number of calls in each turn."""
     wanted: int
     taken: list[Samples] = field(default_factory=list)
 

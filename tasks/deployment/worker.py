@@ -153,7 +153,7 @@ def _reset_peak_memory() -> bool:
 
 
 def _peak_memory() -> int:
-    """Bytes of this process that were in memory at once."""
+    """Most bytes of this process that were in memory at once."""
     status = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (line for line in status if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1024

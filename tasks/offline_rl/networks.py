@@ -73,7 +73,7 @@ class SparseNetwork:
     """One pruned agent's network in training on a CPU: kept weights alone, a vector for each perceptron."""
 
     perceptrons: Mapping[str, "SparsePerceptron"]
-    """By the name of the first layer."""
+    """Perceptrons by the name of their first layer."""
     values: Mapping[str, Tensor]
     """The parameters of each."""
 

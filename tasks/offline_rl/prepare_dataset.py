@@ -70,7 +70,7 @@ class Returns:
     min: float
     max: float
     d4rl_score: float
-    """Of the mean."""
+    """Score of the mean return."""
 
     @classmethod
     def of(cls, dataset: Dataset, task: MujocoTask) -> Self | None:
@@ -93,7 +93,7 @@ class DatasetCard:
     origin: str
     """Of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
     sha256: str | None
-    """Of the expert or the D4RL file."""
+    """SHA-256 of the expert or the D4RL file."""
     environment: str
     """Gymnasium identifier of the environment to evaluate in; an expert's data were collected in it."""
     action_noise: float | None

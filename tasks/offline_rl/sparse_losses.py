@@ -48,7 +48,7 @@ def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -
 
 
 def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> Tensor:
-    """Of both critics."""
+    """The temporal-difference loss of both critics."""
     s, a, target = (to_array(each[0]) for each in (state, action, y))
     critics = [_forward_pass(critic, name, s, a) for name in ("q1.0", "q2.0")]
     errors = [own.y - target[:, None] for own in critics]

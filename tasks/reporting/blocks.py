@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def columns(self) -> int:
-        """Of panels, where there is room for them."""
+        """Panels in a row, where there is room for them."""
         if self.panel == "wide":
             return 2
         if self.panel == "picture":
@@ -136,14 +136,14 @@ class Download:
     """A table as a file inside the page."""
 
     path: str
-    """From the repository's root."""
+    """The file's path from the repository's root."""
     source: str
     """A data URI."""
     kilobytes: str
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """The file's name."""
         return self.path.rpartition("/")[2]
 
 

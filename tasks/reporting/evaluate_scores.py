@@ -68,7 +68,7 @@ class ProfileRow:
     sparsity: float
     score: float
     fraction: float
-    """Of the runs that score more than that."""
+    """Fraction of the runs that score more than that."""
     fraction_low: float | None
     fraction_high: float | None
 

@@ -78,7 +78,7 @@ NAMES = {"snip": "SNIP", "grasp": "GraSP", "synflow": "SynFlow", "bc": "BC", "bc
 
 
 def name(word: str) -> str:
-    """As a reader knows it."""
+    """A word of the tables as readers know it: `SNIP` for `snip`."""
     return NAMES.get(word, word)
 
 

@@ -86,7 +86,7 @@ def make_sections(found: Results, params: PageParams) -> list[Section]:
 
 
 def _what_did_it_cost(found: Results) -> Section:
-    """Bytes come from the sweep, milliseconds from deployment."""
+    """Answer by bytes, which come from the sweep, and milliseconds, which come from deployment."""
     stored, in_bytes = bytes_of_agents(found)
     timed, in_milliseconds = milliseconds_of_agents(found)
     answer = (

@@ -11,7 +11,7 @@ class Report:
     """One of the three lines of work."""
 
     name: str
-    """As captions cite it."""
+    """Authors, as captions cite the report."""
     citation: str
 
 

@@ -18,7 +18,7 @@ class Source:
 
     path: str
     stage: str
-    """That makes it."""
+    """The stage that makes it."""
     columns: str
     """Those that the page reads."""
 

@@ -62,8 +62,7 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
     shown = list(least.groupby(["model", "threads"], sort=False))[:MOST_PANELS]
     figure = Figure(
         f"Milliseconds (median) that a pruned policy takes for {count(states, 'state')}, with its zeros "
-        "(hollow) "
-        "and compacted (filled)",
+        "(hollow) and compacted (filled)",
         [
             chart(
                 partial(draw_pairs, pairs=rows),
@@ -152,8 +151,7 @@ def which_compiler_is_fastest(found: Results) -> Section:
     speedup = speedups(timed)
     figure = Figure(
         "How many times as fast as PyTorch each runtime is: a dot for each network, form, batch, size and "
-        "number "
-        f"of threads ({count(_conditions(timed), 'condition')}); the bar is their geometric mean",
+        f"number of threads ({count(_conditions(timed), 'condition')}); the bar is their geometric mean",
         [
             chart(
                 partial(draw_speedups, speedup=speedup),
@@ -338,11 +336,9 @@ def _experiment(found: Results) -> Iterator[Block]:
     printed = listing([f"{e.picture} is a {e.label} ({number(e.output, 4)})" for e in paper.EXPERIMENT])
     yield Text(
         f"The report takes ResNet50 from PyTorch to TensorFlow by ONNX and prints: {printed}. Those are "
-        "outputs "
-        "before a softmax, of another network and of pictures that are not at hand, so there is no ratio "
-        "to ours. "
-        "Its script turns pictures on their sides and normalises every channel by the red one's mean and "
-        "deviation; our photos were classified so, and rightly."
+        "outputs before a softmax, of another network and of pictures that are not at hand, so there is no "
+        "ratio to ours. Its script turns pictures on their sides and normalises every channel by the red "
+        "one's mean and deviation; our photos were classified so, and rightly."
     )
     if answers.empty:
         yield results.not_run("A classifier's answers on each runtime", results.CLASSIFICATION, of)
@@ -351,8 +347,7 @@ def _experiment(found: Results) -> Iterator[Block]:
     reference = reference if len(reference) else answers[answers["runtime"] == answers["runtime"].iloc[0]]
     yield Figure(
         f"The five most probable classes of each photo, on {reference['runtime'].iloc[0]}: rightly "
-        "prepared, and "
-        "as the report's script does it",
+        "prepared, and as the report's script does it",
         [
             chart(
                 partial(draw_answers, rows=rows),

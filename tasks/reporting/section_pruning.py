@@ -226,8 +226,7 @@ def _few_updates(found: Results) -> str:
         return ""
     return (
         f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP.updates:,}: those "
-        "that have "
-        "not learned yet have nothing to lose by pruning."
+        "that have not learned yet have nothing to lose by pruning."
     )
 
 
@@ -252,8 +251,7 @@ def _statistics_table(statistics: pandas.DataFrame) -> Table:
     head = ("task", "algorithm", "pruner", *numbers)
     return Table(
         "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and what "
-        "is kept "
-        "of the dense agents' IQM; 95 % intervals are stratified bootstrap ones",
+        "is kept of the dense agents' IQM; 95 % intervals are stratified bootstrap ones",
         head,
         rows,
         numbers=numbers,
@@ -274,8 +272,7 @@ def _profiles(found: Results) -> Iterator[Block]:
     highest = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
     yield Figure(
         "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
-        "bands are "
-        "95 % bootstrap intervals, where there are three seeds or more",
+        "bands are 95 % bootstrap intervals, where there are three seeds or more",
         [
             chart(
                 partial(draw_profile, rows=rows),
@@ -344,8 +341,7 @@ def _claim(found: Results) -> Text:
         kept = int((high["retention"] >= 0.9).sum())
         here = (
             f"Here {kept} of {count(len(high), 'combination')} of task, algorithm and SNIP or GraSP keep "
-            "nine "
-            "tenths of the dense score or more at 95 %; the page's second answer has them all."
+            "nine tenths of the dense score or more at 95 %; the page's second answer has them all."
         )
     return Text(
         f"The paper prints no score beside its curves. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
@@ -458,8 +454,7 @@ def _layers(found: Results) -> Iterator[Block]:
         draws = shared([partial(draw_layers, rows=panel) for _, panel in groups], "x")
         yield Figure(
             f"Weights that are left of each layer, {task}, {_highest(highest)} pruned: mean over seeds, "
-            "whiskers of a "
-            "standard deviation; the black mark is the dense layer",
+            "whiskers of a standard deviation; the black mark is the dense layer",
             [
                 chart(
                     draw,
@@ -563,8 +558,7 @@ def _memory_figure(found: Results) -> Block:
     ]
     caption = (
         f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each way to store "
-        "them. The "
-        "paper draws the first two"
+        "them. The paper draws the first two"
     )
     return Figure(caption, panels, keys, of, data=results.SIZES.path)
 
@@ -592,9 +586,8 @@ def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
     best = saving.drop([DENSE, "entropy bound"]).idxmax()
     sentence = (
         f"At {_highest(highest)} sparsity an agent's weights take {number(saving['coo'], 2)} times fewer "
-        "bytes in the "
-        f"paper's format (the paper: {paper.SPARSE_SAVING}) and {number(saving[best], 2)} times fewer as "
-        f"{FORMAT_NAMES.get(best, best)}"
+        f"bytes in the paper's format (the paper: {paper.SPARSE_SAVING}) and {number(saving[best], 2)} "
+        f"times fewer as {FORMAT_NAMES.get(best, best)}"
     )
     figure = Figure(
         f"Bytes of all networks of the agents, {_highest(highest)} pruned, beside dense tensors",

@@ -434,8 +434,7 @@ def _large(found: Results) -> Block:
     width, height = paper.LARGE_PX
     caption = (
         f"{what}, scaled down for this page. The report's is of {width} × {height} px; python -m pipelines "
-        "stylize "
-        "keeps any size"
+        "stylize keeps any size"
     )
     return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
 
@@ -453,7 +452,7 @@ def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
             "tried here."
         )
     return Table(
-        "What the report finds in its studies, and what came out here",
+        "Findings of the report's studies, beside those of this run",
         ("section", "the report", "here"),
         rows,
         _of("sections V.B to V.D"),

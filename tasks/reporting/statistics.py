@@ -26,9 +26,9 @@ class BootstrapConfig:
     resamples: Annotated[int, Ge(1)] = 10_000
     """Of each estimate. The more, the less its bounds depend on `seed`."""
     confidence: Annotated[float, Gt(0), Lt(1)] = 0.95
-    """Of every interval."""
+    """Confidence level of every interval."""
     seed: Annotated[int, Ge(0)] = 0
-    """Of the resamples, which are the same for every agent."""
+    """Seed of the resamples, which are the same for every agent."""
 
 
 def interquartile_mean(scores: Array) -> Array:

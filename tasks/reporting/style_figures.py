@@ -189,7 +189,7 @@ def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]
 
 
 def variant(row: pandas.Series) -> str:
-    """Of a row of `pruning.csv`: `dense`, `snip-0.98`."""
+    """The name of a row of `pruning.csv`: `dense`, `snip-0.98`."""
     return variant_name(row["pruner"], row["sparsity"])
 
 

@@ -166,12 +166,12 @@ class Packed:
         self._values = values
 
     def encode(self, tensors: Tensors) -> bytes:
-        """As `pack` does, but a zero is a zero here, whatever its sign."""
+        """Encode as `pack` does, but with one kind of zero, whatever its sign."""
         _check_float32(tensors)
         return pack(TensorFile({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), self._values)
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
-        """As `unpack` does, whichever values the file says it has."""
+        """Decode as `unpack` does, whichever values the file says it has."""
         try:
             return dict(unpack(data).model.tensors)
         except UserError as error:

@@ -33,7 +33,7 @@ class SizeRow:
     format: str
     bytes: int
     ratio_to_dense: str
-    """To four decimals."""
+    """Bytes of the dense network over these, to four decimals."""
     entropy_bound_bytes: int
 
 

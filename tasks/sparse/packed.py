@@ -63,7 +63,7 @@ class Part:
 
     @property
     def value_bound_bytes(self) -> int:
-        """Of kept values that are as good as random bits."""
+        """Least bytes of the kept values, if their bits are random."""
         return 4 * self.kept if self.dtype == "float32" else self.value_bytes
 
 
@@ -171,7 +171,7 @@ def is_packed(path: Path) -> bool:
 
 
 def mask_name(name: str) -> str:
-    """Of a weight's mask, as agents' files name it."""
+    """The name of a weight's mask in agents' files."""
     return f"{name.rpartition('.')[0]}.mask"
 
 

@@ -30,7 +30,7 @@ class SparsePerceptron:
 
     layers: tuple[str, ...]
     """Names, heads last."""
-    places: Mapping[str, tuple[Tensor, Tensor]]
+    kept: Mapping[str, tuple[Tensor, Tensor]]
     """Input and output index of each kept weight of a layer's (in, out), in the order of parameters."""
     live: Mapping[str, Tensor]
     """Indices of a layer's outputs that are units of this graph."""
@@ -38,7 +38,7 @@ class SparsePerceptron:
     """Outputs of each head."""
     inputs: int
     first_units: int
-    """Of the first layer."""
+    """Units of the first layer."""
     matrix: Adjacency
 
     @classmethod
@@ -49,7 +49,7 @@ class SparsePerceptron:
         live = _live_outputs(hidden, heads, masks)
         layers = (*hidden, *heads)
         inputs = len(masks[layers[0]])
-        places: dict[str, tuple[Tensor, Tensor]] = {}
+        kept: dict[str, tuple[Tensor, Tensor]] = {}
         sources, units = [], []
         # What a layer reads: indices there, and the unit that the first one is.
         read, read_first = torch.arange(inputs), 0
@@ -57,7 +57,7 @@ class SparsePerceptron:
         for layer in layers:
             # By output, then by input.
             output, source = masks[layer][read][:, live[layer]].T.nonzero(as_tuple=True)
-            places[layer] = read[source], live[layer][output]
+            kept[layer] = read[source], live[layer][output]
             sources.append(read_first + source)
             units.append(first + output)
             if layer in hidden:
@@ -67,7 +67,7 @@ class SparsePerceptron:
         order = origin.argsort(stable=True)
         return cls(
             layers,
-            places,
+            kept,
             live,
             tuple(masks[head].shape[1] for head in heads),
             inputs,
@@ -83,18 +83,18 @@ class SparsePerceptron:
 
     def gather(self, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]) -> Tensor:
         """The parameters that weights (1, in, out) and biases (1, 1, out) by layer hold."""
-        kept = [weights[layer][0, *self.places[layer]] for layer in self.layers]
+        kept = [weights[layer][0, *self.kept[layer]] for layer in self.layers]
         return torch.cat(kept + [biases[layer][0, 0, self.live[layer]] for layer in self.layers])
 
     def scatter(
         self, parameters: Tensor, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]
     ) -> None:
         """The inverse of :meth:`gather`: write parameters where they belong."""
-        sizes = [len(self.places[layer][0]) for layer in self.layers]
+        sizes = [len(self.kept[layer][0]) for layer in self.layers]
         sizes += [len(self.live[layer]) for layer in self.layers]
         own = parameters.split(sizes)
         for layer, kept, bias in zip(self.layers, own, own[len(self.layers) :], strict=False):
-            weights[layer][0, *self.places[layer]] = kept
+            weights[layer][0, *self.kept[layer]] = kept
             biases[layer][0, 0, self.live[layer]] = bias
 
     def __call__(self, parameters: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -130,7 +130,7 @@ class SparsePerceptron:
 
     @property
     def units(self) -> int:
-        """Inputs too."""
+        """Number of units, inputs among them."""
         return self.inputs + len(self.matrix.indptr) - 1
 
 

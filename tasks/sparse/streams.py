@@ -15,7 +15,7 @@ MOST_BYTES = 2**26
 
 
 def compress(data: bytes) -> bytes:
-    """As raw LZMA2, without a container."""
+    """Compress to raw LZMA2, without a container."""
     return lzma.compress(data, lzma.FORMAT_RAW, filters=_LZMA2)
 
 
@@ -40,14 +40,14 @@ class Writer:
         self._counts: list[int] = []
         self._parts: list[bytes] = []
         self.size = 0
-        """Of the bytes so far, counts not among them."""
+        """Number of bytes so far, without those of counts."""
 
     def add_counts(self, values: Sequence[int] | Counts) -> None:
         """Non-negative integers below 2³², e.g. what models of entropy coders are made of."""
         self._counts.extend(int(value) for value in values)
 
     def add_bytes(self, data: bytes) -> None:
-        """Bytes that are not compressed any further."""
+        """Add bytes that are not compressed any further."""
         self._parts.append(data)
         self.size += len(data)
 

@@ -73,7 +73,7 @@ class Float16:
         out.add_bytes(halves.tobytes())
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """To 11 bits of what was written."""
+        """Read values, which agree with what was written to 11 bits."""
         return np.frombuffer(source.take_bytes(2 * int(rows.sum())), "<f2").astype(np.float32)
 
 
@@ -100,7 +100,7 @@ class Int8:
         out.add_bytes(levels.clip(-127, 127).astype(np.int8).tobytes())
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """To half of a 127th of a row's largest."""
+        """Read values, each within half of a 127th of its row's largest."""
         rows = rows[rows > 0]
         scales = np.frombuffer(source.take_bytes(4 * len(rows)), "<f4").astype(np.float32)
         levels = np.frombuffer(source.take_bytes(int(rows.sum())), np.int8)

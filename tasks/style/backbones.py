@@ -68,7 +68,7 @@ class Backbone(nn.Module):
 
     @property
     def convolutions(self) -> list[nn.Conv2d]:
-        """From the picture on."""
+        """The convolutions, in order from the picture on."""
         return [module for module in self.features if isinstance(module, nn.Conv2d)]
 
     def forward(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
@@ -176,5 +176,5 @@ def _relus(architecture: BackboneName, features: nn.Sequential) -> Iterator[tupl
 
 
 def _position(name: str) -> int:
-    """Of `features.10.weight`: 10."""
+    """A layer's position: 10 for `features.10.weight`."""
     return int(name.split(".")[1])

@@ -79,7 +79,7 @@ class GatysConfig:
 
 @dataclass(frozen=True)
 class Losses:
-    """Of one picture."""
+    """The losses of one picture."""
 
     content: float
     """Eq. 1."""

@@ -22,17 +22,17 @@ class ModelCard:
     style: str
     """Name of the painting."""
     style_sha256: str
-    """Of the painting's file."""
+    """SHA-256 of the painting's file."""
     photos: str
     """What it was trained on."""
     steps: int
     """Batches it was trained for."""
     settings: Mapping[str, Any]
-    """Of its training."""
+    """Settings of its training."""
     scores: Mapping[str, float]
-    """By name; losses are means over the last batches."""
+    """Scores by name; losses are means over the last batches."""
     commit: str
-    """Of the code that trained it."""
+    """Git commit of the code that trained it."""
 
 
 def save_model(network: TransformerNet, card: ModelCard, path: Path) -> None:

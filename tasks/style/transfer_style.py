@@ -29,7 +29,7 @@ class TransferParams:
     """What one picture depends on, besides its input files."""
 
     study: str
-    """Which comparison it is for, a column of history.csv."""
+    """The comparison that the picture is made for, a column of history.csv."""
     content: str
     """The photo's name in its set."""
     style: str

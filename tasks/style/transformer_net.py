@@ -54,7 +54,7 @@ class TransformerNet(nn.Module):
 
     @staticmethod
     def from_output(values: Tensor) -> Tensor:
-        """From what `stages` gives to [0, 1], in float32."""
+        """Turn what `stages` gives into colours in [0, 1], in float32."""
         return values.float().sigmoid()
 
 

@@ -21,7 +21,7 @@ class IREE:
         return None if installed else "not installed; run `make compilers`"
 
     def version(self) -> str:
-        """Of the compiler, e.g. `3.13.0`."""
+        """Version of the compiler, e.g. `3.13.0`."""
         return version("iree-base-compiler")
 
     def device(self) -> str:

@@ -19,7 +19,7 @@ class NumbaSparse:
         return None
 
     def version(self) -> str:
-        """Of Numba."""
+        """Version of Numba."""
         return numba.__version__
 
     def device(self) -> str:

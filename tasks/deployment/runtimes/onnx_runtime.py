@@ -29,7 +29,7 @@ class OnnxRuntime:
         return None if self._on_cpu or gpu_name() else "no NVIDIA GPU here"
 
     def version(self) -> str:
-        """Of onnxruntime."""
+        """Version of onnxruntime."""
         return onnxruntime.__version__
 
     def device(self) -> str:

@@ -36,7 +36,7 @@ class OpenVINO:
         return None
 
     def version(self) -> str:
-        """Of OpenVINO, e.g. `2026.4.1`."""
+        """Version of OpenVINO, e.g. `2026.4.1`."""
         return openvino.get_version().split("-")[0]
 
     def device(self) -> str:

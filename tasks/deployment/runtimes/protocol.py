@@ -42,7 +42,7 @@ class Runtime(Protocol):
         ...
 
     def version(self) -> str:
-        """Of the runtime, e.g. `1.31.1`."""
+        """Version of the runtime, e.g. `1.31.1`."""
         ...
 
     def device(self) -> str:

@@ -26,7 +26,7 @@ class TensorFlow:
         return None if installed else "its environment isn't built; run `make compilers`"
 
     def version(self) -> str:
-        """Of TensorFlow, which XLA is a part of, e.g. `2.19.0`."""
+        """Version of TensorFlow, which XLA is a part of, e.g. `2.19.0`."""
         return version("tensorflow")
 
     def device(self) -> str:

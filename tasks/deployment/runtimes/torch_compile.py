@@ -30,7 +30,7 @@ class TorchCompile:
         return f"there is no C++ compiler {compiler}; install g++, or name another one in CXX"
 
     def version(self) -> str:
-        """Of PyTorch."""
+        """Version of PyTorch."""
         return torch.__version__
 
     def device(self) -> str:

@@ -23,7 +23,7 @@ class TorchEager:
         return "PyTorch finds no GPU here" if torch.version.cuda else "this PyTorch is built for CPUs alone"
 
     def version(self) -> str:
-        """Of PyTorch."""
+        """Version of PyTorch."""
         return torch.__version__
 
     def device(self) -> str:
@@ -49,7 +49,7 @@ def read_network(model: ModelFiles) -> Network:
 
 
 def set_threads(threads: int) -> None:
-    """Of one operator; operators run one after another."""
+    """Set the threads of one operator; operators run one after another."""
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)

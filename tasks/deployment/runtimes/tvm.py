@@ -47,7 +47,7 @@ class TVM:
         return None if all(map(find_spec, packages)) else "not installed; run `make compilers`"
 
     def version(self) -> str:
-        """Of TVM, e.g. `0.27.0.post1`."""
+        """Version of TVM, e.g. `0.27.0.post1`."""
         return version("apache-tvm")
 
     def device(self) -> str:

@@ -35,11 +35,11 @@ class DataConfig:
 
     source: Literal["expert", "minari", "d4rl"] = "expert"
     transitions: Annotated[int, Ge(1)] = 100_000
-    """Of rollouts of an expert; the other sources are used whole."""
+    """Transitions to roll out of an expert; the other sources are used whole."""
     action_noise: Annotated[float, Ge(0)] = 0.1
     """Standard deviation of the Gaussian noise on an expert's actions."""
     seed: Annotated[int, Ge(0)] = 0
-    """Of an expert's rollouts."""
+    """Seed of an expert's rollouts."""
     minari: Mapping[TaskName, str] = field(default_factory=dict)
     """Ids of published Minari datasets, or directories of local ones."""
     d4rl: Mapping[TaskName, D4RLFile] = field(default_factory=dict)

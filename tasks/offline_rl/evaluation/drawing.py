@@ -99,7 +99,7 @@ class Caption:
 
     label: str
     colour: str
-    """Of body and label, as `#rrggbb`."""
+    """Colour of body and label, as `#rrggbb`."""
 
 
 class Lane:
@@ -191,7 +191,7 @@ class SideBySide:
 
     @property
     def frames_per_second(self) -> float:
-        """At which :meth:`frames` show the real speed."""
+        """Frame rate at which :meth:`frames` show the real speed."""
         return 1 / (self.step_seconds * self.every)
 
     def draw(self, step: int) -> Frame:

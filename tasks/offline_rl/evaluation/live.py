@@ -44,17 +44,17 @@ class LiveEpisode:
 
     @property
     def seconds(self) -> float:
-        """Of simulated time since the beginning."""
+        """Seconds of simulated time since the beginning."""
         return self.steps * self.step_seconds
 
     @property
     def position(self) -> float:
-        """Of the torso along the ground, in metres."""
+        """Position of the torso along the ground, in metres."""
         return float(self._simulation.data.qpos[0])
 
     @property
     def speed(self) -> float:
-        """In metres a second."""
+        """Speed in metres a second."""
         return float(self._simulation.data.qvel[0])
 
     def capsules(self) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ class Environments:
         self.state_size = task.observation_size
         every = list(seeds) * agents  # by agent, then episode
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
-        # Every so-manieth: episodes of a poor agent end together, and shares stay even.
+        # Every n-th episode: those of a poor agent end together, and so shares stay even.
         own, *others = (every[i :: self.shares] for i in range(self.shares))
         self._own = _Share(task, version, own, seeds[0])
         self._others = [_Process(task, version, share, seeds[0]) for share in others]

@@ -26,7 +26,7 @@ class QuantizeParams:
 
     agent: AgentSpec
     values: Annotated[tuple[ValuesName, ...], MinLen(1)]
-    """In which the agent is packed, one after another."""
+    """Kinds of values that the agent is packed with, one after another."""
     evaluation: EvaluationConfig
     update: Annotated[int, Ge(1)]
     """Of the evaluation whose noise is played with: the last one of the agent's training."""
@@ -43,7 +43,7 @@ class QuantizedRow:
     seed: int
     values: ValuesName
     bytes: int
-    """Of the packed file."""
+    """Bytes of the packed file."""
     return_mean: float
     return_std: float
     """Population standard deviation over the episodes."""

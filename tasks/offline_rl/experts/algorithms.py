@@ -210,5 +210,5 @@ def _replace(path: Path, save: Callable[[str], None]) -> None:
 
 
 def _seed_anew(model: Any) -> None:
-    """Initial states other than those that the run began with."""
+    """Draw initial states other than those that the run began with."""
     model.set_random_seed(model.seed + model.num_timesteps)

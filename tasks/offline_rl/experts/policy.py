@@ -35,7 +35,7 @@ class Returns:
     mean: float
     std: float
     d4rl_score: float
-    """Of the mean (:func:`tasks.offline_rl.environments.d4rl_score`)."""
+    """Score of the mean return (:func:`tasks.offline_rl.environments.d4rl_score`)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ExpertCard:
     noisy: Returns
     """With Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
     versions: Mapping[str, str]
-    """Of the libraries that trained and measured it."""
+    """Versions of the libraries that trained and measured it."""
     started_from: str | None = None
     """The policy that training improved; None if it began with random weights."""
 

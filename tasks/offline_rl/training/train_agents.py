@@ -171,7 +171,7 @@ class Stack:
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
         self.episodes: list[Episode] = []
-        """Of each agent, the first one of the last evaluation."""
+        """The first episode of the last evaluation, for each agent."""
         self.losses = _Losses()
         self.stopwatch = _Stopwatch()
 

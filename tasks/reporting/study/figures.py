@@ -253,5 +253,5 @@ def label(group: Group) -> str:
 
 
 def colour(group: Group) -> str:
-    """That of the pruner, also for its controls."""
+    """The pruner's colour, also for its controls."""
     return PRUNERS.get(group.pruner.partition("-")[0], OTHER)

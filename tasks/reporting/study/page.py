@@ -197,7 +197,7 @@ class _ScoreRow:
     algorithm: str
     group: str
     tasks: Sequence[str]
-    """Of each task, the interquartile mean of the score."""
+    """The interquartile mean of the score, for each task."""
     retention: str
     """Over all tasks."""
 
@@ -252,7 +252,7 @@ class _BlindRow:
     states: int
     """Coordinates of the state."""
     blind: Sequence[str]
-    """Of each kind of masks in `MASKS`, and of random ones."""
+    """Coordinates that are not read, for each kind of masks in `MASKS` and for random ones."""
 
 
 def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[_BlindRow]:

@@ -74,7 +74,7 @@ def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Pat
 
 
 def _is_hidden(file: Path) -> bool:
-    """As thumbnails and the like are."""
+    """Whether a file is hidden, as thumbnails are."""
     return any(part.startswith(".") for part in file.parts)
 
 

@@ -76,7 +76,7 @@ def read_picture(source: Path | BinaryIO) -> PictureFile:
 
 
 def picture_suffixes() -> set[str]:
-    """Of the files that are taken out of directories and patterns."""
+    """Suffixes of the files that are taken out of directories and patterns."""
     return {suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS}
 
 

@@ -27,7 +27,7 @@ class StylizeSettings:
     """How pictures are put into a style."""
 
     strength: float = 1.0
-    """From 0, the picture, to 1, its stylised one."""
+    """How much of the style to apply: from 0, the picture itself, to 1, the stylised picture."""
     preserve_color: bool = False
     """Give the stylised picture the colours of the original, by luminance-only transfer in YIQ (Gatys et al.
     2016, "Preserving color in neural artistic style transfer")."""

@@ -22,7 +22,7 @@ class PaintingParams:
     """What one painting depends on, besides its input file."""
 
     name: str
-    """Of the style."""
+    """The style's name."""
     source: str
     """`drawn` for one of :data:`PaintingName`, or a picture file's path or URL."""
     sha256: str | None
@@ -45,9 +45,9 @@ class PaintingCard:
     origin: str
     """`drawn`, the file's name, or its URL."""
     origin_sha256: str | None
-    """Of the file it was made from."""
+    """SHA-256 of the file that the painting was made from."""
     sha256: str
-    """Of painting.png."""
+    """SHA-256 of painting.png."""
     width_px: int
     height_px: int
 

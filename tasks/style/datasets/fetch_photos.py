@@ -37,7 +37,7 @@ class PhotosConfig:
     source: Literal["packages", "folder", "zip"] = "packages"
     """The photos inside scikit-image and scikit-learn, a folder and its subfolders, or a zip of pictures."""
     path: str | None = None
-    """Of the folder or the zip; http(s):// for a zip elsewhere."""
+    """Path of a folder or a zip; http(s):// for a zip elsewhere."""
     sha256: str | None = None
     """What the zip's SHA-256 must be; without one it is only recorded."""
     short_side_px: Annotated[int, Ge(1)] = 512
@@ -83,9 +83,9 @@ class PhotosCard:
     origin: str
     """Versions of the packages, the folder's name, or the zip's URL or name."""
     sha256: str | None
-    """Of the zip."""
+    """SHA-256 of the zip."""
     licences: Mapping[str, str]
-    """By photo, or for all of the source under `*`."""
+    """Licence of each photo by name, or of the whole source under `*`."""
     shard: int
     shards: int
     short_side_px: int
@@ -132,7 +132,7 @@ def fetch_photos(jobs: Sequence[Job]) -> Iterator[Event]:
 class _Source:
     origin: str
     paths: Sequence[str]
-    """Of the pictures in it, sorted."""
+    """Paths of the pictures in it, sorted."""
     read: Callable[[str], bytes]
     licences: Mapping[str, str] = field(default_factory=dict)
     sha256: str | None = None
@@ -141,7 +141,7 @@ class _Source:
 @dataclass(frozen=True)
 class _Picture:
     path: str
-    """In its source."""
+    """The photo's path in its source."""
     name: str
     """In the archive: the path's stem, or all of it where several have that stem."""
 

@@ -49,7 +49,7 @@ class NormalizationConfig:
 
 @dataclass(frozen=True)
 class WeightsParams:
-    """Which weights, and from where."""
+    """The weights to fetch, and their source."""
 
     backbone: BackboneName | Literal["lpips"]
     source: WeightsSource
@@ -85,7 +85,7 @@ class LayerMeans:
 
     @classmethod
     def of(cls, means: Tensor, min_mean: float) -> Self:
-        """Of means (C)."""
+        """Statistics of channels' means (C)."""
         clamped = int((at_least(min_mean, means) > means).sum())
         return cls(len(means), float(means.mean()), float(means.min()), clamped)
 

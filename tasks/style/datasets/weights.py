@@ -47,7 +47,7 @@ class Origin:
 
     source: str
     sha256: str
-    """Of the file that was fetched."""
+    """SHA-256 of the file that was fetched."""
     licence: str
 
 

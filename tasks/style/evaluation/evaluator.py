@@ -25,7 +25,7 @@ class Scores(NamedTuple):
 
     content_loss: float
     style_ratio: float
-    """By VGG16, on the layers that networks are trained on."""
+    """Style ratio by VGG16, on the layers that networks are trained on."""
     style_ratio_vgg19: float
     style_ratio_alexnet: float
     ssim: float
@@ -39,7 +39,7 @@ class Picture:
     pixels: Tensor
     """(3, H, W), in [0, 1]."""
     representation: Representation
-    """By VGG16."""
+    """The picture's maps of features by VGG16."""
     judged: Mapping[BackboneName, Grams]
     """Its style by each of `JUDGES`."""
 

@@ -85,7 +85,7 @@ class QualityRow:
     """By VGG19, on the layers that Gatys et al.'s optimisation compares; the next likewise by AlexNet."""
     style_ratio_alexnet: float
     ssim: float
-    """To the photo; so is LPIPS."""
+    """Structural similarity to the photo; LPIPS compares with it too."""
     lpips: float
     """By AlexNet. The networks were trained on VGG16's activations, so VGG16 would favour them."""
     warping_error_ratio: float | None = None

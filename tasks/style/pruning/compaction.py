@@ -45,12 +45,12 @@ class _Layer:
 
     @property
     def constant(self) -> Tensor:
-        """Which of its channels are constant: bool (O)."""
+        """Marks of the output channels that are constant: bool (O)."""
         return ~self.conv.weight.flatten(1).any(1)
 
     @property
     def read(self) -> Tensor:
-        """Which channels it reads: bool (I)."""
+        """Marks of the input channels that the layer reads: bool (I)."""
         return self.conv.weight.transpose(0, 1).flatten(1).any(1)
 
     def ignore(self, channels: Tensor) -> None:
@@ -79,11 +79,11 @@ class _Parts:
 
     network: TransformerNet
     down: Sequence[_Layer]
-    """From the picture to the residual blocks."""
+    """Layers from the picture to the residual blocks."""
     blocks: Sequence[tuple[_Layer, _Layer]]
     """In each, one that reads the sum so far, and one whose output is added to it."""
     up: Sequence[_Layer]
-    """From the blocks to the stylised picture."""
+    """Layers from the blocks to the stylised picture."""
 
     @classmethod
     def of(cls, network: TransformerNet) -> "_Parts":
@@ -94,7 +94,7 @@ class _Parts:
         return cls(network, down, [(inner, outer) for inner, outer in blocks], up)
 
     def ignore_constants(self) -> None:
-        """From the picture on, so that constants make constants."""
+        """Drop constant inputs, layer by layer from the picture on, so that constants make constants."""
         for layer, reader in pairwise(self.down):
             reader.ignore(layer.constant)
         constant = self.down[-1].constant
@@ -172,5 +172,5 @@ def _add_constants(layer: _Layer, reader: _Layer) -> None:
 
 
 def _positions(kept: Tensor) -> Tensor:
-    """Of the channels that are kept; the first one if there are none."""
+    """Indices of the channels that are kept; the first one if there are none."""
     return kept.nonzero().flatten() if kept.any() else torch.zeros(1, dtype=torch.long)

@@ -38,7 +38,7 @@ class PruneStyleParams:
     """What a mask depends on, besides the painting, the photos and the loss network."""
 
     training: TrainStyleParams
-    """Of the network under it."""
+    """Training of the network under the mask."""
     mask: MaskSettings
 
 

@@ -64,9 +64,9 @@ class Segment:
     first_pts: int
     """The first one's timestamp (:attr:`VideoInfo.pts`)."""
     stop_pts: int | None
-    """Of the frame after the last; None if there is none."""
+    """Time stamp of the frame after the last; None if there is none."""
     checksum: int
-    """Of the frames' pixels, to know them again."""
+    """Checksum of the frames' pixels, by which they are recognised."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,19 @@ class VideoInfo:
     pts: tuple[int, ...]
     """The frames' timestamps as the file has them; their numbers where it stores none."""
     checksums: tuple[int, ...]
-    """Of the frames' pixels."""
+    """Checksums of the frames' pixels, one for each part that is read on its own."""
     audio: tuple[AudioTrack, ...]
     expected_frames: int
     """How many the file should have had: more than `frames` if it is damaged."""
 
     @property
     def width(self) -> int:
-        """Of the upright frames, in pixels."""
+        """Width of the upright frames, in pixels."""
         return self.format.width
 
     @property
     def height(self) -> int:
-        """Of the upright frames, in pixels."""
+        """Height of the upright frames, in pixels."""
         return self.format.height
 
     @property

@@ -39,7 +39,7 @@ class StylizeSegmentParams:
 
     segment: Segment
     format: VideoFormat
-    """Of the whole video, so that all segments are encoded alike."""
+    """Format of the whole video, so that all segments are encoded alike."""
     settings: StylizeSettings = FULL_STYLE
     batch_size: int = 4
     """Frames to stylise at once."""
