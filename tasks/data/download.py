@@ -3,12 +3,14 @@
 import hashlib
 import json
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import platformdirs
 import requests
+import urllib3
 from filelock import FileLock
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
@@ -18,9 +20,12 @@ from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 
 CHUNK_BYTES = 1 << 16
-"""What an interruption costs at most: urllib3 throws away the chunk it was reading."""
-TIMEOUT_S = (10, 60)
-"""To connect, and between two reads."""
+"""The least that has to come within `STALL_S`, and of each request, for the download to go on."""
+STALL_S = 60.0
+TIMEOUT_S = (10, STALL_S)
+"""To connect, and between two bytes."""
+UNSIZED_BYTES = 1 << 32
+"""The most that is taken of a file whose size the server doesn't tell: 4 GiB, twice D4RL's largest file."""
 RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 502, 503, 504))
 """Of a request that gets no answer or a transient one: 4 times within 7 s."""
 
@@ -128,6 +133,10 @@ def _copy(url: str, part: _Part) -> None:
         raise UserError(f"{url}: can't be read ({reason}); correct the path") from error
 
 
+class _EndlessError(Exception):
+    """More came than can be meant."""
+
+
 def _fetch(url: str, part: _Part) -> None:
     """Fill `part`, going on after each interruption for as long as bytes keep coming."""
     with requests.Session() as session:
@@ -137,13 +146,19 @@ def _fetch(url: str, part: _Part) -> None:
             before = len(part)
             try:
                 return _transfer(session, url, part)
+            except _EndlessError as error:
+                part.discard()
+                raise UserError(
+                    f"{url}: the server tells no size, and sends more than {UNSIZED_BYTES:,} bytes; if that "
+                    "is no mistake, fetch the file elsewhere and give its path instead"
+                ) from error
             except requests.HTTPError as error:
                 raise UserError(f"{url}: the server answers '{error}'; check the address") from error
             except (requests.exceptions.InvalidSchema, ValueError) as error:
                 # ValueError: a URL that can't be parsed, here or where the server redirects to.
                 raise UserError(f"{url}: not a URL of http, https or file; correct it") from error
-            except requests.RequestException as error:
-                if len(part) <= before:
+            except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+                if len(part) - before < CHUNK_BYTES:
                     raise UserError(
                         f"{url}: can't be downloaded ({type(error).__name__}); {len(part):,} bytes are here. "
                         "Check the network and run again to go on from there, or fetch the file elsewhere "
@@ -184,6 +199,14 @@ def _append(response: requests.Response, part: _Part, remaining: int | None) -> 
         # disable=None: no bar where standard error is no terminal.
         tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar,
     ):
-        for chunk in response.iter_content(CHUNK_BYTES):
+        start, since = time.monotonic(), have
+        # read1() gives what there is: a server that sends a byte a minute would fill no chunk for weeks.
+        while chunk := response.raw.read1(CHUNK_BYTES, decode_content=True):
             file.write(chunk)
             bar.update(len(chunk))
+            if total is None and file.tell() > UNSIZED_BYTES:
+                raise _EndlessError
+            if time.monotonic() - start > STALL_S:
+                if file.tell() - since < CHUNK_BYTES:
+                    raise requests.ReadTimeout
+                start, since = time.monotonic(), file.tell()

@@ -1,7 +1,9 @@
 """Downloads from a real HTTP server on this machine, which interrupts, lies and fails on demand."""
 
+import contextlib
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +31,10 @@ class Server:
     """Bytes of the body after which each next response breaks off."""
     statuses: list[int] = field(default_factory=list)
     """Errors that each next response has instead of content."""
+    endless: bytes | None = None
+    """What is sent in place of content, again and again for ever, with no word of a size."""
+    pause_s: float = 0.0
+    """Between two of these."""
     requests: list[str | None] = field(default_factory=list)
     """The `Range` of each request so far."""
     port: int = 0
@@ -45,6 +51,13 @@ class Server:
             request.send_header("Content-Length", "0")
             request.end_headers()
             return
+        if self.endless:
+            request.send_response(200)
+            request.end_headers()
+            with contextlib.suppress(OSError):  # the client is gone
+                while True:
+                    request.wfile.write(self.endless)
+                    time.sleep(self.pause_s)
         start = 0
         if wanted and request.headers.get("If-Range") == self.etag:
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
@@ -99,17 +112,17 @@ def test_brings_the_file_and_its_sha256(server: Server, destination: Path) -> No
 def test_goes_on_within_a_call_as_long_as_bytes_come(server: Server, destination: Path) -> None:
     server.cut_after = [KIB_64 + 1000, 2 * KIB_64]
     assert download(server.url, destination, SHA256) == SHA256
-    assert server.requests == [None, f"bytes={KIB_64}-", f"bytes={3 * KIB_64}-"]
+    assert server.requests == [None, f"bytes={KIB_64 + 1000}-", f"bytes={3 * KIB_64 + 1000}-"]
 
 
 def test_the_next_call_goes_on_where_the_last_one_broke_off(server: Server, destination: Path) -> None:
     server.cut_after = [10 * KIB_64 + 1, 0]
-    with pytest.raises(UserError, match="655,360 bytes are here"):
+    with pytest.raises(UserError, match="655,361 bytes are here"):
         download(server.url, destination, SHA256)
     assert not destination.exists()
     server.requests.clear()
     assert download(server.url, destination, SHA256) == SHA256
-    assert server.requests == ["bytes=655360-"]
+    assert server.requests == ["bytes=655361-"]
     assert destination.read_bytes() == CONTENT
 
 
@@ -163,6 +176,26 @@ def test_a_part_longer_than_the_file_is_thrown_away(server: Server, destination:
 def test_transient_errors_are_tried_again(server: Server, destination: Path) -> None:
     server.statuses = [503, 429, 500]
     assert download(server.url, destination) == SHA256
+
+
+def test_a_server_that_drips_for_ever_is_left(
+    server: Server, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALL_S", 0.5)
+    server.endless, server.pause_s = b"x", 0.1
+    with pytest.raises(UserError, match=r"file\.bin: can't be downloaded \(ReadTimeout\)"):
+        download(server.url, destination)
+    assert server.requests == [None]
+
+
+def test_a_file_without_size_is_taken_up_to_a_limit(
+    server: Server, destination: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNSIZED_BYTES", 10 * KIB_64)
+    server.endless = bytes(KIB_64)
+    with pytest.raises(UserError, match=r"file\.bin: the server tells no size, and sends more than 655,360"):
+        download(server.url, destination)
+    assert leftovers(destination) == set()
 
 
 def test_an_error_that_stays_is_told(server: Server, destination: Path) -> None:
