@@ -155,7 +155,8 @@ def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Pa
             raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
         if target.exists() and target.samefile(video):
             raise UserError(f"{target}: is an input; choose another output directory")
-        if target.exists() and not force:
+        # One that has segments beside it is of a run that ended before it could remove them.
+        if target.exists() and not force and not _segments(target).exists():
             raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
         targets[target] = video
     return targets
@@ -165,7 +166,7 @@ def _stylize_video(
     video: Path, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
 ) -> None:
     info = probe(video)
-    store = CellStore(target.parent / f".{target.name}.segments")
+    store = CellStore(_segments(target))
     lock = store.root.with_suffix(".lock")
     with ends_with_its_parents(), alone(lock, str(target)):
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
@@ -221,3 +222,8 @@ def _runtime(
 def _recorded(record: Path) -> StylizerName | None:
     name = record.read_text().strip()
     return next((each for each in STYLIZERS if each == name), None)
+
+
+def _segments(target: Path) -> Path:
+    """Where the finished segments of a video are until it is whole."""
+    return target.parent / f".{target.name}.segments"

@@ -18,6 +18,7 @@ from tasks.errors import UserError
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet
+from tasks.style.video.segments import join_segments
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
@@ -96,6 +97,23 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, ca
     capsys.readouterr()
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
+    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_a_video_that_was_interrupted_at_its_very_end_is_finished(monkeypatch):
+    """As after a kill between the last byte and the removal of the segments."""
+
+    def join_and_end(*arguments):
+        join_segments(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "join_segments", join_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    whole = Path("out/film.mp4").read_bytes()
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert Path("out/film.mp4").read_bytes() == whole
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
