@@ -8,7 +8,6 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 """
 
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from pipelines.engine.lifecycle import scratch_directory
 from tasks.deployment.onnx_model import GraphCard, read_card
 from tasks.deployment.parity import random_inputs
 
@@ -45,8 +45,8 @@ def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
     model = _open(client, run, path, card)
     if model.status == LoggedModelStatus.READY:
         return
-    with tempfile.TemporaryDirectory(prefix="singleshot-") as scratch:
-        directory = Path(scratch) / "model"
+    with scratch_directory() as scratch:
+        directory = scratch / "model"
         _save(model, onnx.load(path), card, directory)
         client.log_model_artifacts(model.model_id, str(directory))
     outputs = client.get_run(run.info.run_id).outputs

@@ -4,7 +4,6 @@ import glob
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.lifecycle import ends_with_its_parents, scratch_directory
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
@@ -97,7 +96,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
 @contextmanager
 def _kept(model: Path) -> Iterator[Path]:
     """A copy of a model: the stage `train_style` removes the original when it begins."""
-    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+    with scratch_directory() as directory:
         yield Path(shutil.copy(model, directory))
 
 

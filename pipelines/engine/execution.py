@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import gc
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal
 import annotated_types
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.lifecycle import scratch_directory
 from pipelines.engine.provenance import Made, git_commit
 from tasks.errors import UserError, is_out_of_memory
 from tasks.job import Event, Job, Task
@@ -73,12 +73,12 @@ def execute(
     device = device_of(config, gpu)
     started = time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="singleshot-") as scratch,
+        scratch_directory() as scratch,
         threadpoolctl.threadpool_limits(config.num_cpus),
     ):
         jobs = []
         for index, cell in enumerate(batch.cells):
-            output = Path(scratch) / str(index)
+            output = scratch / str(index)
             output.mkdir()
             jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
         yield from _run(batch.cells[0].task, jobs)

@@ -7,7 +7,6 @@ checkpoints and results come back as events, so no worker reads the driver's dis
 import dataclasses
 import functools
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pipelines.engine.execution import (
     execute,
     stack_size,
 )
+from pipelines.engine.lifecycle import scratch_directory
 from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import Sweep
 from tasks.errors import UserError
@@ -156,10 +156,8 @@ def _execute_remotely(
 
     check_packages(batch.cells[0].identity["packages"])
     yield _Started()
-    with tempfile.TemporaryDirectory(prefix="singleshot-inputs-") as directory:
-        local = [
-            {name: _receive(given, Path(directory)) for name, given in files.items()} for files in inputs
-        ]
+    with scratch_directory() as directory:
+        local = [{name: _receive(given, directory) for name, given in files.items()} for files in inputs]
         states = [ref and ray.get(ref) for ref in checkpoints]
         try:
             yield from execute(batch, local, states, config, gpu)

@@ -1,11 +1,11 @@
 """The graphs that are served."""
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.engine.lifecycle import scratch_directory
 from tasks.deployment.onnx_model import GraphCard, Kind, load_onnx, read_card
 from tasks.errors import UserError
 
@@ -79,8 +79,8 @@ def contents_of(models: Sequence[Model]) -> list[bytes]:
 @contextlib.contextmanager
 def received(contents: Sequence[bytes]) -> Iterator[list[Model]]:
     """What :func:`contents_of` sent, as files that last as long as the context."""
-    with tempfile.TemporaryDirectory(prefix="singleshot-serving-") as directory:
-        paths = [Path(directory) / f"{i}.onnx" for i in range(len(contents))]
+    with scratch_directory() as directory:
+        paths = [directory / f"{i}.onnx" for i in range(len(contents))]
         for path, content in zip(paths, contents, strict=True):
             path.write_bytes(content)
         yield [Model(read_card(path), path) for path in paths]

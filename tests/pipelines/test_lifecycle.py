@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 from waiting import PATIENCE_S, wait_until
+
+from pipelines.engine.lifecycle import scratch_directory
 
 ROOT = Path(__file__).parents[2]
 CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10000)'], start_new_session=True)"
@@ -45,6 +48,15 @@ while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
 """
     + STAGE
 )
+
+
+HOLDER = """
+import sys
+from pipelines.engine.lifecycle import scratch_directory
+with scratch_directory() as directory:
+    print(directory, flush=True)
+    sys.stdin.read()
+"""
 
 
 def start(command, **environment):
@@ -127,3 +139,24 @@ def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
     finally:
         if stage.is_running():
             stage.kill()
+
+
+def test_temporary_directories_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    holders = [start([sys.executable, "-c", HOLDER], TMPDIR=str(tmp_path)) for _ in range(3)]
+    killed, alive, new = (Path(holder.stdout.readline().strip()) for holder in holders)
+    try:
+        for process in (holders[0], holders[2]):
+            process.kill()
+            process.wait()
+        for directory in (killed, alive):
+            (directory / "inputs").mkdir()
+            os.utime(directory, (0, 0))
+        with scratch_directory() as own:
+            assert set(tmp_path.iterdir()) == {alive, new, own}
+        holders[1].communicate()
+        assert set(tmp_path.iterdir()) == {new}
+    finally:
+        for process in holders:
+            process.kill()
+            process.communicate()
