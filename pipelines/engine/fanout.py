@@ -86,21 +86,23 @@ class LocalExecutor:
         while pending:
             batch = pending.popleft()
             sweep.started(batch)
-            try:
-                for event in execute(
-                    batch,
-                    [cell.inputs for cell in batch.cells],
-                    checkpoints_of(batch, sweep.store),
-                    self.config,
-                    self.gpu,
-                ):
-                    sweep.handle(batch, event)
-            except OutOfMemoryError as error:
-                pending.extend(sweep.out_of_memory(batch, error))
-            except Exception as error:
-                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    raise  # as it would be for each of the other cells
-                sweep.failed(batch, error)
+            inputs, states = [cell.inputs for cell in batch.cells], checkpoints_of(batch, sweep.store)
+            events = execute(batch, inputs, states, self.config, self.gpu)
+            while True:
+                try:
+                    event = next(events)
+                except StopIteration:
+                    break
+                except OutOfMemoryError as error:
+                    pending.extend(sweep.out_of_memory(batch, error))
+                    break
+                except Exception as error:
+                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                        raise  # as it would be for each of the other cells
+                    sweep.failed(batch, error)
+                    break
+                # Not in the `try`: where MLflow or the store can't be reached, the cell has not failed.
+                sweep.handle(batch, event)
 
 
 @contextlib.contextmanager

@@ -144,6 +144,18 @@ def test_a_users_mistake_is_one_line(store, executor):
         fan_out([Cell("bad", add_up, SumParams(0, user_error_at=1))], executor, store, Recorder())
 
 
+def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeypatch):
+    def metrics(self, cell, step, values):
+        raise ConnectionError("MLflow is gone")
+
+    monkeypatch.setattr(Recorder, "metrics", metrics)
+    recorder = Recorder()
+    with pytest.raises(ConnectionError, match="MLflow is gone"):
+        fan_out(sums(3), executor, store, recorder)
+    assert recorder.about("failed") == []
+    assert not any(store.has(cell) for cell in sums(3))  # rather than without their metrics
+
+
 def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
     class Stop(Recorder):
         def metrics(self, cell, step, values):

@@ -11,7 +11,6 @@ from PIL import Image
 from pipelines.cli import stylize as module
 from pipelines.cli import stylize_runtime
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
-from pipelines.engine.sweep import CellsFailedError
 from tasks.deployment import measure_stylizers, stylizers
 from tasks.deployment.measure_stylizers import Measured
 from tasks.errors import UserError
@@ -87,7 +86,7 @@ def interrupt(monkeypatch, options):
 
     with monkeypatch.context() as patch:
         patch.setattr(module.CellStore, "commit", fail_at_the_third)
-        with pytest.raises(CellsFailedError):
+        with pytest.raises(OSError, match="no space left"):
             stylize_inputs("ink", ["film.mp4"], Path("out"), options)
     assert not Path("out/film.mp4").exists()
 
