@@ -1,0 +1,422 @@
+"""What random kills cost: `python -m benchmarks.chaos --kills 100 --seed 0`, on this machine alone.
+
+A small sweep of agents and a style is trained in copies of this checkout, by turns on the executor `local`
+and on a Ray cluster of two nodes, with cells in a folder and on S3 (moto's), with MLflow on a server; after
+each, a video is put into the style. What takes part is killed, stopped for a while, cut off or out of disk
+at random moments; what has ended is started again, until all is done. Then files are compared with those of
+a run that nobody disturbed.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.command import positive, run_main
+from benchmarks.paired import heading, table
+from pipelines.engine.cells import damage, parse_manifest
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # which the module below needs too
+from checkouts import Checkout, cleaned
+from object_store import BUCKET, Objects, s3_server
+from waiting import PATIENCE_S
+
+from benchmarks.chaos_services import PAUSE_S, Cluster, Services, fill, small_disk
+
+CONFIGURATION = (
+    "profile=smoke",
+    "offline_rl.sweep.algorithms=[bc]",
+    "offline_rl.sweep.pruners=[snip]",
+    "offline_rl.sweep.sparsities=[0,0.95]",
+    "offline_rl.sweep.seeds=[0,1]",
+    "offline_rl.data.transitions=2000",
+    "offline_rl.training.bc.updates=100",
+    "offline_rl.training.bc.eval_every=25",
+    "offline_rl.training.bc.checkpoint_every=10",
+    "offline_rl.evaluation.episodes=1",
+    "style.training.johnson.batches=8",
+    "style.training.johnson.checkpoint_every=2",
+    "style.clip.seconds=16",
+)
+SWEEP = ("dvc", "repro", "train", "train_style")
+STYLIZED = "stylized"
+VIDEO = tuple(
+    f"python -m pipelines stylize --style swirls --input data/videos/clip --output {STYLIZED}".split()
+)
+KILLS_A_SWEEP, KILLS_A_VIDEO = 5, 2
+QUIET = 0.25
+"""The most between two disturbances of a driver that lives on, as a part of the undisturbed sweep's time."""
+LIVES_S = 30.0
+"""After which nothing of a run that has ended may live any more."""
+STUCK_S = 1200.0
+"""After which a run that nobody disturbs any more is stuck."""
+MOST_STARTS = 5
+"""On end, of which none could be disturbed: a run that ends each time by itself is stuck too."""
+
+
+@dataclass
+class Tally:
+    """What was counted; each should be 0 but for the first two."""
+
+    runs: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    computed_again: int = 0
+    """Finished cells."""
+    alive: list[str] = field(default_factory=list)
+    """Processes, some time after a run ended."""
+    runs_too_many: int = 0
+    """In MLflow, beyond one a cell, or not FINISHED in the end."""
+    half_written: list[str] = field(default_factory=list)
+    """Files beside finished cells, unlike what a cell's manifest says, or left beside a video."""
+    unlike: list[str] = field(default_factory=list)
+    """Files unlike those of the undisturbed run."""
+    failures: list[str] = field(default_factory=list)
+    """Ends of runs that ended in another way than by a kill or with a line for the user."""
+
+    def counts(self) -> dict[str, int]:
+        """Each of them, by its name in a table."""
+        return {
+            "finished cells computed again": self.computed_again,
+            f"processes alive {LIVES_S:.0f} s after an end": len(self.alive),
+            "runs in MLflow beyond one a cell, or not FINISHED": self.runs_too_many,
+            "half-written files": len(self.half_written),
+            "files unlike the undisturbed run's": len(self.unlike),
+            "runs that ended in a traceback, or never": len(self.failures),
+        }
+
+
+class Run:
+    """A command in a checkout of its own, started again until it ends well."""
+
+    def __init__(self, checkout: Checkout, command: tuple[str, ...], environment: dict[str, str]):
+        self.checkout, self.command, self.environment = checkout, command, environment
+        self.made: dict[str, Any] = {}
+        """How each finished cell was made, which tells if it is made again."""
+        self.again = 0
+
+    def start(self) -> None:
+        """Start it."""
+        self.note()
+        self.process = self.checkout.start(*self.command, **self.environment)
+
+    def note(self) -> None:
+        """See that finished cells stay as they are."""
+        found = {}
+        for path in self.checkout.path.glob("**/cell.json"):
+            with contextlib.suppress(OSError):
+                found[path.parent.name] = (parse_manifest(path.read_bytes()) or {}).get("made")
+        self.again += sum(found.get(digest, made) != made for digest, made in self.made.items())
+        self.made |= found
+
+    def driver(self) -> psutil.Process | None:
+        """The process that computes or hands out cells."""
+        return self.checkout.process("python -m pipelines train") or self.checkout.process(" ".join(VIDEO))
+
+    def dvc(self) -> psutil.Process | None:
+        """The process that was started, where that isn't the driver."""
+        return None if self.has_ended() else psutil.Process(self.process.pid)
+
+    def has_ended(self) -> bool:
+        """Whether it has, well or not."""
+        return self.process.poll() is not None
+
+    def lives_for(self, seconds: float) -> bool:
+        """Whether it still runs some seconds after its driver has begun."""
+        while not self.has_ended() and self.driver() is None:
+            time.sleep(0.2)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return not self.has_ended()
+
+    def left_alive(self, cluster: Cluster | None) -> list[str]:
+        """What lives some time after it ended."""
+        deadline = time.monotonic() + LIVES_S
+        while (alive := [*self.checkout.processes(), *_workers(cluster)]) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        self.note()
+        return [_command_line(process) for process in alive]
+
+
+def _workers(cluster: Cluster | None) -> list[psutil.Process]:
+    worker = cluster.worker() if cluster else None
+    return [worker] if worker else []
+
+
+def _command_line(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"{process.pid} {' '.join(process.cmdline())}"
+    return f"{process.pid}, which has ended since"
+
+
+Disturb = Callable[[], bool]
+"""Does harm; whether it found what to do it to."""
+
+
+def disturbances(run: Run, services: Services, cluster: Cluster | None) -> dict[str, Disturb]:
+    """All that can happen to a run, by name."""
+    targets: dict[str, Callable[[], list[psutil.Process | None]]] = {"driver": lambda: [run.driver()]}
+    others: dict[str, Callable[[], object]] = {}
+    if os.geteuid() == 0:
+        others["disk: full for a while"] = lambda: fill(run.checkout.path)
+    if run.command == SWEEP:
+        targets |= {"dvc": lambda: [run.dvc()], "MLflow": lambda: [*services.mlflow_server.processes()]}
+        others["MLflow: network drops"] = services.mlflow.drop
+    if "SINGLESHOT_CELLS" in run.environment:
+        others["S3: network drops"] = services.s3.drop
+    if cluster:
+        targets |= _parts_of(cluster)
+    signals = {
+        f"{name}: {how}": _sends(find, number)
+        for name, find in targets.items()
+        for how, number in SIGNALS.items()
+    }
+    return signals | {name: _does(action) for name, action in others.items()}
+
+
+SIGNALS = {
+    "SIGKILL": signal.SIGKILL,
+    "SIGTERM": signal.SIGTERM,
+    "SIGSTOP for a while": signal.SIGSTOP,
+}
+
+
+def _parts_of(cluster: Cluster) -> dict[str, Callable[[], list[psutil.Process | None]]]:
+    return {
+        "worker": lambda: [cluster.worker()],
+        "raylet": lambda: [cluster.node.find("raylet")],
+        "driver's raylet": lambda: [cluster.head.find("raylet")],
+        "GCS": lambda: [cluster.head.find("gcs_server")],
+    }
+
+
+def _sends(find: Callable[[], list[psutil.Process | None]], number: int) -> Disturb:
+    def disturb() -> bool:
+        found = [process for process in find() if process]
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        if number == signal.SIGSTOP and found:
+            time.sleep(PAUSE_S)
+            for process in found:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+        return bool(found)
+
+    return disturb
+
+
+def _does(action: Callable[[], object]) -> Disturb:
+    def disturb() -> bool:
+        action()
+        return True
+
+    return disturb
+
+
+class Chaos:
+    """Runs that are disturbed, and what comes of it."""
+
+    def __init__(self, root: Path, services: Services, seed: int, executors: list[str]):
+        self.tally = Tally()
+        self._root, self._services, self._executors = root, services, executors
+        self._chance = random.Random(seed)
+        self._prepared = Checkout.of_working_tree(root / "prepared")
+        self._prepared.compose(*CONFIGURATION, "executor=local")
+        self._prepared.repro("prune", "prune_style", "make_clip")
+        self._undisturbed = self._prepared.copy(root / "undisturbed")
+        started = time.monotonic()
+        self._undisturbed.run(*SWEEP)
+        self._quiet_s = QUIET * (time.monotonic() - started)
+        self._undisturbed.run(*VIDEO)
+        self._results = self._undisturbed.results()
+        self._video = self._undisturbed.files(STYLIZED)
+        shutil.rmtree(self._undisturbed.path / STYLIZED)
+
+    def disturb(self, kills: int) -> None:
+        """Run after run, until `kills` have hit."""
+        while (missing := kills - self.tally.kills.total()) > 0:
+            turn, index = divmod(self.tally.runs // 2, len(self._executors))
+            executor = self._executors[index]
+            if self.tally.runs % 2:
+                self._disturb_video(executor, min(KILLS_A_VIDEO, missing))
+            else:
+                on_s3 = (turn + index) % 2 == 1
+                self._disturb_sweep(executor, on_s3, min(KILLS_A_SWEEP, missing))
+            self.tally.runs += 1
+            say(f"{self.tally.kills.total()} kills: {json.dumps(self.tally.counts())}")
+
+    def _disturb_sweep(self, executor: str, on_s3: bool, most: int) -> None:
+        name, services = f"run-{self.tally.runs}", self._services
+        say(f"{name}: a sweep on {executor}, cells {'on S3' if on_s3 else 'in a folder'}")
+        environment = {"MLFLOW_TRACKING_URI": services.mlflow.address}
+        if on_s3:
+            environment["AWS_ENDPOINT_URL"] = services.s3.address
+            environment["SINGLESHOT_CELLS"] = f"s3://{BUCKET}/{name}"
+        with self._copy(self._prepared, name, executor) as checkout:
+            run = self._to_its_end(Run(checkout, SWEEP, environment), executor, most)
+            self._compare(self._results, checkout.results())
+            self.tally.half_written += _half_written(checkout.path / ".cells")
+            self.tally.runs_too_many += _runs_too_many(services.mlflow.address, name, run.made)
+            if on_s3:
+                self.tally.half_written += _half_written_on_s3(name)
+
+    def _disturb_video(self, executor: str, most: int) -> None:
+        name = f"run-{self.tally.runs}"
+        say(f"{name}: a video on {executor}")
+        with self._copy(self._undisturbed, name, executor) as checkout:
+            self._to_its_end(Run(checkout, VIDEO, {}), executor, most)
+            found = checkout.files(STYLIZED)
+            self._compare(self._video, found)
+            self.tally.half_written += sorted(found.keys() - self._video.keys())
+
+    @contextlib.contextmanager
+    def _copy(self, of: Checkout, name: str, executor: str) -> Iterator[Checkout]:
+        """A checkout on a small disk of its own, where this machine lets us have one."""
+        path = self._root / name
+        used = sum(file.stat().st_size for file in of.path.rglob("*") if file.is_file())
+        disk = small_disk(path, used) if os.geteuid() == 0 else contextlib.nullcontext()
+        with disk, cleaned(Checkout(path)) as checkout:
+            shutil.copytree(of.path, path, symlinks=True, dirs_exist_ok=True)
+            checkout.compose(*CONFIGURATION, f"executor={executor}", f"tracking.experiment={name}")
+            yield checkout
+        shutil.rmtree(path)
+
+    def _to_its_end(self, run: Run, executor: str, most: int) -> Run:
+        """Disturb a run up to `most` times, and start it again as often as it ends before it is done."""
+        cluster = self._services.cluster if executor == "ray" else None
+        if cluster:
+            run.environment["RAY_ADDRESS"] = cluster.address
+        kinds = disturbances(run, self._services, cluster)
+        run.start()
+        hits = ends = 0
+        while True:
+            if hits < most and run.lives_for(self._chance.uniform(0, self._quiet_s)):
+                name = self._chance.choice(sorted(kinds))
+                if kinds[name]():
+                    hits, ends = hits + 1, 0
+                    self.tally.kills[name] += 1
+                    say(f"{name} ({hits})")
+                    time.sleep(PAUSE_S)
+                    self._services.mend()
+                continue
+            self._wait_for(run)
+            ends += 1
+            alive = run.left_alive(cluster)
+            self.tally.alive += alive
+            say(f"ended with {run.process.returncode}: {run.checkout.output[-300:]!r} {alive or ''}")
+            if run.process.returncode == 0:
+                self.tally.computed_again += run.again
+                return run
+            if ends > MOST_STARTS:
+                self.tally.failures.append(f"never: {run.checkout.output[-1000:]}")
+                return run
+            run.checkout.kill_all()
+            self._services.mend()
+            run.start()
+
+    def _wait_for(self, run: Run) -> None:
+        """Wait until it ends, and look at what it says: a line for its user, not a traceback."""
+        try:
+            run.process.wait(STUCK_S)
+        except subprocess.TimeoutExpired:
+            self.tally.failures.append(f"stuck: {run.checkout.output[-1000:]}")
+            run.checkout.kill_all()
+            run.process.wait(PATIENCE_S)
+        output = run.checkout.output
+        if "Traceback" in output:
+            self.tally.failures.append(output[output.index("Traceback") :][-3000:])
+
+    def _compare(self, wanted: Mapping[str, bytes], found: Mapping[str, bytes]) -> None:
+        self.tally.unlike += [name for name, content in wanted.items() if found.get(name) != content]
+
+
+def _half_written(store: Path) -> list[str]:
+    beside = [path for name in ("staging", "checkpoints") for path in (store / name).rglob("*")]
+    damaged = [manifest for manifest in store.glob("*/cell.json") if damage(manifest.parent)]
+    return [str(path) for path in (*beside, *damaged) if path.is_file()]
+
+
+def _half_written_on_s3(prefix: str) -> list[str]:
+    """Checkpoints that are left, files unlike their names, and files that a manifest lacks."""
+    objects = Objects(prefix)
+    names = set(objects)
+    wrong = [name for name in names if name.startswith("checkpoints/")]
+    for name in names.difference(wrong):
+        directory, _, content = name.rpartition("/")
+        if content == "cell.json":
+            files = json.loads(objects[name])["files"].values()
+            wrong += [f"{directory}/{file}" for file in files if f"{directory}/{file}" not in names]
+        elif sha256(objects[name]).hexdigest() != content:
+            wrong.append(name)
+    return wrong
+
+
+def _runs_too_many(address: str, name: str, cells: Mapping[str, Any]) -> int:
+    import mlflow
+
+    client = mlflow.MlflowClient(address)
+    found = client.search_experiments(filter_string=f"name LIKE '{name}/%'")
+    experiments = [experiment.experiment_id for experiment in found]
+    runs = client.search_runs(experiments, "tags.kind = 'cell'", max_results=1000)
+    unfinished = sum(run.info.status != "FINISHED" for run in runs)
+    return unfinished + len(runs) - len({run.data.tags["cell"] for run in runs} & cells.keys())
+
+
+def say(text: str) -> None:
+    """Progress, in a log."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def show(tally: Tally, seconds: float) -> str:
+    """The tables, in Markdown."""
+    kills = f"{tally.kills.total()}, in {tally.runs} runs and {seconds / 60:.0f} minutes"
+    counted = table(("counted", ""), [("kills", kills), *tally.counts().items()])
+    hit = table(("what was hit", "times"), sorted(tally.kills.items()))
+    details = [*tally.alive, *tally.half_written, *tally.unlike, *tally.failures]
+    return "\n\n".join([counted, hit, *(f"```\n{detail}\n```" for detail in details)])
+
+
+@contextlib.contextmanager
+def chaos(seed: int, executors: list[str]) -> Iterator[Chaos]:
+    """With an S3 server, and a run that nobody disturbed."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto's line a request
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", OMP_NUM_THREADS="1")
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight processes that we have no use for
+    with tempfile.TemporaryDirectory(prefix="chaos-") as directory, s3_server() as s3:
+        port = int(s3["AWS_ENDPOINT_URL"].rpartition(":")[2])
+        with contextlib.closing(Services(Path(directory), port, ray="ray" in executors)) as services:
+            yield Chaos(Path(directory), services, seed, executors)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=positive(int), default=100, metavar="N", help="in all")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of what is killed, and when")
+    parser.add_argument("--executors", nargs="+", choices=("local", "ray"), default=["local", "ray"])
+    given = parser.parse_args()
+    started = time.monotonic()
+    with chaos(given.seed, given.executors) as running, contextlib.suppress(KeyboardInterrupt):
+        running.disturb(given.kills)  # Ctrl-C ends it with the tables so far
+    print(heading("torch", "ray", "mlflow", "dvc"))
+    print(show(running.tally, time.monotonic() - started))
+
+
+if __name__ == "__main__":
+    run_main(main)

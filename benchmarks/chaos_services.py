@@ -1,0 +1,227 @@
+"""What a run leans on, in processes and on ports of our own, so that it can be killed and cut off: MLflow's
+server, a Ray cluster of two nodes, proxies before MLflow and S3, and a small disk.
+"""
+
+import atexit
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+from waiting import wait_until
+
+PAUSE_S = 6.0
+"""For which something is cut off, stopped, full, or gone before it is started again."""
+SPARE_BYTES = 500_000_000
+"""What is free on a run's disk at first: some times what it writes."""
+
+STARTS = 10
+RAYS_OWN = ("ray::IDLE", "ray::Dashboard", "ray::Runtime")
+"""Names of Ray's processes that compute no cell."""
+
+
+class Server:
+    """A command that serves until it is ended, with the processes that it starts."""
+
+    def __init__(self, log: Path, ready: str, *command: str):
+        self._log, self._ready, self._command = log, ready, command
+        self._known: set[psutil.Process] = set()
+        atexit.register(self.end)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until its log says `ready`.
+
+        Several times, as a raylet gives up if its agent isn't there within 15 s: on a busy machine it isn't.
+        """
+        for _ in range(STARTS):
+            with self._log.open("w") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdout=log, stderr=log, start_new_session=True
+                )
+            wait_until(lambda: self.has_ended() or self._is_ready(), f"{self._log} is ready")
+            if self._is_ready():
+                return
+            self.end()
+        raise RuntimeError(f"{self._log} isn't ready:\n{self._log.read_text()}")
+
+    def _is_ready(self) -> bool:
+        return self._ready in self._log.read_text()
+
+    def has_ended(self) -> bool:
+        """Whether the command has."""
+        return self._process.poll() is not None
+
+    def processes(self) -> list[psutil.Process]:
+        """Those alive, even if their parent is not."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            main = psutil.Process(self._process.pid)
+            self._known |= {main, *main.children(recursive=True)}
+        return [process for process in self._known if _runs(process)]
+
+    def find(self, name: str) -> psutil.Process | None:
+        """A process of that name."""
+        return next((process for process in self.processes() if process.name() == name), None)
+
+    def end(self) -> None:
+        """Kill all of it."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+
+
+class Cluster:
+    """Ray with two nodes on this machine, of one core each. The driver is on the first, which has the GCS."""
+
+    def __init__(self, directory: Path):
+        directory.mkdir()
+        self.address = f"127.0.0.1:{free_port()}"
+        own = ("--block", "--num-cpus=1", "--object-store-memory=150000000", "--node-ip-address=127.0.0.1")
+        own = ("ray", "start", *own, "--dashboard-agent-listen-port=0", "--disable-usage-stats")
+        port = self.address.rpartition(":")[2]
+        head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={directory}")
+        ready = "Ray runtime started"
+        self.head = Server(directory / "head.log", ready, *own, *head)
+        self.node = Server(directory / "node.log", ready, *own, f"--address={self.address}")
+
+    def worker(self) -> psutil.Process | None:
+        """A process that computes a cell."""
+        for process in (*self.node.processes(), *self.head.processes()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                name = process.name()
+                if name.startswith("ray::") and not name.startswith(
+                    ("ray::IDLE", "ray::Dash", "ray::Runtime")
+                ):
+                    return process
+        return None
+
+    def mend(self) -> None:
+        """Start anew what has ended: a node, or all of it with the head."""
+        if not (self.head.find("gcs_server") and self.head.find("raylet")):
+            self.end()
+            self.head.start()
+            self.node.start()
+        elif not self.node.find("raylet"):
+            self.node.end()
+            self.node.start()
+
+    def end(self) -> None:
+        """End both nodes."""
+        self.node.end()
+        self.head.end()
+
+
+class Proxy:
+    """Forwards a port of this machine to another, until it is cut."""
+
+    def __init__(self, target: int):
+        self._cut = False
+        self._target = target
+        self._open: set[socket.socket] = set()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def drop(self) -> None:
+        """Cut what is connected, and refuse others for a while."""
+        self._cut = True
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(PAUSE_S)
+        self._cut = False
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._server.accept()
+            try:
+                if self._cut:
+                    raise ConnectionRefusedError
+                target = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                client.close()
+                continue
+            self._open |= {client, target}
+            for pair in ((client, target), (target, client)):
+                threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        for end in (source, sink):
+            self._open.discard(end)
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+
+class Services:
+    """MLflow and S3, each behind a proxy, and Ray if it is asked for."""
+
+    def __init__(self, directory: Path, s3_port: int, *, ray: bool):
+        port = free_port()
+        self.mlflow = Proxy(port)
+        self.s3 = Proxy(s3_port)
+        self.cluster = Cluster(directory / "ray") if ray else None
+        self.mlflow_server = Server(
+            directory / "mlflow.log",
+            "Application startup complete",
+            *(sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"),
+            *("--backend-store-uri", f"sqlite:///{directory}/mlflow.db"),
+            *("--artifacts-destination", f"{directory}/artifacts"),
+        )
+
+    def mend(self) -> None:
+        """Start anew what has ended."""
+        if self.mlflow_server.has_ended():
+            self.mlflow_server.end()
+            self.mlflow_server.start()
+        if self.cluster:
+            self.cluster.mend()
+
+    def close(self) -> None:
+        """End all of it."""
+        self.mlflow_server.end()
+        if self.cluster:
+            self.cluster.end()
+
+
+@contextlib.contextmanager
+def small_disk(directory: Path, used: int) -> Iterator[None]:
+    """A disk of its own at `directory` (a tmpfs, which takes root), with little more than `used` bytes."""
+    directory.mkdir()
+    size = f"size={used + SPARE_BYTES}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(directory)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(directory: Path) -> None:
+    """Leave no byte free on a disk for a while."""
+    filler = directory / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    time.sleep(PAUSE_S)
+    filler.unlink()
+
+
+def free_port() -> int:
+    """Of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
