@@ -154,7 +154,7 @@ def test_the_readme_has_the_study_s_numbers():
         rounded(score(agents, Group("bc", pruner, normalize_states=True), ["HalfCheetah"], BootstrapConfig()))
         for pruner in ("snip", "grasp", "dense")
     )
-    assert f"on normalised states SNIP scores {snip} there, GraSP {grasp} and dense agents {dense}" in readme
+    assert f"SNIP scores {snip} there, GraSP {grasp} and dense agents {dense}" in readme
 
 
 def rounded(estimate):
