@@ -36,7 +36,8 @@ def explain(name: str) -> None:
         if name in (cell.name, f"{stage}/{cell.name}")
     ]
     if not found:
-        near = get_close_matches(name, [cell.name for cells in planned.values() for cell in cells], cutoff=0)
+        names = sorted({cell.name for cells in planned.values() for cell in cells})
+        near = get_close_matches(name, names, cutoff=0)
         there = ", ".join(near)
         raise UserError(f"no stage has a cell {name!r}; there are {there}, …{''.join(unplanned)}")
     manifests = store.manifests()

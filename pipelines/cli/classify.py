@@ -13,7 +13,7 @@ from tasks.data.images import NamedBytes, read_rgb
 from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.errors import UserError
-from tasks.style.apply.input_files import STANDARD, expand
+from tasks.style.apply.input_files import STANDARD, expand, nothing_found
 from tasks.style.apply.picture_files import picture_suffixes
 
 CLASSIFIERS = GRAPHS / "classifiers"
@@ -95,8 +95,7 @@ def _pictures(text: str) -> list[Path]:
     # Nothing is written, so no directory has to be left out for its results.
     files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
     if not files:
-        known = ", ".join(sorted(picture_suffixes()))
-        raise UserError(f"{text}: no picture there ({known}); correct the path")
+        raise nothing_found(text, picture_suffixes())
     return files
 
 

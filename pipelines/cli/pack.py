@@ -51,7 +51,7 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
         UserError: `source` is damaged or not packed, or the output is there or can't be written.
     """
     if not _is_packed(source):
-        raise UserError(f"{source}: not a packed file, so there is nothing to unpack")
+        raise UserError(f"{source}: not a packed file; give one that `pack` wrote")
     output = _checked(output, source.with_suffix(".safetensors").name)
     contents = read_packed(source)
     data = safetensors.torch.save(dict(contents.model.tensors), dict(contents.model.metadata) or None)

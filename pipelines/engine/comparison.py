@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipelines.engine.cells import Cell
@@ -31,7 +32,7 @@ class Difference:
             case "packages":
                 return f"package {self.name} is {_word(self.now)}, was {_word(self.before)}"
             case "source":
-                return f"source file {self.name.replace('.', '/')}.py {self._change('was edited')}"
+                return f"source file {_file_of(self.name)} {self._change('was edited')}"
             case "inputs":
                 return f"input {self.name} {self._change('has another content')}"
         return f"the {self.kind} is {_word(self.now)}, was {_word(self.before)}"
@@ -92,7 +93,12 @@ def _flat(record: Any, *at: str) -> Iterable[tuple[tuple[str, ...], str]]:
         for key, value in record.items():
             yield from _flat(value, *at, key)
     else:
-        yield at, record if isinstance(record, str) else json.dumps(record)
+        yield at, record if isinstance(record, str) else json.dumps(record, sort_keys=True)
+
+
+def _file_of(module: str) -> str:
+    path = module.replace(".", "/")
+    return f"{path}/__init__.py" if Path(path).is_dir() else f"{path}.py"
 
 
 def _word(value: str | None) -> str:

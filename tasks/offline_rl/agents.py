@@ -21,6 +21,7 @@ from tasks.offline_rl.environments import TASKS, TaskName
 from tasks.offline_rl.networks import Layers, Network, Weights, from_parameters, initialize
 from tasks.pruning.objective import Parts
 
+AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
 Masks = dict[str, Weights]
 """Network → layer → bool (out, in), as files hold them; true where a weight is kept."""
 
@@ -93,8 +94,8 @@ def load_agent(path: Path) -> Agent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    file = read_tensor_file(path, "train an agent with `dvc repro`")
-    with reading(path, "an agent's agent.safetensors", "make it again"):
+    file = read_tensor_file(path, AGENT_FIX)
+    with reading(path, "an agent's agent.safetensors", AGENT_FIX):
         return _from_tensors(file.tensors, json.loads(file.metadata["agent"]))
 
 

@@ -27,7 +27,7 @@ LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
 BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
 CHOICE = "It matters which weights a pruner keeps: its masks do better than the same, shuffled"
 BUDGET = "It matters how many of each layer: its masks, shuffled, do better than uniformly random ones"
-SCALES = "Raw states cost pruned agents: normalised states help them more than dense ones"
+SCALES = "Normalised states help pruned agents more than dense ones"
 RETAINED = 0.9
 """The retention from which an agent performs like a dense one. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")

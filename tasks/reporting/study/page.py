@@ -99,8 +99,11 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         updates={
             name(algorithm): main_updates(agents, algorithm) for algorithm in _each(agents, "algorithm")
         },
+        algorithms=[name(algorithm) for algorithm in _each(agents, "algorithm")],
         tasks=_each(agents, "task"),
         seeds=listing([str(seed) for seed in _each(agents, "seed")]),
+        normalized_seeds=", ".join(map(str, _each(agents[agents["normalize_states"]], "seed"))),
+        trained=len(agents),
         confidence=bootstrap.confidence,
         episodes=listing([str(n) for n in _each(agents, "episodes")]),
         error=_standard_errors(agents),

@@ -26,8 +26,7 @@ def plan_files(
     for text in inputs:
         files = expand(text, output, suffixes)
         if not files:
-            known = ", ".join(sorted(suffixes))
-            raise UserError(f"{text}: no picture there ({known}); correct the path")
+            raise nothing_found(text, suffixes)
         for file, name in files:
             target = output / name
             if target in sources and not sources[target].samefile(file):
@@ -48,6 +47,13 @@ def plan_files(
             f"{existing[0]}{others}: exists; give --force to overwrite, or another output directory"
         )
     return sources
+
+
+def nothing_found(text: str, suffixes: Collection[str]) -> UserError:
+    """What to raise where an input, which may be a pattern, is no picture and has none."""
+    if not has_magic(text) and not Path(text).exists():
+        return UserError(f"{text}: no such file or directory; correct the path")
+    return UserError(f"{text}: no picture there ({', '.join(sorted(suffixes))}); correct the path")
 
 
 def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Path, Path]]:

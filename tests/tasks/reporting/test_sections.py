@@ -5,7 +5,7 @@ import pytest
 import report_results
 from matplotlib.figure import Figure
 
-from tasks.reporting import look, results, section_deployment, section_pruning, section_style
+from tasks.reporting import look, results, section_deployment, section_pruning, section_style, style_figures
 from tasks.reporting.results import Results
 
 
@@ -140,7 +140,8 @@ def test_a_seed_is_named_where_it_tells_networks_apart():
 
 
 def test_seconds_are_those_after_the_last_iteration(axis, found):
-    section_style.draw_seconds(axis, section_style.optimised(found, "losses"))
+    pictures = section_style.optimised(found, "losses")
+    style_figures.plot_seconds(axis, {each.label: each.history for each in pictures})
     assert [bar.get_width() for bar in axis.patches] == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
 
 

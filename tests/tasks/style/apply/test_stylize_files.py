@@ -272,7 +272,7 @@ def test_globs(network: TransformerNet, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", ["none.jpg", "empty", "*.none"])
 def test_an_input_without_pictures_is_an_error(network: TransformerNet, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no picture there"):
+    with pytest.raises(UserError, match="no picture there" if name != "none.jpg" else "no such file"):
         run(network, tmp_path / name, tmp_path / "out")
 
 

@@ -87,11 +87,11 @@ class TestLpips:
 
     def test_names_a_file_that_is_none(self, lpips: LPIPS, tmp_path: Path) -> None:
         path = tmp_path / "heads.safetensors"
-        for content in (None, b"no weights"):
-            if content:
-                path.write_bytes(content)
-            with pytest.raises(UserError, match=r"heads\.safetensors: not LPIPS' heads"):
-                load_lpips(lpips.backbone, path)
+        with pytest.raises(UserError, match=r"heads\.safetensors: no such file; run the stage fetch_weights"):
+            load_lpips(lpips.backbone, path)
+        path.write_bytes(b"no weights")
+        with pytest.raises(UserError, match=r"heads\.safetensors: not a whole .*; run the stage"):
+            load_lpips(lpips.backbone, path)
         save_file({"squeezenet.relu1": torch.ones(3)}, path)
         with pytest.raises(UserError, match="no heads for"):
             load_lpips(lpips.backbone, path)
