@@ -164,7 +164,7 @@ def test_untagged_colours_of_hd_are_bt709(tmp_path):
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 def test_a_truncated_video_is_read_up_to_its_end_with_a_warning(tmp_path, caplog, suffix):
     video = make_video(tmp_path / f"video.{suffix}", frames=60)
-    whole = list(read_frames(video))
+    whole = dict(zip(probe(video).pts, read_frames(video), strict=True))
     video.write_bytes(video.read_bytes()[: int(video.stat().st_size * 0.6)])
     with caplog.at_level(logging.WARNING):
         info = probe(video)
@@ -173,7 +173,7 @@ def test_a_truncated_video_is_read_up_to_its_end_with_a_warning(tmp_path, caplog
         return
     assert info.expected_frames == 60
     assert f"{video}: decoded {info.frames} of 60 frames" in caplog.text
-    np.testing.assert_array_equal(list(read_frames(video)), whole[: info.frames])
+    np.testing.assert_array_equal(list(read_frames(video)), [whole[pts] for pts in info.pts])
 
 
 def test_damage_in_the_middle_costs_the_frames_there(tmp_path, caplog):
