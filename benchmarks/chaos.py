@@ -33,23 +33,18 @@ from benchmarks.paired import heading, table
 from pipelines.engine.cells import damage, parse_manifest
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # which the module below needs too
-from checkouts import Checkout, cleaned
+from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned
 from object_store import BUCKET, Objects, s3_server
 from waiting import PATIENCE_S
 
 from benchmarks.chaos_services import PAUSE_S, Cluster, Services, fill, small_disk
 
 CONFIGURATION = (
-    "profile=smoke",
-    "offline_rl.sweep.algorithms=[bc]",
-    "offline_rl.sweep.pruners=[snip]",
+    *BC_ON_TWO_SEEDS,
     "offline_rl.sweep.sparsities=[0,0.95]",
-    "offline_rl.sweep.seeds=[0,1]",
-    "offline_rl.data.transitions=2000",
     "offline_rl.training.bc.updates=100",
     "offline_rl.training.bc.eval_every=25",
     "offline_rl.training.bc.checkpoint_every=10",
-    "offline_rl.evaluation.episodes=1",
     "style.training.johnson.batches=8",
     "style.training.johnson.checkpoint_every=2",
     "style.clip.seconds=16",

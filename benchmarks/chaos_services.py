@@ -21,8 +21,8 @@ SPARE_BYTES = 500_000_000
 """What is free on a run's disk at first: some times what it writes."""
 
 STARTS = 10
-RAYS_OWN = ("ray::IDLE", "ray::Dashboard", "ray::Runtime")
-"""Names of Ray's processes that compute no cell."""
+RAYS_OWN = ("ray::IDLE", "ray::Dash", "ray::Runtime")
+"""How the names of Ray's processes begin that compute no cell."""
 
 
 class Server:
@@ -95,9 +95,7 @@ class Cluster:
         for process in (*self.node.processes(), *self.head.processes()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 name = process.name()
-                if name.startswith("ray::") and not name.startswith(
-                    ("ray::IDLE", "ray::Dash", "ray::Runtime")
-                ):
+                if name.startswith("ray::") and not name.startswith(RAYS_OWN):
                     return process
         return None
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from pipelines.engine.lifecycle import scratch_directory
+from pipelines.engine.scratch import scratch_directory
 from tasks.deployment.onnx_model import GraphCard, read_card
 from tasks.deployment.parity import random_inputs
 

@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 
 from tasks.data.tensor_file import TensorFile, read_tensor_file
+from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
 from tasks.sparse.packed import (
     Part,
@@ -166,13 +167,8 @@ def _checked(output: Path | None, default: str) -> Path:
 
 def _write(output: Path, data: bytes) -> None:
     """Write a file, all of it or nothing."""
-    partial = output.with_name(f".{output.name}.partial")
-    with _errors_name(output):
-        try:
-            partial.write_bytes(data)
-            partial.replace(output)
-        finally:
-            partial.unlink(missing_ok=True)
+    with _errors_name(output), whole_file(output) as file:
+        file.write_bytes(data)
 
 
 @contextmanager

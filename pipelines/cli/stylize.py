@@ -17,8 +17,9 @@ from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.lifecycle import ends_with_its_parents, scratch_directory
+from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address
+from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
 from tasks.deployment.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
@@ -207,8 +208,7 @@ def _runtime(
     runtime = options.runtime or (_recorded(record) if record.exists() else None)
     if not runtime:
         on_gpu = device_of(executor, gpu=True) != "cpu"
-        width = load_model(model)[0].width
-        if on_gpu or cluster_address(executor) or not fits_whole(1, info.width, info.height, width):
+        if on_gpu or cluster_address(executor) or not _fits_whole(model, info):
             # A GPU is faster than any of them, a cluster's nodes are other machines, tiles are PyTorch's.
             runtime = "torch"
         else:
@@ -216,6 +216,10 @@ def _runtime(
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(f"{runtime}\n")
     return runtime
+
+
+def _fits_whole(model: Path, info: VideoInfo) -> bool:
+    return fits_whole(1, info.width, info.height, channels=load_model(model)[0].width)
 
 
 def _recorded(record: Path) -> StylizerName | None:

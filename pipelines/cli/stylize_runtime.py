@@ -13,6 +13,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from pipelines.engine.provenance import instructions, processor
+from tasks.data.whole_file import whole_file
 from tasks.deployment.measure_stylizers import SIDE_PX, Measured, measure_stylizers
 from tasks.deployment.runtimes import installed_version
 from tasks.deployment.stylizers import STYLIZERS, StylizerName
@@ -33,10 +34,8 @@ def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> Sty
     speeds = {name: each.frames_per_second for name, each in measured.items() if each.frames_per_second}
     runtime = max(speeds, key=lambda name: speeds[name])
     print(f"{_summary(measured, runtime)}; {path} keeps that")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(key | {"runtime": runtime, "frames_per_second": speeds}, indent=1) + "\n")
-    partial.replace(path)
+    with whole_file(path) as file:
+        file.write_text(json.dumps(key | {"runtime": runtime, "frames_per_second": speeds}, indent=1) + "\n")
     return runtime
 
 

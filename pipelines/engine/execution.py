@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import annotated_types
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.lifecycle import scratch_directory
 from pipelines.engine.provenance import Made, git_commit
+from pipelines.engine.scratch import scratch_directory
 from tasks.errors import UserError, is_out_of_memory
 from tasks.job import Event, Job, Task
 

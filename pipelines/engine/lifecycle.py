@@ -1,27 +1,18 @@
 """How processes end: promptly, with all that they started and wrote, no later than the `dvc` above them."""
 
 import contextlib
-import fcntl
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import psutil
 
 GRACE_SECONDS = 15.0
-SCRATCH = "singleshot-scratch-"
-"""First part of the names of temporary directories."""
-NEW_SECONDS = 60.0
-"""For which a temporary directory isn't looked at: its process may not have locked it yet."""
 
 
 def this_process() -> str:
@@ -40,39 +31,6 @@ def is_alive(name: str) -> bool:
         return f"{psutil.Process(int(pid)).create_time():.0f}" == created
     except (psutil.Error, ValueError):
         return False
-
-
-@contextlib.contextmanager
-def scratch_directory() -> Iterator[Path]:
-    """A temporary directory, removed at the end; those that killed processes have left are removed first.
-
-    Each is locked by its process, and the system drops the lock however that ends. Ray kills the workers of a
-    driver that ends: each would leave the inputs of its cell, 159 MB where a style is trained.
-    """
-    for found in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        if _is_left(found):
-            shutil.rmtree(found, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as directory, _opened(Path(directory)) as opened:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield Path(directory)
-
-
-def _is_left(directory: Path) -> bool:
-    with contextlib.suppress(OSError):  # it is locked, or somebody else's, or has gone
-        if time.time() - directory.stat().st_mtime > NEW_SECONDS:
-            with _opened(directory) as opened:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-    return False
-
-
-@contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[int]:
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        yield opened
-    finally:
-        os.close(opened)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from pipelines.engine.execution import (
     execute,
     stack_size,
 )
-from pipelines.engine.lifecycle import scratch_directory
+from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import Sweep
 from tasks.errors import UserError

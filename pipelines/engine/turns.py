@@ -22,7 +22,7 @@ def in_use() -> Iterator[None]:
     if not DVC.parent.is_dir():  # no checkout
         yield
         return
-    with _opened(IN_USE) as file:
+    with _lock_file(IN_USE) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
@@ -30,8 +30,8 @@ def in_use() -> Iterator[None]:
 @contextlib.contextmanager
 def alone(lock: Path, what: str) -> Iterator[None]:
     """Do `what` while nobody else does it under the same lock, a file to be; wait for those who do."""
-    with _opened(lock) as file:
-        if not _taken(file):
+    with _lock_file(lock) as file:
+        if not taken(file):
             print(f"waiting for process {_holders(lock)}, which is at {what}", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -39,26 +39,33 @@ def alone(lock: Path, what: str) -> Iterator[None]:
 
 def run_alone(command: list[str]) -> None:
     """Run a command, or end with a line that says who works in this checkout."""
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as files:
         for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
-            if not _taken(opened.enter_context(_opened(lock))):
+            if not taken(files.enter_context(_lock_file(lock))):
                 others = _holders(lock)
                 sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
         sys.exit(subprocess.run(command, check=False).returncode)
 
 
 @contextlib.contextmanager
-def _opened(lock: Path) -> Iterator[int]:
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+def opened(path: Path | str, flags: int) -> Iterator[int]:
+    """A file or directory, to be locked by its descriptor."""
+    file = os.open(path, flags, 0o666)
     try:
         yield file
     finally:
         os.close(file)
 
 
-def _taken(file: int) -> bool:
-    """Whether an exclusive lock was to be had."""
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with opened(path, os.O_RDWR | os.O_CREAT) as file:
+        yield file
+
+
+def taken(file: int) -> bool:
+    """Whether an exclusive lock was to be had; if so, `file` has it now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

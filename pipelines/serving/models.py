@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.engine.lifecycle import scratch_directory
+from pipelines.engine.scratch import scratch_directory
 from tasks.deployment.onnx_model import GraphCard, Kind, load_onnx, read_card
 from tasks.errors import UserError
 

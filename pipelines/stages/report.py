@@ -75,10 +75,11 @@ def departures(config: OfflineRLConfig) -> Iterator[Departure]:
         yield Departure("scope of pruning", config.pruning.scope, "part")
     for algorithm in config.sweep.algorithms:
         own = getattr(config.algorithms, algorithm)
+        paper = asdict(type(own)())  # its defaults
         for setting, value in asdict(own).items():
-            if value != getattr(type(own)(), setting):  # defaults are the paper's
+            if value != paper[setting]:
                 words = f"{setting.replace('_', ' ')} ({algorithm.upper()})"
-                yield Departure(words, _in_words(value), _in_words(getattr(type(own)(), setting)))
+                yield Departure(words, _in_words(value), _in_words(paper[setting]))
 
 
 def _in_words(value: object) -> str:

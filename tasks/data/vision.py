@@ -4,12 +4,12 @@ PyPI's torchvision is built for CUDA. Beside a CPU-only torch its operators can'
 fails over the two that it describes to the compiler without asking whether they exist.
 """
 
-import torch
+from torch import library
 
 try:
     from torchvision import models
 except RuntimeError:
-    _operators = torch.library.Library("torchvision", "FRAGMENT")
+    _operators = library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     from torchvision import models

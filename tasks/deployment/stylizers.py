@@ -9,8 +9,8 @@ import onnx
 import torch
 from torch import Tensor
 
-from tasks.deployment.runtimes import PACKAGES, installed_version
-from tasks.deployment.runtimes.protocol import ModelFiles, Prepared, Runtime
+from tasks.deployment.runtimes import PACKAGES, installed_version, open_runtime
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
 from tasks.deployment.style_graph import PICTURES, STYLISED, style_graph
 from tasks.errors import UserError, in_a_line
 from tasks.style.apply.stylize import StylizeSettings, finished, fits_whole
@@ -74,7 +74,7 @@ def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         path = Path(directory, "style.onnx")
         onnx.save(graph, path)
-        runtime = _open(params.runtime, at_once)
+        runtime = open_runtime(params.runtime, streams=at_once)
         # Threads of OpenVINO are for all streams, those of onnxruntime for each call.
         threads = at_once if params.runtime.startswith("openvino") else 1
         shapes = {PICTURES: (1, 3, params.height, params.width)}
@@ -86,16 +86,6 @@ def unavailable(runtime: StylizerName) -> str | None:
     if installed_version(runtime) is None:
         return f"{PACKAGES[runtime][0]} is not installed"
     try:
-        return None if runtime == "torch" else _open(runtime, 1).unavailable()
+        return None if runtime == "torch" else open_runtime(runtime).unavailable()
     except ImportError as error:  # installed for another system, say
         return in_a_line(error)
-
-
-def _open(runtime: StylizerName, at_once: int) -> Runtime:
-    if runtime == "onnxruntime":
-        from tasks.deployment.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
-
-        return OnnxRuntime(PROVIDERS[runtime])
-    from tasks.deployment.runtimes.openvino import OpenVINO
-
-    return OpenVINO("float32" if runtime == "openvino-f32" else "bfloat16", streams=at_once)

@@ -119,11 +119,8 @@ def _layers(params: PruneParams, masks: Masks) -> Iterator[LayerRow]:
     algorithm = make_algorithm(spec, params.algorithm)
     architectures = algorithm.architectures
     for count in count_layers(masks, parts_of(algorithm)):
-        reads_state = count.layer in architectures[count.network].state_layers
-        states = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
-        yield LayerRow(
-            **asdict(spec),
-            **asdict(count),
-            states_total=len(states) if reads_state else None,
-            states_kept=int(states.sum()) if reads_state else None,
-        )
+        states_total = states_kept = None
+        if count.layer in architectures[count.network].state_layers:
+            states = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
+            states_total, states_kept = len(states), int(states.sum())
+        yield LayerRow(**asdict(spec), **asdict(count), states_total=states_total, states_kept=states_kept)

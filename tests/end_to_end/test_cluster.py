@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from checkouts import BIN, ROOT, Checkout, cleaned, progress
+from checkouts import BC_ON_TWO_SEEDS, BIN, ROOT, Checkout, cleaned, progress
 from machines import Machine, Network, network, why_not
 from object_store import BUCKET
 from waiting import wait_until
@@ -17,16 +17,11 @@ pytestmark = [
 ]
 
 SWEEP = (
-    "profile=smoke",
-    "offline_rl.sweep.algorithms=[bc]",
-    "offline_rl.sweep.pruners=[snip]",
+    *BC_ON_TWO_SEEDS,
     "offline_rl.sweep.sparsities=[0,0.95]",
-    "offline_rl.sweep.seeds=[0,1]",
-    "offline_rl.data.transitions=2000",
     "offline_rl.training.bc.updates=400",
     "offline_rl.training.bc.eval_every=200",
     "offline_rl.training.bc.checkpoint_every=50",
-    "offline_rl.evaluation.episodes=1",
 )
 CELLS = {"prepare_data": 1, "prune": 2, "train": 4}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}

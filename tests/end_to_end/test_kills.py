@@ -7,7 +7,7 @@ import threading
 
 import psutil
 import pytest
-from checkouts import Checkout, cleaned, progress
+from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned, progress
 from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
@@ -19,17 +19,12 @@ pytestmark = pytest.mark.slow
 
 AGENTS = 6
 SWEEP = (
-    "profile=smoke",
-    "offline_rl.sweep.algorithms=[bc]",
-    "offline_rl.sweep.pruners=[snip]",
+    *BC_ON_TWO_SEEDS,
     "offline_rl.sweep.sparsities=[0,0.5,0.95]",
-    "offline_rl.sweep.seeds=[0,1]",
-    "offline_rl.data.transitions=2000",
     # Evaluations fall between checkpoints, so that some are played twice after an interruption.
     "offline_rl.training.bc.updates=200",
     "offline_rl.training.bc.eval_every=20",
     "offline_rl.training.bc.checkpoint_every=50",
-    "offline_rl.evaluation.episodes=1",
 )
 
 

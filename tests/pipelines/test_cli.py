@@ -18,6 +18,7 @@ from PIL import Image
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
+from tasks.deployment.stylizers import StylizerName
 from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.experts.config import ExpertConfig
@@ -302,6 +303,11 @@ def test_the_command_and_the_configuration_of_an_expert_agree():
     types, choices = get_type_hints(ExpertConfig), get_type_hints(tools.train_expert)
     for name in set(fields) - {"output", "checkpoint_dir"}:
         assert choices[name] == types[name], name
+
+
+def test_the_command_and_the_runtimes_of_videos_agree():
+    """The command's own list, as importing theirs would import PyTorch before `--help` is printed."""
+    assert get_type_hints(tools.stylize)["runtime"] == StylizerName | None
 
 
 def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):

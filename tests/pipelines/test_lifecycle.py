@@ -1,5 +1,6 @@
 """Real processes: who ends with whom."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import psutil
 import pytest
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.lifecycle import scratch_directory
+from pipelines.engine.scratch import scratch_directory
 
 ROOT = Path(__file__).parents[2]
 CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10000)'], start_new_session=True)"
@@ -52,7 +53,7 @@ while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
 
 HOLDER = """
 import sys
-from pipelines.engine.lifecycle import scratch_directory
+from pipelines.engine.scratch import scratch_directory
 with scratch_directory() as directory:
     print(directory, flush=True)
     sys.stdin.read()
@@ -98,47 +99,40 @@ def test_descendants_go_with_a_driver_however_it_ends(how):
         driver.wait()
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
-    """Through the shell between the two, and with an interrupt: its `finally`s run."""
-    dvc = tmp_path / "dvc"
-    log = tmp_path / "log"
-    (tmp_path / "stage.py").write_text(STAGE)
-    dvc.write_text(
-        "import subprocess, sys\n"
-        f"subprocess.run('{sys.executable} {tmp_path}/stage.py > {log}; true', shell=True)\n"
-    )
+@contextlib.contextmanager
+def dvc_with_stage(directory, stage_program, dvc_program):
+    """A process that `dvc_program` names dvc, the stage that it started, and the stage's log."""
+    dvc, log = directory / "dvc", directory / "log"
+    (directory / "stage.py").write_text(stage_program)
+    dvc.write_text(f"import os, subprocess, sys\n{dvc_program}\n")
     process = start([sys.executable, str(dvc)], DVC_STAGE="train", PYTHONPATH=str(ROOT))
     stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage runs")))
     try:
+        yield process, stage, log
+    finally:
+        if stage.is_running():
+            stage.kill()
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
+    """Through the shell between the two, and with an interrupt: its `finally`s run."""
+    run = f"subprocess.run('{sys.executable} {tmp_path}/stage.py > {tmp_path}/log; true', shell=True)"
+    with dvc_with_stage(tmp_path, STAGE, run) as (process, stage, log):
         process.send_signal(signal_number)
         process.wait()
         assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
         assert log.read_text().endswith("interrupted\n")
-    finally:
-        if stage.is_running():
-            stage.kill()
 
 
 def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
-    dvc = tmp_path / "dvc"
-    log = tmp_path / "log"
-    (tmp_path / "stage.py").write_text(LATE_STAGE)
-    dvc.write_text(
-        "import os, subprocess, sys\n"
-        f"stage = [sys.executable, '{tmp_path}/stage.py', str(os.getpid())]\n"
-        f"subprocess.run(stage, stdout=open('{log}', 'w'))\n"
-    )
-    process = start([sys.executable, str(dvc)], DVC_STAGE="train", PYTHONPATH=str(ROOT))
-    stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage imports")))
-    try:
+    stage_command = f"[sys.executable, '{tmp_path}/stage.py', str(os.getpid())]"
+    run = f"subprocess.run({stage_command}, stdout=open('{tmp_path}/log', 'w'))"
+    with dvc_with_stage(tmp_path, LATE_STAGE, run) as (process, stage, log):
         process.kill()
         process.wait()
         assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
         assert log.read_text().endswith("interrupted\n")
-    finally:
-        if stage.is_running():
-            stage.kill()
 
 
 def test_temporary_directories_of_killed_processes_are_removed(tmp_path, monkeypatch):

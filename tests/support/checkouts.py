@@ -20,6 +20,15 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 MARKER = "SINGLESHOT_TEST"
+BC_ON_TWO_SEEDS = (
+    "profile=smoke",
+    "offline_rl.sweep.algorithms=[bc]",
+    "offline_rl.sweep.pruners=[snip]",
+    "offline_rl.sweep.seeds=[0,1]",
+    "offline_rl.data.transitions=2000",
+    "offline_rl.evaluation.episodes=1",
+)
+"""The beginning of a configuration whose sweep takes seconds."""
 BIN = Path(sys.executable).parent
 
 

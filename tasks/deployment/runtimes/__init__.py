@@ -53,8 +53,10 @@ THREADS_ARE_FINAL = ISOLATED
 """TensorFlow's number of threads can be set once in a process."""
 
 
-def open_runtime(name: str) -> Runtime:
+def open_runtime(name: str, streams: int = 1) -> Runtime:
     """The adapter of `name`. It imports its runtime no sooner than it is asked for: many aren't installed.
+
+    `streams` is how many threads call it at once. Only OpenVINO has to know.
 
     Raises:
         KeyError: not one of :data:`RUNTIMES`.
@@ -79,7 +81,7 @@ def open_runtime(name: str) -> Runtime:
         case "openvino-f32" | "openvino-bf16":
             from tasks.deployment.runtimes.openvino import OpenVINO
 
-            return OpenVINO("float32" if name == "openvino-f32" else "bfloat16")
+            return OpenVINO("float32" if name == "openvino-f32" else "bfloat16", streams)
         case "tvm" | "tvm-tuned":
             from tasks.deployment.runtimes.tvm import TUNE_S, TVM
 

@@ -72,7 +72,12 @@ def fits_whole(pictures: int, width: int, height: int, channels: int) -> bool:
 
     `channels` are the network's `width`.
     """
-    return pictures * width * height * channels * WHOLE_BYTES <= free_memory(torch.device("cpu")) // 2
+    return pictures * width * height * WHOLE_BYTES <= _memory(torch.device("cpu"), channels)
+
+
+def _memory(device: torch.device, channels: int) -> int:
+    """Half of what is free, in bytes for each of a network's `width` channels."""
+    return free_memory(device) // 2 // channels
 
 
 def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
@@ -87,7 +92,7 @@ def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, 
     """Parts of the result as they come, each with its first picture's number and its first row."""
     height, width = pictures.shape[-2:]
     device = next(network.parameters()).device
-    memory = free_memory(device) // 2 // network.width
+    memory = _memory(device, network.width)
     whole_px, tile_px = memory // WHOLE_BYTES, memory // TILE_BYTES
     if device.type == "cpu":
         whole_px, tile_px = min(whole_px, CPU_WHOLE_PX), min(tile_px, CPU_TILE_PX)

@@ -9,6 +9,7 @@ import torch
 from tqdm import tqdm
 
 from tasks.data.images import NamedBytes
+from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
 from tasks.style.apply.input_files import STANDARD, plan_files
 from tasks.style.apply.picture_files import PictureFile, picture_suffixes, read_picture
@@ -103,13 +104,8 @@ def _batches(pictures: Iterable[Target], batch_size: int) -> Iterator[list[Targe
 
 
 def _write(target: Path, content: bytes) -> None:
-    partial = target.with_name(f".{target.name}.partial")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(content)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(target) as file:
+            file.write_bytes(content)
     except OSError as error:
         raise UserError(f"{target}: can't be written ({error.strerror})") from error

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
+from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
@@ -131,21 +132,16 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
     """
     if output.suffix.lower() not in MUXERS:
         raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.partial")
-    try:
-        with (
-            open_video(source) as (original, _),
-            open_video(segments[0]) as (_, template),
-            av.open(partial, "w", format=MUXERS[output.suffix.lower()]) as container,
-        ):
-            video = container.add_stream_from_template(template)
-            video.time_base = info.time_base
-            sounds = _add_sounds(container, original, output)
-            mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        open_video(source) as (original, _),
+        open_video(segments[0]) as (_, template),
+        whole_file(output) as file,
+        av.open(file, "w", format=MUXERS[output.suffix.lower()]) as container,
+    ):
+        video = container.add_stream_from_template(template)
+        video.time_base = info.time_base
+        sounds = _add_sounds(container, original, output)
+        mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
 
 
 def _add_sounds(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:

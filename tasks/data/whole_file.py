@@ -1,0 +1,21 @@
+"""Files that are there when they are whole."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[Path]:
+    """A file to write to, beside `target`. It takes the place of `target` unless there is an error.
+
+    Raises:
+        OSError: the folder can't be written to.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
