@@ -9,6 +9,9 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
+# Some environments, containers' above all, tell Python to keep no bytecode. Each stage would then compile the 5,000
+# modules that it imports: 5 of the 8.5 seconds (CPU) that it takes to open.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install compilers peers repro study study-page test test-all params ui docs lint format lock clean
