@@ -33,5 +33,7 @@ def _has_bfloat16(device: str) -> bool:
     """Without such instructions a processor emulates bfloat16, slower than float32."""
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):  # what PyTorch is allowed to use
+        return False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
