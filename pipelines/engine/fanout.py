@@ -24,6 +24,10 @@ from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.sweep import Recorder, Sweep
 
+BRIEF_CELLS = 16
+"""So many cells of a second or two take as long one after another as on two cores of a cluster that has to
+start first (6 s)."""
+
 
 def fan_out(
     cells: Sequence[Cell],
@@ -45,7 +49,8 @@ def fan_out(
         recorder: records the course and the metrics of every cell.
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
-        brief: the cells take a second or so, and no cluster is started for them; a running one is used.
+        brief: the cells take a second or so, and no cluster is started for fewer than `BRIEF_CELLS` of them;
+            a running one is used.
         unit: what progress is shown in, of which a cell is `Cell.size`.
 
     Raises:
@@ -65,7 +70,7 @@ def fan_out(
         if again := reasons(missing, store.manifests()):
             print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
-        brief = brief or len(turns[0]) == 1
+        brief = (brief and len(missing) < BRIEF_CELLS) or len(turns[0]) == 1
         with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder, unit) as sweep:
             for turn in turns:
                 executor.run(sweep, turn)
