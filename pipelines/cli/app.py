@@ -72,15 +72,11 @@ def packages() -> None:
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
     """Check that params.yaml was composed from conf/ as it is."""
+    from pipelines.cli.inputs import check_inputs
     from pipelines.config.params import check
-    from pipelines.stages.fetch_images import cells
 
     config = check()
-    for cell in cells(config.style):
-        for path in cell.inputs.values():
-            # Rather now than after the stages that come before.
-            if not path.exists():
-                raise UserError(f"{path}: no such file, for {cell.name}; correct its path in params.yaml")
+    check_inputs(config)
     ok = Path("build/config.ok")
     ok.parent.mkdir(exist_ok=True)
     # Always the same text: later stages depend on the values in params.yaml, not on the file.

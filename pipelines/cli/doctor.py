@@ -84,6 +84,7 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
         "packages": check_packages,
         "PyTorch": functools.partial(check_torch, executor),
         "params.yaml": check_params,
+        "data": functools.partial(check_data, config),
         "disk": functools.partial(check_disk, config),
         "cells": check_cells,
         "DVC": check_dvc,
@@ -191,6 +192,16 @@ def check_params() -> Finding:
     config = check()
     found = f"profile {config.profile}, {_agents(config)[0]} agents, composed from conf/ as it is"
     return Finding("ok", found)
+
+
+def check_data(config: "Config | None") -> Finding:
+    """The files that `params.yaml` names exist."""
+    from pipelines.cli.inputs import check_inputs
+
+    if config is None:
+        return Finding("warning", "not looked for, as params.yaml can't be read")
+    found = check_inputs(config)
+    return Finding("ok", f"all files that params.yaml names exist ({len(found)})")
 
 
 def check_disk(config: "Config | None") -> Finding:

@@ -79,7 +79,10 @@ def inspect_file(path: Path) -> None:
         print(f"float32 tensors, dense: {dense:,} bytes, {dense / size:.2f} times as many")
     if bound:
         times = size / bound
-        print(f"bound of masks and values that nothing is known of: {bound:,.0f} bytes; this is {times:.3f}")
+        print(
+            f"least bytes for masks and values of which nothing is known: {bound:,.0f}; "
+            f"the file takes {times:.3f} times as many"
+        )
 
 
 def refuse_packed(path: Path) -> None:

@@ -20,6 +20,7 @@ from pipelines.cli import doctor, stylize_runtime
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError
+from tasks.offline_rl.data.transitions import D4RLFile
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +97,7 @@ def rows(output):
 def test_a_whole_copy_of_the_repository_has_no_problem(checkout):
     files = sorted(checkout.path.iterdir())
     found = rows(checkout.run("python", "-m", "pipelines", "doctor"))
-    assert len(found) == 15
+    assert len(found) == 16
     assert "problem" not in {state for state, _ in found.values()}
     assert "6 agents" in found["params.yaml"][1]  # 2 algorithms × (dense + 2 pruners at one sparsity)
     assert "will be made" in found["MLflow"][1]
@@ -107,7 +108,7 @@ def test_a_whole_copy_of_the_repository_has_no_problem(checkout):
 def test_broken_things_are_named_and_stop_no_other_check(checkout, tmp_path):
     broken = checkout.copy(tmp_path / "clone")
     params = broken.path / "params.yaml"
-    params.write_text(params.read_text().replace("kind: ray", "kind: rai"))
+    params.write_text(params.read_text().replace("kind: local", "kind: rai"))
     (broken.path / "experts/hopper.safetensors").write_bytes(b"cut short")
     (broken.path / "requirements.lock").unlink()
     shutil.rmtree(broken.path / ".git")
@@ -118,7 +119,7 @@ def test_broken_things_are_named_and_stop_no_other_check(checkout, tmp_path):
     assert "executor.kind" in problems["params.yaml"]
     assert "experts/hopper.safetensors" in problems["experts"]
     assert "is not a git repository" in problems["DVC"]
-    assert len(found) == 15
+    assert len(found) == 16
 
 
 def test_whatever_a_check_raises_is_a_problem_of_its_own():
@@ -186,6 +187,19 @@ def test_cells_are_looked_for_where_the_environment_says(bucket_url, monkeypatch
     assert (
         "s3://no-such-bucket/cells: FileNotFoundError: The specified bucket does not exist" in finding.found
     )
+
+
+def test_a_file_that_params_yaml_names_has_to_exist(repository, monkeypatch):
+    from pipelines.config.params import load_config
+
+    monkeypatch.chdir(repository)
+    config = load_config()
+    assert doctor.check_data(config).state == "ok"
+    source = replace(config.offline_rl.data, source="d4rl", d4rl={"Hopper": D4RLFile("my/hopper.hdf5")})
+    offline_rl = replace(config.offline_rl, data=source)
+    finding = doctor.examine(lambda: doctor.check_data(replace(config, offline_rl=offline_rl)))
+    assert finding.state == "problem"
+    assert "my/hopper.hdf5: no such file, for Hopper" in finding.found
 
 
 def test_the_disk_has_to_hold_the_sweep(repository, monkeypatch):
