@@ -235,18 +235,17 @@ PARTS = {
 
 
 def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
-    """How many weights each part keeps at 95 %, where parts compete and where they don't."""
-    for scope in (PART, NETWORK):
-        main = layers[is_main(layers, scope) & (layers["sparsity"] == 0.95)]
-        main = main[main["pruner"].isin(["snip", "grasp"])]
-        for (task, algorithm, pruner), rows in main.groupby(["task", "algorithm", "pruner"]):
-            counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
-            parts = [counts.reindex(own).sum() for own in PARTS.values()]
-            yield _DensityRow(
-                f"{task}, {name(str(algorithm))}, scope {scope}",
-                name(str(pruner)),
-                [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts],
-            )
+    """How many weights each part keeps at 95 % where parts compete."""
+    competing = layers[is_main(layers, NETWORK) & (layers["sparsity"] == 0.95)]
+    competing = competing[competing["pruner"].isin(["snip", "grasp"])]
+    for (task, algorithm, pruner), rows in competing.groupby(["task", "algorithm", "pruner"]):
+        counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
+        parts = [counts.reindex(own).sum() for own in PARTS.values()]
+        yield _DensityRow(
+            f"{task}, {name(str(algorithm))}",
+            name(str(pruner)),
+            [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts],
+        )
 
 
 @dataclasses.dataclass(frozen=True)
