@@ -29,6 +29,8 @@ class AlgorithmConfig:
 
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam, for all networks."""
+    learning_rate_decay: bool = False
+    """Let it fall linearly, to 0 at the last update, which the paper doesn't."""
     batch_size: Annotated[int, Ge(1)] = 100
     """Transitions in the batch of an update."""
     normalize_states: bool = False

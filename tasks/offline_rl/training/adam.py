@@ -16,9 +16,12 @@ class Adam:
     than the step of a sparse network (35; BCQ, SNIP at 95 %).
     """
 
-    def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], learning_rate: float, decay_steps: int | None = None
+    ) -> None:
+        """If `decay_steps` is given, the learning rate falls linearly, to 0 after so many steps."""
         self.parameters = list(parameters)
-        self.learning_rate = learning_rate
+        self.learning_rate, self.decay_steps = learning_rate, decay_steps
         self.state = {
             parameter: {
                 "step": torch.zeros((), device=parameter.device),
@@ -33,6 +36,7 @@ class Adam:
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
         """Against the gradient of each parameter, (…) as it is and contiguous: tensors are read by memory."""
+        learning_rate = self._learning_rate()
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
             self.parameters,
@@ -41,7 +45,7 @@ class Adam:
             self._squares,
             [],
             self._steps,
-            lr=self.learning_rate,
+            lr=learning_rate,
             beta1=0.9,
             beta2=0.999,
             weight_decay=0.0,
@@ -49,6 +53,12 @@ class Adam:
             amsgrad=False,
             maximize=False,
         )
+
+    def _learning_rate(self) -> float | Tensor:
+        if self.decay_steps is None:
+            return self.learning_rate
+        # A tensor, of the steps on the device: a CUDA graph repeats a number that it was captured with.
+        return self.learning_rate * (1 - self._steps[0] / self.decay_steps)
 
     def restore_steps(self, count: int) -> None:
         """So many have been made. Moments are tensors of `state`, to be written to."""

@@ -33,6 +33,7 @@ class Learner:
     `masks` (network → layer → bool (K, in, out)) names the weights that stay exactly zero: in the networks,
     in Adam's moments and in the targets. A dense agent's are all true; `None` if the whole stack is dense.
     Networks of a lone agent on a CPU may be sparse ones; :meth:`whole` gives all of them in full.
+    `updates` is how many there will be, which a learning rate that decays has to know.
 
     Raises:
         UserError: execution is `sparse`, and pruned agents are several, or on a GPU.
@@ -45,6 +46,7 @@ class Learner:
         masks: Mapping[str, Weights] | None,
         device: str = "cpu",
         execution: Execution = "auto",
+        updates: int | None = None,
     ) -> None:
         self.algorithm, self.device = algorithm, device
         self.perceptrons = _sparse_perceptrons(algorithm, masks, device, execution)
@@ -67,8 +69,10 @@ class Learner:
         # Copies of the networks after pruning: copied before, as the authors' BCQ does at construction, the
         # targets' pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
+        config = algorithm.config
+        decay_steps = updates if config.learning_rate_decay else None
         self.optimizers = {
-            name: Adam(network.parameters().values(), algorithm.config.learning_rate)
+            name: Adam(network.parameters().values(), config.learning_rate, decay_steps)
             for name, network in self.networks.items()
         }
 

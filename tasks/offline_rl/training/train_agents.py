@@ -163,6 +163,7 @@ class Stack:
             None if all(spec.pruner == DENSE for spec in self.specs) else _stack_masks(self.masks),
             device,
             self.params.execution,
+            self.params.training.updates,
         )
         self.randomness = Randomness("training", seeds, device=device)
         self.environments = self._make_environments(evaluation)
