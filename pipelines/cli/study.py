@@ -6,7 +6,7 @@ An experiment is the profile `study` with some settings of its own. Its cells ar
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import pandas
@@ -63,7 +63,7 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
             for seed in config.offline_rl.sweep.seeds:
                 print(f"experiment {name}, seed {seed}", flush=True)
                 try:
-                    _compute(config, seed, store, set() if masks_only else _published(output), masks_only)
+                    compute(config, seed, store, set() if masks_only else _published(output), masks_only)
                 finally:
                     write_tables(output, [name])
 
@@ -79,7 +79,7 @@ def write_tables(output: Path, names: Sequence[str] = ()) -> None:
     tables: dict[str, list[pandas.DataFrame]] = {"scores.csv": [], "layers.csv": [], RUNS: []}
     for config in _experiments(names).values():
         for agent in agents(config):
-            for name, rows in _results(config, agent, store).items():
+            for name, rows in results(config, agent, store).items():
                 tables[name].append(rows)
     output.mkdir(parents=True, exist_ok=True)
     for name, parts in tables.items():
@@ -106,20 +106,25 @@ def _experiments(names: Sequence[str]) -> dict[str, Config]:
     unknown = set(names) - set(overrides)
     if unknown:
         raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
-    return {name: _config(overrides[name]) for name in names or overrides}
+    return {name: configuration("study", overrides[name]) for name in names or overrides}
 
 
-def _config(overrides: Sequence[str]) -> Config:
+def configuration(profile: str, overrides: Sequence[str]) -> Config:
+    """A profile of `conf/` with some settings replaced, whatever params.yaml says."""
     with tempfile.TemporaryDirectory() as directory:
         params = Path(directory) / "params.yaml"
-        compose(["profile=study", *overrides], params)
+        compose([f"profile={profile}", *overrides], params)
         return load_config(params)
 
 
-def _compute(
-    config: Config, seed: int, store: CellStore, published: set[tuple[str, ...]], masks_only: bool
+def compute(
+    config: Config,
+    seed: int,
+    store: CellStore,
+    published: Set[tuple[str, ...]] = frozenset(),
+    masks_only: bool = False,
 ) -> None:
-    """Make the masks of those agents of a seed that are not published, and train them."""
+    """Make the masks of those agents of a seed that are not `published`, and train them."""
     wanted = [
         agent
         for agent in agents(config)
@@ -193,8 +198,8 @@ def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
     return set(runs[KEY].itertuples(index=False, name=None))
 
 
-def _results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
-    """An agent's rows of each table, as far as it is finished."""
+def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
+    """An agent's rows of each table, by the table's name, as text; of what is finished."""
     rows = {}
     if not store.has(prepare_data.cell(config, agent.task)):
         return {}

@@ -1,0 +1,77 @@
+"""Whether the default profile says the same of other seeds: `python -m benchmarks.default_seeds`.
+
+Its agents are trained on three disjoint sets of seeds. For each task, algorithm and pruner the table has the
+mean score of a set, dense and pruned, what pruned agents retain of it, and how far the sets differ. To
+compare processors, run it again with another store: what is finished on one is not computed on the other.
+
+    export ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
+    SINGLESHOT_CELLS=build/plain python -m benchmarks.default_seeds --sets 1
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+
+import pandas
+
+from benchmarks.command import positive, run_main
+from benchmarks.paired import heading, table
+from pipelines.catalog.agents import agents
+from pipelines.cli.study import compute, configuration, results
+from pipelines.config.params import Config
+from pipelines.engine.cells import CellStore
+from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.remote_cells import open_store
+from pipelines.engine.stage import CELLS
+from tasks.offline_rl.agents import DENSE
+from tasks.reporting.study.comparison import final_scores
+
+
+def main() -> None:
+    """Compute what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sets", type=positive(int), default=3, help="sets of seeds (default: 3)")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings to replace in conf/")
+    arguments = parser.parse_args()
+    store = open_store(CELLS)
+    configs = [_config(number, arguments.overrides) for number in range(arguments.sets)]
+    with ends_with_its_parents():
+        for config in configs:
+            for seed in config.offline_rl.sweep.seeds:
+                compute(config, seed, store)
+    print(heading("torch", threads=os.cpu_count() or 1))
+    sets = [_means(config, store) for config in configs]
+    columns = ["agents", *(f"set {n}: dense, pruned, retention" for n in range(len(sets))), "sets differ by"]
+    print(table(columns, _rows(sets)))
+
+
+def _config(number: int, overrides: Sequence[str]) -> Config:
+    """The default profile with the seeds that follow those of the set before."""
+    count = len(configuration("default", overrides).offline_rl.sweep.seeds)
+    seeds = [number * count + seed for seed in range(count)]
+    return configuration("default", [*overrides, f"offline_rl.sweep.seeds={seeds}"])
+
+
+def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
+    """Mean score after the last update over a set's seeds, by task, algorithm and pruner."""
+    rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
+    numbers = ["update", "updates", "d4rl_score"]
+    scores = final_scores(pandas.concat(rows).astype(dict.fromkeys(numbers, float)))
+    return scores.groupby(["task", "algorithm", "pruner"])["d4rl_score"].mean()
+
+
+def _rows(sets: Sequence["pandas.Series[float]"]) -> Iterator[Sequence[str]]:
+    for task, algorithm, pruner in sets[0].index:
+        if pruner == DENSE:
+            continue
+        means = [(own[task, algorithm, DENSE], own[task, algorithm, pruner]) for own in sets]
+        retentions = [pruned / dense for dense, pruned in means]
+        cells = [
+            f"{dense:.0f}, {pruned:.0f}, {kept:.2f}"
+            for (dense, pruned), kept in zip(means, retentions, strict=True)
+        ]
+        yield f"{task} {algorithm} {pruner}", *cells, f"{max(retentions) - min(retentions):.2f}"
+
+
+if __name__ == "__main__":
+    run_main(main)
