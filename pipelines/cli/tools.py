@@ -45,7 +45,8 @@ app.add_typer(cells, name="cells", rich_help_panel=PANEL)
 
 
 @cells.command(
-    "why", epilog=examples("cells why Hopper/bc/dense/seed-0", "cells why train/Hopper/bc/dense/seed-0")
+    "why",
+    epilog=examples("cells why HalfCheetah/bc/dense/seed-0", "cells why train/HalfCheetah/bc/dense/seed-0"),
 )
 def cells_why(
     name: Annotated[
@@ -65,7 +66,7 @@ def cells_why(
 @app.command(
     "evaluate-agent",
     rich_help_panel=PANEL,
-    epilog=examples("evaluate-agent models/agents/Hopper/bc/snip-0.95/seed-0"),
+    epilog=examples("evaluate-agent models/agents/HalfCheetah/bc/snip-0.95/seed-0"),
 )
 def evaluate_agent(
     agent: Annotated[
@@ -244,7 +245,7 @@ def learn_style(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog=examples("act --model models/onnx/Hopper/bc/dense/seed-0/*.onnx"),
+    epilog=examples("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx"),
 )
 def act(
     model: Annotated[
@@ -300,7 +301,7 @@ def classify(
 @app.command(
     rich_help_panel=PANEL,
     epilog=examples(
-        "pack models/agents/Hopper/bc/snip-0.95/seed-0/agent.safetensors -o hopper.packed",
+        "pack models/agents/HalfCheetah/bc/snip-0.95/seed-0/agent.safetensors -o cheetah.packed",
         "pack models/styles/swirls/model.safetensors --values fp16 -o swirls.packed",
     ),
 )

@@ -99,21 +99,25 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         UserError: an override of a key that `conf/` lacks, or a wrong value.
     """
     from dvc.utils.hydra import compose_and_dump
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
 
+    given = f" with {' '.join(overrides)}" if overrides else ""
     with tempfile.TemporaryDirectory() as directory:
         composed = Path(directory) / output.name
         try:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
+        except OverrideParseException as error:
+            raise UserError(
+                f"{error.override!r} is no KEY=VALUE; a list is written 'key=[0,1]', in quotes"
+            ) from error
         except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
             if isinstance(error.__cause__, OmegaConfBaseException):
                 raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
             # Hydra appends advice for its own command line, and the path it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             reason = reason.partition(" To append to your")[0].partition(" See https")[0]
-            given = f" (given {' '.join(overrides)})" if overrides else ""
-            raise UserError(f"{CONF}: {reason}{given}; docs/configuration.md has the keys") from error
-        _parse(_read(composed, CONF), CONF)
+            raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md has the keys") from error
+        _parse(_read(composed, CONF), f"{CONF}{given}")
         output.write_text(composed.read_text())
 
 
@@ -149,7 +153,7 @@ def _no_such_key(name: str) -> str:
     return f"{CONF}: no key {name}; {fix}"
 
 
-def _parse(values: Any, origin: Path) -> Config:
+def _parse(values: Any, origin: Path | str) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
         # By the rules for JSON: lists become tuples, but "5" does not become 5.

@@ -120,13 +120,18 @@ def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, ove
         ("offline_rl.sweep.taks=[Hopper]", ["did you mean offline_rl.sweep.tasks?"]),
         ("style.training.johnsn.width=8", ["style.training.johnsn", "did you mean style.training.johnson?"]),
         ("xyz=1", ["no key xyz", "docs/configuration.md"]),
-        ("executor=3", ["given executor=3"]),
+        ("executor=3", ["with executor=3"]),
         ("executor=slurm", ["executor/slurm", "local ray"]),
     ],
 )
 def test_a_misspelt_override_is_told_what_was_likely_meant(run, monkeypatch, override, words):
     monkeypatch.chdir(Path(command_line.__file__).parents[2])
-    assert_one_line(run("params", override), "conf: ", *words)
+    assert_one_line(run("params", override), "error: conf", *words)
+
+
+def test_an_override_that_is_none_is_named_with_the_form_it_has_to_have(run, monkeypatch):
+    monkeypatch.chdir(Path(command_line.__file__).parents[2])
+    assert_one_line(run("params", "[0"), "'[0' is no KEY=VALUE", "'key=[0,1]'")
 
 
 def test_params_composes_what_it_is_told(checkout, tmp_path):

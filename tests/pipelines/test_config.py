@@ -279,6 +279,6 @@ def test_params_command_prints_one_line_for_a_mistake():
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr.startswith("error: conf: ")
+    assert done.stderr.startswith("error: conf with profile=huge: ")
     assert "huge" in done.stderr
     assert done.stderr.count("\n") == 1
