@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings to replace in conf/")
     arguments = parser.parse_args()
     store = open_store(CELLS)
-    configs = [_config(number, arguments.overrides) for number in range(arguments.sets)]
+    configs = list(_configs(arguments.sets, arguments.overrides))
     with ends_with_its_parents():
         for config in configs:
             for seed in config.offline_rl.sweep.seeds:
@@ -45,11 +45,12 @@ def main() -> None:
     print(table(columns, _rows(sets)))
 
 
-def _config(number: int, overrides: Sequence[str]) -> Config:
-    """The default profile with the seeds that follow those of the set before."""
+def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
+    """The default profile, each time with the seeds that follow those of the set before."""
     count = len(configuration("default", overrides).offline_rl.sweep.seeds)
-    seeds = [number * count + seed for seed in range(count)]
-    return configuration("default", [*overrides, f"offline_rl.sweep.seeds={seeds}"])
+    for first in range(0, sets * count, count):
+        seeds = list(range(first, first + count))
+        yield configuration("default", [*overrides, f"offline_rl.sweep.seeds={seeds}"])
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":

@@ -20,6 +20,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
+from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
 from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
 from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
@@ -82,9 +83,8 @@ class _Preview(Recorder):
     def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: ARG002
         """Renew it, never half-written: a viewer may read it at any time."""
         if name.startswith("previews/"):
-            partial = self.path.with_name(f".{self.path.name}")
-            shutil.copyfile(file, partial)
-            partial.replace(self.path)
+            with whole_file(self.path) as preview:
+                shutil.copyfile(file, preview)
 
 
 def _check_name(name: str) -> str:

@@ -1,6 +1,6 @@
 import pandas
 
-from benchmarks.default_seeds import _config, _rows
+from benchmarks.default_seeds import _configs, _rows
 
 
 def means(**scores):
@@ -17,5 +17,5 @@ def test_retentions_of_the_sets_and_how_far_they_differ():
 
 
 def test_sets_share_no_seed():
-    sets = [set(_config(number, []).offline_rl.sweep.seeds) for number in range(3)]
+    sets = [set(config.offline_rl.sweep.seeds) for config in _configs(3, [])]
     assert len(set.union(*sets)) == sum(map(len, sets)) == 3 * len(sets[0])
