@@ -27,7 +27,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     """Join the cluster that RAY_ADDRESS or the configuration names, else start a temporary one here.
 
     Raises:
-        UserError: the cluster cannot be reached.
+        UserError: the cluster cannot be reached, or it was lost meanwhile.
     """
     # Ray reads these when it is imported. Without the second, a task with num_gpus=0 sees every GPU.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -65,6 +65,12 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
         try:
             signal.signal(signal.SIGTERM, on_sigterm)
             yield
+        except ray.exceptions.RayError as error:
+            # Of the cluster, such as a head that was started anew; what a cell raises doesn't get here.
+            raise UserError(
+                f"Ray cluster {address or 'on this machine'} was lost: {type(error).__name__}; finished "
+                "cells and checkpoints are kept, `dvc repro` goes on from them"
+            ) from error
         finally:
             ray.shutdown()
 

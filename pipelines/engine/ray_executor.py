@@ -7,6 +7,7 @@ checkpoints and results come back as events, so no worker reads the driver's dis
 import dataclasses
 import functools
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,9 @@ def _execute_remotely(
     """`execute` on a worker, with inputs from the object store as temporary files."""
     import ray
 
+    # A worker begins in the directory of the code, which goes when Ray unpacks that anew for another node of
+    # this machine. The path is there again, but the directory that the worker is in is not.
+    os.chdir("/")
     check_packages(batch.cells[0].identity["packages"])
     yield _Started()
     with scratch_directory() as directory:

@@ -4,6 +4,7 @@ import re
 import socket
 import weakref
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import ray.exceptions
@@ -20,7 +21,7 @@ from pipelines.engine.execution import (
 )
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, ray_cluster
-from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again
+from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely
 from pipelines.engine.sweep import CellsFailedError, Sweep
 from tasks.errors import UserError
 from tasks.job import Progress
@@ -183,6 +184,28 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(store, cluster, tmp_path):
     assert len(list((tmp_path / "deaths").iterdir())) == 2
     assert (store.path(cells[0].digest) / "began_at").read_text() == "1"
     assert recorder.about("metrics") == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
+
+
+def test_a_worker_whose_directory_was_removed_finds_another(store, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (batch,) = batches(sums(1), store, 1)
+    *_, finished = _execute_remotely(batch, [{}], [None], LOCAL, gpu=False)
+    assert "result.json" in finished.files
+    assert Path.cwd().is_dir()  # of a directory that is gone, the system says FileNotFoundError
+
+
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(address, monkeypatch):
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr("pipelines.engine.ray_cluster.check_joinable", lambda _: None)
+    with (
+        pytest.raises(UserError, match="was lost: AuthenticationError; finished cells"),
+        ray_cluster(ExecutorConfig(kind="ray", address=address)),
+    ):
+        raise ray.exceptions.AuthenticationError("RPC error: WrongClusterID")
 
 
 def test_a_worker_that_always_dies_is_given_up(store, cluster, tmp_path):
