@@ -133,6 +133,10 @@ class Run:
         """Whether it has, well or not."""
         return self.process.poll() is not None
 
+    def is_done(self) -> bool:
+        """Whether it ended well, or said so before it was killed: a video is then in its place."""
+        return self.process.returncode == 0 or self.checkout.output.endswith(f"{STYLIZED}/clip.mp4\n")
+
     def lives_for(self, seconds: float) -> bool:
         """Whether it still runs some seconds after its driver has begun."""
         while not self.has_ended() and self.driver() is None:
@@ -317,7 +321,7 @@ class Chaos:
             alive = run.left_alive(cluster)
             self.tally.alive += alive
             say(f"ended with {run.process.returncode}: {run.checkout.output[-300:]!r} {alive or ''}")
-            if run.process.returncode == 0:
+            if run.is_done():
                 self.tally.computed_again += run.again
                 return run
             if ends > MOST_STARTS:
