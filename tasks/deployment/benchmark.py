@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -88,6 +90,7 @@ class TimingRow:
     cpu_p50_ms: float | None = None
     """Of all threads. Less than `p50_ms` on one thread: something else ran on that core."""
     compile_s: float | None = None
+    """Seconds to compile it, while other runtimes do so on the other cores; likewise the next."""
     first_call_ms: float | None = None
     peak_memory_mb: float | None = None
     """Of the runtime's process, its libraries included, GPU memory not."""
@@ -105,7 +108,8 @@ def benchmark(jobs: Sequence[Job]) -> Iterator[Event]:
     Inputs: `onnx`, a graph this project exported, and `source`, the file it was exported from. The output
     gets `timings.csv` (:class:`TimingRow`). Metrics have the batch, or the pictures' side, as their step.
 
-    Every runtime has a process of its own, and one computes at a time. What a runtime gives is compared with
+    Every runtime has a process of its own. As many compile at once as there are cores, and one computes at a
+    time. What a runtime gives is compared with
     PyTorch's float64, and only what is right is timed. A policy is compared on states of its own episodes, a
     network for pictures on random ones. A runtime that crashes, hangs or errs costs its own rows alone.
 
@@ -167,6 +171,8 @@ class _Bench:
         self._examples: dict[Size | None, _Examples] = {}
         self._workers: dict[str, Worker] = {}
         self._threads: dict[str, int] = {}
+        self._pool = ThreadPoolExecutor(_cores(0))
+        """Of threads that last as long as their workers: the system kills those of a thread that ends."""
 
     def __enter__(self) -> Self:
         installed = [runtime.name for runtime in self.params.runtimes if runtime.version is not None]
@@ -181,13 +187,14 @@ class _Bench:
     def __exit__(self, *error: object) -> None:
         for worker in self._workers.values():
             worker.close()
+        self._pool.shutdown()
 
     def measure(self, threads: int, size: Size) -> list[TimingRow]:
         """A row of each runtime."""
         examples = self._examples_of(size)
-        rows = {
-            runtime.name: self._prepare(runtime, threads, size, examples) for runtime in self.params.runtimes
-        }
+        # Compilers work side by side, each in its process, and are done before anything is timed.
+        prepare = partial(self._prepare, threads=threads, size=size, examples=examples)
+        rows = {row.runtime: row for row in self._pool.map(prepare, self.params.runtimes)}
         right = {name: self._workers[name] for name, row in rows.items() if row.status == "ok"}
         for name, outcome in take_turns(right, self.params.seconds).items():
             rows[name] = _with_timing(rows[name], outcome)

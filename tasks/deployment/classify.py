@@ -1,8 +1,11 @@
 """Task: what a classifier sees in photos on each runtime, prepared as it wants them and as the report did."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import fmean
 from typing import Annotated, Literal
@@ -86,12 +89,13 @@ class _Picture:
 
 
 def classify(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Classify each job's photos (:class:`ClassifyParams`) on every runtime, one at a time on one thread.
+    """Classify each job's photos (:class:`ClassifyParams`) on every runtime, each on one thread.
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`), `source` (what
-    :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`, its graph. The output gets
-    `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its own, so one that crashes or
-    hangs costs its own rows. What they are compared with is computed by PyTorch in this one.
+    As many compile and compute at once as there are cores. Inputs: `photos` (directory of a
+    :class:`PhotoSet`), `source` (what :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`,
+    its graph. The output gets `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its
+    own, so one that crashes or hangs costs its own rows. What they are compared with is computed by PyTorch
+    in this one.
 
     Metrics: `RUNTIME_same_top5`, the share of pictures, under either preprocessing, for which a runtime gives
     PyTorch's five labels; `reported_same_answer`, the share of photos that PyTorch takes for the same under
@@ -105,14 +109,11 @@ def classify(jobs: Sequence[Job]) -> Iterator[Event]:
         network, card = load_classifier(job.inputs["source"])
         pictures = _pictures(job, network, card)
         rows: list[AnswerRow] = []
-        for n, runtime in enumerate(params.runtimes, start=1):
-            try:
-                rows += _rows(runtime.name, pictures, _logits(runtime, job, pictures), card.labels, params.k)
-            except _Unavailable as reason:
-                rows.append(_no_answer(runtime.name, "unavailable", str(reason)))
-            except WorkerFailed as reason:
-                rows.append(_no_answer(runtime.name, "failed", str(reason)))
-            yield Progress((i + n / len(params.runtimes)) / len(jobs))
+        answers = partial(_answers, job=job, pictures=pictures, labels=card.labels)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for n, answered in enumerate(pool.map(answers, params.runtimes), start=1):
+                rows += answered
+                yield Progress((i + n / len(params.runtimes)) / len(jobs))
         write_csv(job.output / "classification.csv", AnswerRow, rows)
         yield Metrics(i, 0, _metrics(rows, pictures))
 
@@ -127,6 +128,18 @@ def _pictures(job: Job, network: nn.Module, card: ClassifierCard) -> list[_Pictu
             (logits,) = network(pixels[None])
         pictures.append(_Picture(photo, preprocessing, pixels, logits))
     return pictures
+
+
+def _answers(
+    runtime: RuntimeAt, job: Job, pictures: Sequence[_Picture], labels: Sequence[str]
+) -> list[AnswerRow]:
+    """The rows of one runtime."""
+    try:
+        return list(_rows(runtime.name, pictures, _logits(runtime, job, pictures), labels, job.params.k))
+    except _Unavailable as reason:
+        return [_no_answer(runtime.name, "unavailable", str(reason))]
+    except WorkerFailed as reason:
+        return [_no_answer(runtime.name, "failed", str(reason))]
 
 
 def _logits(runtime: RuntimeAt, job: Job, pictures: Sequence[_Picture]) -> Tensor:
