@@ -47,7 +47,7 @@ class Losses:
     style: float
     """Sum of the layers' style reconstruction losses (eq. 6)."""
     tv: float
-    noise: float
+    temporal: float
     total: float
     """Weighted."""
 

@@ -132,7 +132,7 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
     4.1, figure 5): the loss that the network was trained with is minimised over pixels, from the photo on, by
     L-BFGS with a projection onto [0, 1] after every update, since the network's pictures are in that range
     too. An iteration is one evaluation of loss and gradient, as in :func:`tasks.style.gatys.optimize`. The
-    noise loss of training is no loss of a single picture, and is left out.
+    temporal loss of training is no loss of a single picture, and is left out.
 
     Raises:
         UserError: an input is damaged, or it isn't what the parameters say.
