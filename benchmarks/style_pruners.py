@@ -19,7 +19,8 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import painting_of, trained, training_inputs, training_of
-from pipelines.config.params import Config, compose, load_config
+from pipelines.cli.study import configuration
+from pipelines.config.params import Config
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.apply.stylize import StylizeSettings, stylize
@@ -76,7 +77,7 @@ def main() -> None:
     if missing := [path for path in (BACKBONES, SAMPLES) if not path.is_dir()]:
         raise UserError(f"{missing[0]}: not there; fetch it with `dvc repro fetch_images fetch_weights`")
     torch.set_num_threads(1)
-    benches = [Bench(_config(), seed) for seed in SEEDS]
+    benches = [Bench(configuration("default", []), seed) for seed in SEEDS]
     masks = [_masks(bench) for bench in benches]
     print(heading("torch"))
     rows = (
@@ -85,14 +86,6 @@ def main() -> None:
         for name, kept in variants.items()
     )
     print_table(COLUMNS, rows)
-
-
-def _config() -> Config:
-    """The default profile's."""
-    with tempfile.TemporaryDirectory() as directory:
-        params = Path(directory) / "params.yaml"
-        compose(["profile=default"], params)
-        return load_config(params)
 
 
 def _masks(bench: Bench) -> Mapping[str, Masks]:
@@ -120,8 +113,8 @@ def _row(bench: Bench, kept: Masks) -> Iterator[str]:
         Mask({}, kept).save(mask)
         yield from _before_training(bench, mask)
         list(train_style([Job(bench.training, {**bench.inputs, "mask": mask}, output)]))
-        scores = _scores(bench, output / "model.safetensors")
-    yield from (f"{scores.style_ratio:.2f}", f"{scores.content_loss:.1f}", f"{scores.ssim:.2f}")
+        reached = scores(bench.config, bench.training.style, output / "model.safetensors")
+    yield from (f"{reached.style_ratio:.2f}", f"{reached.content_loss:.1f}", f"{reached.ssim:.2f}")
 
 
 def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
@@ -145,25 +138,25 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
     yield f"{torch.nn.utils.get_total_norm(gradients):,.0f}"
 
 
-def _scores(bench: Bench, model: Path) -> Scores:
+def scores(config: Config, style: str, model: Path) -> Scores:
     """Means over photos, as in the pipeline's pruning.csv."""
     network, _ = load_model(model)
-    quality = bench.config.style.quality
+    quality = config.style.quality
     inputs = {
         "vgg16": trained("vgg16"),
         "vgg19": trained("vgg19"),
         "alexnet": trained("alexnet"),
         "lpips": BACKBONES / "lpips" / "heads.safetensors",
-        "painting": painting_of(bench.training.style),
+        "painting": painting_of(style),
     }
     evaluator = Evaluator(inputs, quality.size_px, "cpu")
     samples = PhotoSet.open(SAMPLES)
-    scores = []
+    reached = []
     for name in quality.photos:
         photo = evaluator.represent(samples.read(name, short_side=quality.size_px))
         picture = stylize(network, photo.pixels[None], StylizeSettings(precision="float32"))[0]
-        scores.append(evaluator.scores(evaluator.represent(picture), photo))
-    return Scores(*np.mean(scores, axis=0).tolist())
+        reached.append(evaluator.scores(evaluator.represent(picture), photo))
+    return Scores(*np.mean(reached, axis=0).tolist())
 
 
 if __name__ == "__main__":

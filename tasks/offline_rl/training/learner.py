@@ -37,6 +37,7 @@ class Learner:
 
     Raises:
         UserError: execution is `sparse`, and pruned agents are several, or on a GPU.
+        ValueError: the learning rate decays, and `updates` isn't given.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Learner:
         # targets' pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
         config = algorithm.config
+        if config.learning_rate_decay and updates is None:
+            raise ValueError("a learning rate that decays has to know the number of updates")
         decay_steps = updates if config.learning_rate_decay else None
         self.optimizers = {
             name: Adam(network.parameters().values(), config.learning_rate, decay_steps)

@@ -139,10 +139,17 @@ def test_sparse_execution_of_a_stack_is_refused():
         Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, execution="sparse")
 
 
+def test_a_learning_rate_that_decays_wants_the_number_of_updates():
+    spec = AgentSpec("Hopper", "bc", "dense", 0.0, 0)
+    algorithm = make_algorithm(spec, BCConfig(learning_rate_decay=True))
+    with pytest.raises(ValueError, match="number of updates"):
+        Learner(initial_networks(algorithm, [0]), algorithm, None)
+
+
 def test_sparse_execution_leaves_dense_agents_as_they_are():
     """A sweep has them beside pruned ones."""
     algorithm = make("bc")
-    learner = Learner(initial_networks(algorithm, [0]), algorithm, None, 1e-3, execution="sparse")
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, None, execution="sparse")
     assert not any(isinstance(network, SparseNetwork) for network in learner.networks.values())
 
 

@@ -1,0 +1,87 @@
+"""How much the temporal loss steadies a video, and what of the style: `python -m benchmarks.style_temporal`.
+
+The default profile's styles, each trained with several weights of the temporal loss, and of the style, which
+the temporal loss takes some of. Needs the stages fetch_images, fetch_weights and make_clip, and three minutes
+a row.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import torch
+
+from benchmarks.command import run_main
+from benchmarks.paired import heading, print_table
+from benchmarks.style_pruners import scores
+from pipelines.catalog.paths import BACKBONES, SAMPLES
+from pipelines.catalog.styles import training_inputs, training_of, video_of
+from pipelines.cli.study import configuration
+from pipelines.config.params import Config
+from tasks.data.images import Frame
+from tasks.errors import UserError
+from tasks.job import Job
+from tasks.style.apply.stylize import stylize
+from tasks.style.evaluation.flow import warping_error
+from tasks.style.johnson import TrainStyleParams
+from tasks.style.model_file import load_model
+from tasks.style.train_style import train_style
+from tasks.style.transformer_net import TransformerNet
+from tasks.style.video.reader import read_frames
+
+WEIGHTS = ((0, 4), (500, 6), (1000, 8), (2000, 8), (4000, 16))
+"""Of the temporal loss and of the style."""
+COLUMNS = (
+    "style",
+    "temporal weight",
+    "style weight",
+    "CPU s",
+    "warping error, to the original's",
+    "style ratio",
+    "content loss",
+    "SSIM",
+)
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    config = configuration("default", [])
+    if missing := [path for path in (BACKBONES, SAMPLES, video_of(config)) if not path.exists()]:
+        raise UserError(f"{missing[0]}: not there; `dvc repro fetch_images fetch_weights make_clip` makes it")
+    torch.set_num_threads(1)
+    print(heading("torch"))
+    print_table(COLUMNS, _rows(config))
+
+
+def _rows(config: Config) -> Iterator[tuple[object, ...]]:
+    for style in config.style.training.styles:
+        default = training_of(config, style)
+        for temporal, weight in WEIGHTS:
+            johnson = replace(default.johnson, temporal_weight=temporal, style_weight=weight)
+            yield style, temporal, weight, *_row(config, replace(default, johnson=johnson))
+
+
+def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as name:
+        output, began = Path(name), process_time()
+        list(train_style([Job(training, training_inputs(training.style), output)]))
+        yield f"{process_time() - began:.0f}"
+        network, _ = load_model(output / "model.safetensors")
+        reached = scores(config, training.style, output / "model.safetensors")
+    video = video_of(config)
+    error = warping_error(read_frames(video), (_stylized(network, frame) for frame in read_frames(video)))
+    yield f"{error.relative:.2f}"
+    yield from (f"{reached.style_ratio:.2f}", f"{reached.content_loss:.1f}", f"{reached.ssim:.2f}")
+
+
+def _stylized(network: TransformerNet, frame: Frame) -> Frame:
+    (picture,) = stylize(network, torch.from_numpy(frame).permute(2, 0, 1)[None])
+    return picture.permute(1, 2, 0).contiguous().numpy()
+
+
+if __name__ == "__main__":
+    run_main(main)
