@@ -23,6 +23,13 @@ from tasks.errors import UserError
 
 HANGS_AFTER_S = 60
 """A process whose Python does nothing for so long is taken for dead."""
+LARGEST_HEAD_BYTES = 2**16
+"""Of a request's address and headers. Node.js and h11 take 16 kB, nginx 32 kB."""
+_TOO_LARGE = b'{"error":"the head of the request is larger than 64 kB"}'
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
+)
 
 
 @contextlib.contextmanager
@@ -96,22 +103,85 @@ class _Supervisor(Multiprocess):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Uvicorn's, with an end to connections over which no request comes, and answers to half-closed ones."""
+    """Uvicorn's, with bounds on what comes before and after a body, and answers to half-closed connections.
+
+    Uvicorn's time for a connection without a request ends with the first byte of one, and its parser keeps
+    heads and trailers of any length.
+    """
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin the time that uvicorn gives to connections that have had an answer."""
+        """Begin the time in which a whole head has to come."""
         super().connection_made(transport)
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+        self._unparsed_bytes, self._refused = 0, False
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End it."""
+        self._head_due.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; but after a head that was refused, drop what comes until the time is up."""
+        if self._refused:
+            return
+        self._unparsed_bytes += len(data)
+        super().data_received(data)
+        if self._unparsed_bytes > LARGEST_HEAD_BYTES:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """Count a head's bytes, from its second piece on."""
+        super().on_message_begin()
+        self._unparsed_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """End the time. Raises ValueError if the head is too large, which stops the parser."""
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
+            self._refuse_head()
+            raise ValueError("the head is too large")
+        self._unparsed_bytes = 0
+        self._head_due.cancel()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count anew: what follows may be trailers."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """Begin the time anew, unless the next request is there."""
+        super().on_response_complete()
+        if not self._is_busy():
+            self._head_due.cancel()
+            self._await_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what the parser doesn't take, unless it was told to stop by a refusal."""
+        if not self._refused:
+            super().send_400_response(msg)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for an answer: of what has come, whole or not, as no more will."""
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._is_busy():
             return False
         self.cycle.keep_alive = self.cycle.more_body = False
         self.cycle.message_event.set()
         return True
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _refuse_head(self) -> None:
+        self._refused = True
+        if self._is_busy():  # with a request whose answer has to come first
+            self.transport.close()
+            return
+        self.transport.write(HEAD_TOO_LARGE)
+        # Not closed: what is still coming would then be answered by a reset, which may overtake this.
+        self.transport.write_eof()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -132,6 +132,12 @@ def test_slow_and_half_closed_clients_hold_up_nobody(tmp_path):
                 client.shutdown(socket.SHUT_WR)
             return client
 
+        def send_lines(client):
+            line = b"X-A: " + b"a" * 1000 + b"\r\n"
+            with suppress(ConnectionError):  # once the time is up
+                while True:
+                    client.sendall(line)
+
         def answer(client):
             received = b""
             while piece := client.recv(65_536):
@@ -142,6 +148,9 @@ def test_slow_and_half_closed_clients_hold_up_nobody(tmp_path):
         before = memory(process)
         silent = [connected(b"") for _ in range(30)]
         slow = [connected(whole[:-5]) for _ in range(30)]  # fewer than may be in work
+        half_heads = [connected(head + b"X-A") for _ in range(30)]
+        endless = [connected(head) for _ in range(3)]
+        sending = stack.enter_context(ThreadPoolExecutor(len(endless))).map(send_lines, endless)
         half_closed = [connected(whole, half_closed=True) for _ in range(20)]
         cut_off = [connected(whole[:-5], half_closed=True) for _ in range(20)]
         gone = [connected(whole[:-5]) for _ in range(50)]
@@ -153,13 +162,15 @@ def test_slow_and_half_closed_clients_hold_up_nobody(tmp_path):
                 bc_action(state).tolist(), abs=1e-6
             )
         assert all(answer(client).startswith(b"HTTP/1.1 200") for client in half_closed)
+        assert all(answer(client).startswith(b"HTTP/1.1 431") for client in endless)
         for client in cut_off:
             assert answer(client).startswith(b"HTTP/1.1 422")
         for client in slow:
             received = answer(client)
             assert received.startswith(b"HTTP/1.1 408")
             assert b'{"error":"the request did not arrive in 8 seconds"}' in received
-        assert all(answer(client) == b"" for client in silent)
+        assert all(answer(client) == b"" for client in silent + half_heads)
+        list(sending)
         wait_until(lambda: memory(process) < before + GROWTH_BYTES, "memory is back")
         assert log.read_text() == ""
 
