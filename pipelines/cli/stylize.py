@@ -155,11 +155,15 @@ def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Pa
             raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
         if target.exists() and target.samefile(video):
             raise UserError(f"{target}: is an input; choose another output directory")
-        # One that has segments beside it is of a run that ended before it could remove them.
-        if target.exists() and not force and not _segments(target).exists():
-            raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
+        _check_free(target, force)
         targets[target] = video
     return targets
+
+
+def _check_free(target: Path, force: bool) -> None:
+    # One that has segments beside it is of a run that ended before it could remove them.
+    if target.exists() and not force and not _segments(target).exists():
+        raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
 
 
 def _stylize_video(
@@ -167,8 +171,8 @@ def _stylize_video(
 ) -> None:
     info = probe(video)
     store = CellStore(_segments(target))
-    lock = store.root.with_suffix(".lock")
-    with ends_with_its_parents(), alone(lock, str(target)):
+    with ends_with_its_parents(), alone(store.root.with_suffix(".lock"), str(target)):
+        _check_free(target, options.force)  # again: another process may have written it meanwhile
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}; ", end="")
@@ -191,7 +195,6 @@ def _stylize_video(
         segments = [store.path(cell.digest) / SEGMENT for cell in cells]
         join_segments(segments, video, info, target)
         shutil.rmtree(store.root)
-        lock.unlink()
 
 
 def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:

@@ -29,12 +29,23 @@ def in_use() -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(lock: Path, what: str) -> Iterator[None]:
-    """Do `what` while nobody else does it under the same lock, a file to be; wait for those who do."""
-    with _lock_file(lock) as file:
-        if not taken(file):
-            print(f"waiting for process {_holders(lock)}, which is at {what}", file=sys.stderr, flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    """Do `what` while nobody else does it under the same lock; wait for those who do.
+
+    The lock is a file that lives as long as it is held.
+    """
+    while True:
+        with _lock_file(lock) as file:
+            if not taken(file):
+                others = _holders(lock)
+                print(f"waiting for process {others}, which is at {what}", file=sys.stderr, flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_at(lock, file):  # its holder has removed it, and others may have locked a new one
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
 
 
 def run_alone(command: list[str]) -> None:
@@ -71,6 +82,13 @@ def taken(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(path: Path, file: int) -> bool:
+    """Whether an open file is still the one at its path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(file))
+    return False
 
 
 def _holders(lock: Path) -> str:

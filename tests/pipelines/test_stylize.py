@@ -1,4 +1,7 @@
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import numpy as np
 import pytest
 from odd_videos import NTSC, make_video
 from PIL import Image
+from waiting import wait_until
 
 from pipelines.cli import stylize as module
 from pipelines.cli import stylize_runtime
@@ -114,6 +118,46 @@ def test_a_video_that_was_interrupted_at_its_very_end_is_finished(monkeypatch):
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert Path("out/film.mp4").read_bytes() == whole
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatch):
+    command = [sys.executable, "-m", "pipelines", "stylize", "-s", "ink", "-i", "film.mp4", "-o", "out"]
+    started = []
+
+    def join_beside_the_second(*arguments):
+        with Path("said").open("w") as said:
+            environment = os.environ | {"PYTHONPATH": str(ROOT)}
+            started.append(
+                subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT, text=True)
+            )
+        wait_until(lambda: started[0].poll() or Path("said").read_text(), "the second says something")
+        words = f"waiting for process {os.getpid()}, which is at out/film.mp4\n"
+        assert Path("said").read_text() == words
+        join_segments(*arguments)
+
+    monkeypatch.setattr(module, "join_segments", join_beside_the_second)
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    written = Path("out/film.mp4").stat()
+    assert started[0].wait() == 1
+    _, *lines = Path("said").read_text().splitlines()
+    assert lines == ["error: out/film.mp4: exists; give --force to overwrite, or another output directory"]
+    assert Path("out/film.mp4").stat().st_mtime_ns == written.st_mtime_ns
+    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_a_video_ends_well_whose_model_is_removed_meanwhile(monkeypatch):
+    """As `train_style` removes it when it begins."""
+    stylize_inputs("ink", ["film.mp4"], Path("undisturbed"), OPTIONS)
+    commit = module.CellStore.commit
+
+    def commit_and_remove(*arguments):
+        commit(*arguments)
+        shutil.rmtree("models", ignore_errors=True)
+
+    monkeypatch.setattr(module.CellStore, "commit", commit_and_remove)
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert not Path("models").exists()
+    assert Path("out/film.mp4").read_bytes() == Path("undisturbed/film.mp4").read_bytes()
 
 
 def test_what_is_damaged_does_not_keep_the_rest_from_being_written():

@@ -110,6 +110,23 @@ def test_of_two_drivers_of_a_stage_the_second_is_told_and_waits(start, end):
     assert second.end() == 0
 
 
+def test_a_third_waits_for_the_second_though_the_first_has_removed_the_lock(checkout, start):
+    first = start(ALONE)
+    wait_until(first.is_in, "the first is at it")
+    second = start(ALONE)
+    wait_until(second.errors.read_text, "the second waits")
+    first.end()
+    wait_until(second.is_in, "it is the second's turn")
+    third = start(ALONE)
+    words = f"waiting for process {second.process.pid}, which is at the stage train\n"
+    wait_until(third.errors.read_text, "the third waits")
+    assert third.errors.read_text() == words
+    second.end()
+    wait_until(third.is_in, "it is the third's turn")
+    third.end()
+    assert not (checkout / "stage.lock").exists()
+
+
 def test_elsewhere_than_in_a_checkout_nothing_is_locked(tmp_path):
     outside = Process(IN_USE, tmp_path)
     wait_until(outside.is_in, "it needs no lock")
