@@ -6,11 +6,14 @@ no package, as `make clean` removes them.
 
 import contextlib
 import fcntl
+import itertools
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 DVC = Path(".dvc/tmp")
 IN_USE = DVC / "in_use.lock"
@@ -53,9 +56,26 @@ def run_alone(command: list[str]) -> None:
     with contextlib.ExitStack() as files:
         for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
             if not taken(files.enter_context(_lock_file(lock))):
-                others = _holders(lock)
-                sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
+                _refuse(_holders(lock))
+        if others := _at_stages():
+            _refuse(others)
         sys.exit(subprocess.run(command, check=False).returncode)
+
+
+def _refuse(others: str) -> NoReturn:
+    sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
+
+
+def _at_stages() -> str:
+    """The processes of DVC that run a stage's command, by number; it imports before it is at :func:`in_use`.
+
+    DVC writes down who reads and writes a stage's paths, and forgets that where it is killed.
+    """
+    with contextlib.suppress(FileNotFoundError, ValueError):  # DVC was killed while it wrote the file
+        used = json.loads((DVC / "rwlock").read_text())
+        entries = [*used.get("write", {}).values(), *itertools.chain(*used.get("read", {}).values())]
+        return _listed({entry["pid"] for entry in entries if Path(f"/proc/{entry['pid']}").exists()})
+    return ""
 
 
 @contextlib.contextmanager
@@ -98,7 +118,11 @@ def _holders(lock: Path) -> str:
         with contextlib.suppress(OSError):
             if link.samefile(lock):
                 found.add(int(link.parts[2]))
-    return ", ".join(map(str, sorted(found - {os.getpid()})))
+    return _listed(found - {os.getpid()})
+
+
+def _listed(pids: set[int]) -> str:
+    return ", ".join(map(str, sorted(pids)))
 
 
 if __name__ == "__main__":

@@ -1,36 +1,43 @@
 """Two at once in one checkout: each is told, waits or shares."""
 
+import contextlib
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
 import pytest
-from checkouts import ROOT
+from checkouts import BIN, ROOT
 from waiting import wait_until
 
 HOLD = "from pathlib import Path; from pipelines.engine.turns import alone, in_use; import sys\n"
-IN_USE = HOLD + "with in_use(): print('in', flush=True); sys.stdin.read()"
-ALONE = HOLD + "with alone(Path('stage.lock'), 'the stage train'): print('in', flush=True); sys.stdin.read()"
+SAY = "print('in', flush=True); sys.stdin.read()"
+PYTHON = (sys.executable, "-c")
+IN_USE = (*PYTHON, f"{HOLD}with in_use(): {SAY}")
+ALONE = (*PYTHON, f"{HOLD}with alone(Path('stage.lock'), 'the stage train'): {SAY}")
 
 
 class Process:
-    """Python code that says when it is in, and ends with its standard input."""
+    """A command in a session of its own. Python code says when it is in, and ends with its standard input."""
 
-    def __init__(self, code, directory):
+    def __init__(self, directory, *command):
         self.errors = directory / f"errors-{len(list(directory.iterdir()))}"
         self.said = self.errors.with_name(f"{self.errors.name}-said")
         with self.errors.open("w") as errors, self.said.open("w") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
+                command,
                 cwd=directory,
-                env={"PYTHONPATH": str(ROOT)},
+                env={"PYTHONPATH": str(ROOT), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+                start_new_session=True,
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=errors,
             )
 
     def is_in(self):
+        assert self.process.poll() is None, self.errors.read_text()
         return self.said.read_text() == "in\n"
 
     def end(self):
@@ -40,12 +47,12 @@ class Process:
 
 @pytest.fixture
 def checkout(tmp_path):
-    """As much of a checkout as `make clean` wants."""
+    """As much of a checkout as `make clean` and the commands want."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pipelines/__init__.py", "pipelines/engine/__init__.py", "pipelines/engine/turns.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
+    for name in ("pipelines", "tasks", "params.yaml"):
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (tmp_path / "results").mkdir()
     return tmp_path
 
@@ -54,13 +61,14 @@ def checkout(tmp_path):
 def start(checkout):
     started = []
 
-    def start(code):
-        started.append(Process(code, checkout))
+    def start(*command):
+        started.append(Process(checkout, *command))
         return started[-1]
 
     yield start
     for process in started:
-        process.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.process.pid, signal.SIGKILL)
         process.process.wait()
 
 
@@ -70,7 +78,7 @@ def clean(checkout):
 
 
 def test_make_clean_leaves_a_checkout_alone_in_which_something_runs(checkout, start):
-    runs = [start(IN_USE), start(IN_USE)]
+    runs = [start(*IN_USE), start(*IN_USE)]
     wait_until(lambda: all(run.is_in() for run in runs), "two share the checkout")
     done = clean(checkout)
     assert done.returncode != 0
@@ -87,18 +95,45 @@ def test_make_clean_leaves_a_checkout_alone_in_which_something_runs(checkout, st
 def test_make_clean_leaves_a_checkout_alone_that_dvc_has_locked(checkout, start):
     (checkout / ".dvc/tmp").mkdir()
     lock = "import zc.lockfile, sys; kept = zc.lockfile.LockFile('.dvc/tmp/lock');"
-    dvc = start(f"{lock} print('in', flush=True); sys.stdin.read()")
+    dvc = start(*PYTHON, f"{lock} {SAY}")
     wait_until(dvc.is_in, "DVC has its lock")
     assert "works in this checkout" in clean(checkout).stderr
     dvc.end()
     assert clean(checkout).returncode == 0
 
 
+def test_make_clean_leaves_a_checkout_alone_in_which_dvc_has_begun_a_stage(checkout, start):
+    """It has unlocked by then, and the stage's command has locked nothing yet."""
+    (checkout / "dvc.yaml").write_text("stages: {slow: {cmd: touch begun; sleep 9999, outs: [results/a]}}")
+    dvc = start(sys.executable, "-m", "dvc", "repro")
+    begun = checkout / "begun"
+    wait_until(lambda: begun.exists() or dvc.process.poll() is not None, "DVC runs the stage's command")
+    assert f"error: process {dvc.process.pid} works in this checkout" in clean(checkout).stderr
+    assert (checkout / "results").exists()
+    dvc.process.kill()
+    dvc.process.wait()
+    assert str(dvc.process.pid) in (checkout / ".dvc/tmp/rwlock").read_text()
+    assert clean(checkout).returncode == 0
+    assert not (checkout / "results").exists()
+
+
+def test_make_clean_leaves_a_checkout_alone_in_which_a_command_runs(checkout, start):
+    (checkout / "mlflow.db").touch()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    ui = start(sys.executable, "-m", "pipelines", "ui", str(port))
+    wait_until(lambda: ui.said.read_text() or ui.process.poll() is not None, "MLflow is started")
+    assert f"error: process {ui.process.pid} works in this checkout" in clean(checkout).stderr
+    ui.process.terminate()
+    ui.process.wait()
+    assert clean(checkout).returncode == 0
+
+
 @pytest.mark.parametrize("end", ["ends", "is killed"])
 def test_of_two_drivers_of_a_stage_the_second_is_told_and_waits(start, end):
-    first = start(ALONE)
+    first = start(*ALONE)
     wait_until(first.is_in, "the first is at it")
-    second = start(ALONE)
+    second = start(*ALONE)
     words = f"waiting for process {first.process.pid}, which is at the stage train\n"
     wait_until(lambda: second.errors.read_text() == words, "the second is told")
     assert not second.is_in()
@@ -111,15 +146,15 @@ def test_of_two_drivers_of_a_stage_the_second_is_told_and_waits(start, end):
 
 
 def test_a_third_waits_for_the_second_though_the_first_has_removed_the_lock(checkout, start):
-    first = start(ALONE)
+    first = start(*ALONE)
     wait_until(first.is_in, "the first is at it")
-    second = start(ALONE)
+    second = start(*ALONE)
     wait_until(second.errors.read_text, "the second waits")
     first.end()
     wait_until(second.is_in, "it is the second's turn")
-    third = start(ALONE)
+    third = start(*ALONE)
     words = f"waiting for process {second.process.pid}, which is at the stage train\n"
-    wait_until(third.errors.read_text, "the third waits")
+    wait_until(lambda: third.errors.read_text() or third.is_in(), "the third waits, or is in")
     assert third.errors.read_text() == words
     second.end()
     wait_until(third.is_in, "it is the third's turn")
@@ -128,7 +163,7 @@ def test_a_third_waits_for_the_second_though_the_first_has_removed_the_lock(chec
 
 
 def test_elsewhere_than_in_a_checkout_nothing_is_locked(tmp_path):
-    outside = Process(IN_USE, tmp_path)
+    outside = Process(tmp_path, *IN_USE)
     wait_until(outside.is_in, "it needs no lock")
     assert outside.end() == 0
     assert not (tmp_path / ".dvc").exists()
