@@ -5,6 +5,7 @@ import json
 
 import pytest
 from checkouts import ROOT
+from PIL import Image
 
 from pipelines.cli import cells as command
 from pipelines.cli.cells import explain
@@ -20,14 +21,25 @@ NAME = "paintings/swirls"
 
 
 @pytest.fixture
-def why(tmp_path, monkeypatch, capsys):
-    """What the command says with some overrides, where the profile's paintings have been drawn, alone."""
+def store(tmp_path, monkeypatch):
+    """The cells of a working directory with a configuration."""
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     monkeypatch.chdir(tmp_path)
-    params, store = tmp_path / "params.yaml", CellStore(tmp_path / "cells")
-    compose(["profile=smoke"], params)
+    return CellStore(tmp_path / "cells")
+
+
+def draw(store, *overrides):
+    """Compute the painting."""
+    compose(["profile=smoke", *overrides], params := store.root.with_name("params.yaml"))
     cells = [cell for cell in fetch_images.cells(load_config(params).style) if cell.name == NAME]
     fan_out(cells, ExecutorConfig(kind="local"), store, Recorder())
+
+
+@pytest.fixture
+def why(store, monkeypatch, capsys):
+    """What the command says with some overrides, where the profile's painting has been drawn, alone."""
+    params = store.root.with_name("params.yaml")
+    draw(store)
     monkeypatch.setattr(command, "open_store", lambda root: store)
     monkeypatch.setattr(command, "load_config", lambda: load_config(params))
 
@@ -67,6 +79,18 @@ def test_a_parameter_a_file_and_a_package_are_named(why):
         "source file tasks/style/datasets/paintings.py was edited",
         "source file tasks/style/gone.py is gone",
     ]
+
+
+def test_a_file_of_ones_own_with_another_content_is_named(why, store):
+    override = "style.paintings.sources.swirls.source=mine.png"
+    Image.new("RGB", (64, 48), "navy").save("mine.png")
+    draw(store, override)
+    (line,) = why(override)
+    assert "nothing differs" in line
+    Image.new("RGB", (64, 48), "teal").save("mine.png")
+    head, line = why(override)
+    assert head.startswith(f"fetch_images/{NAME}: not computed; the nearest cell, {NAME} of 20")
+    assert line == f"fetch_images/{NAME}:   input painting has another content"
 
 
 def test_the_nearest_cell_may_have_another_name(why):

@@ -335,6 +335,11 @@ def packages(tmp_path_factory):
     return directory / "build/packages"
 
 
+def test_what_is_installed_is_looked_at_each_time():
+    """No file of the repository changes with an upgrade."""
+    assert [stage for stage, entry in DVC.items() if entry.get("always_changed")] == ["packages"]
+
+
 @pytest.mark.parametrize("stage", FAN_OUTS)
 def test_a_stages_tables_are_among_its_outs(stage):
     assert {table.as_posix() for table in STAGES[stage].tables} <= set(outs(stage))
