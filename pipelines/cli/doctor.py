@@ -29,6 +29,7 @@ from pipelines.engine.tracking import TrackingConfig, tracking_uri
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
+    from packaging.requirements import Requirement
     from sqlalchemy import URL
 
     from pipelines.config.params import Config
@@ -146,11 +147,14 @@ def check_python() -> Finding:
 
 
 def check_packages(lock: Path = LOCK) -> Finding:
-    """Compare installed versions with the lock file."""
-    from packaging.requirements import Requirement
+    """Compare installed versions with the lock file.
 
-    lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
-    requirements = [Requirement(line.rstrip(" \\")) for line in lines]
+    What no lock has is named and is no fault: a user may add what they like, and `make clean` would be the
+    only remedy. But plug-ins (of DVC, MLflow, pytest, fsspec) are loaded though no code imports them.
+    """
+    from packaging.utils import canonicalize_name
+
+    requirements = _read_lock(lock)
     wrong = []
     for requirement in requirements:
         try:
@@ -164,7 +168,19 @@ def check_packages(lock: Path = LOCK) -> Finding:
         return Finding(
             "problem", "; ".join(wrong), "make install (if that has nothing to do: make clean first)"
         )
-    return Finding("ok", f"the {len(requirements)} of {lock}, at its versions")
+    locks = lock.parent.glob("requirements*.lock")
+    locked = {canonicalize_name(each.name) for path in locks for each in _read_lock(path)}
+    here = {canonicalize_name(each.name) for each in importlib.metadata.distributions() if each.name}
+    others = ", ".join(sorted(here - locked - {"pip", "setuptools"}))  # these are any environment's
+    found = f"the {len(requirements)} of {lock}, at its versions"
+    return Finding("ok", f"{found}; in no lock: {others}" if others else found)
+
+
+def _read_lock(lock: Path) -> "list[Requirement]":
+    from packaging.requirements import Requirement
+
+    lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
+    return [Requirement(line.rstrip(" \\")) for line in lines]
 
 
 def check_torch(executor: ExecutorConfig) -> Finding:

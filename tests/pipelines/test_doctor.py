@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from checkouts import Checkout, cleaned
+from checkouts import ROOT, Checkout, cleaned
 from waiting import PATIENCE_S
 
 from pipelines.cli import doctor, stylize_runtime
@@ -151,6 +151,18 @@ def test_a_package_of_another_version_and_a_missing_one_are_named(tmp_path):
     assert "make install" in finding.fix
     lock.write_text(f"pytest=={pytest.__version__}\n")
     assert doctor.check_packages(lock).state == "ok"
+
+
+def test_a_package_that_no_lock_has_is_named(tmp_path, monkeypatch):
+    metadata = tmp_path / "Added_by.hand-1.0.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: Added_by.hand\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = doctor.check_packages(ROOT / "requirements.lock")
+    assert finding.state == "ok"
+    others = finding.found.partition("; in no lock: ")[2].split(", ")
+    assert "added-by-hand" in others
+    assert not {"pip", "setuptools", "torch", "pyyaml"} & set(others)
 
 
 def test_torch_without_the_gpu_that_is_asked_for(monkeypatch):
