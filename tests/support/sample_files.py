@@ -11,13 +11,16 @@ from typing import Any
 
 import h5py
 import numpy as np
+import onnx
 import torch
 from odd_videos import make_video
 from PIL import Image
-from small_graphs import write_bc
+from small_graphs import write_bc, write_classifier
 from small_networks import save_agent, save_style
 
 from tasks.data.tensor_file import read_tensor_file
+from tasks.deployment.export import card_of, to_onnx, with_sparse_initializers
+from tasks.deployment.policies import open_policy
 from tasks.offline_rl.data.minari import write_minari
 from tasks.offline_rl.data.transitions import Episode, Transitions
 from tasks.sparse.packed import pack
@@ -110,6 +113,13 @@ def _mask(path: Path) -> None:
     Mask({"pruner": "snip", "sparsity": 0.5}, kept).save(path)
 
 
+def _pruned_policy(path: Path) -> None:
+    source = save_agent(path.with_suffix(".safetensors"), "bcq", 0.95)
+    network = open_policy(source, "masked")
+    graph = to_onnx(network, card_of(network, "Hopper/bcq/random-0.95/seed-0", "0" * 40, source), opset=20)
+    onnx.save(with_sparse_initializers(graph), path)
+
+
 def _photos(path: Path) -> None:
     path.mkdir()
     _picture("JPEG")(path / "a.jpg")
@@ -158,6 +168,8 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "packed int8": ("packed file", _packed("int8")),
     "graph": ("graph", lambda path: write_bc(path)),
     "graph's card": ("graph's card", lambda path: write_bc(path)),
+    "classifier's graph": ("classifier's graph", lambda path: write_classifier(path, "package")),
+    "policy's graph": ("policy's graph", _pruned_policy),
     "wheel": ("member of a wheel", _wheel),
     "sdist": ("member of a wheel", _sdist),
     "pickle": ("pickled arrays", _pickle),

@@ -24,9 +24,10 @@ import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from reader_process import ReaderProcess
 from sample_files import SAMPLES, write_samples
+from small_graphs import write_bc, write_classifier
 
 from tasks.data import download
 from tasks.errors import UserError
@@ -82,13 +83,13 @@ def files_of(path):
 
 
 def check(process, reader, path):
-    """That the file is read, or refused in a line that names it."""
+    """That the file is read, or refused in a line that names it; the answer."""
     answer = process.read(reader, path)
     assert answer.outcome in {"read", "refused"}, answer
     if answer.outcome == "refused":
         assert "\n" not in answer.words
         assert answer.words.startswith(str(path))
-    return answer.outcome
+    return answer
 
 
 def try_damage(process, samples, name, file_number, damage):
@@ -111,7 +112,7 @@ shared = settings(
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_good_file_is_read(process, samples, name):
-    assert check(process, *samples[name]) == "read"
+    assert check(process, *samples[name]).outcome == "read"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -136,6 +137,8 @@ CARDS = {
     "mask": "style_mask",
 }
 """By sample, the key of its metadata that holds a description as JSON."""
+GRAPHS = ["graph", "classifier's graph", "policy's graph"]
+"""Samples whose metadata hold a description's entries, each as JSON."""
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -158,6 +161,20 @@ def test_a_model_whose_description_says_anything_is_refused_in_a_line(process, s
     check(process, reader, file)
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+@settings(shared, max_examples=25, derandomize=True)
+@given(st.integers(0, 99), anything)
+def test_a_graph_whose_description_says_anything_is_refused_in_a_line(process, samples, name, number, value):
+    reader, path = samples[name]
+    file = path.with_name("forged")
+    graph = onnx.load(path)
+    card = {entry.key: json.loads(entry.value) for entry in graph.metadata_props}
+    replace_entry(card, number, value)
+    helper.set_model_props(graph, {key: json.dumps(each) for key, each in card.items()})
+    onnx.save(graph, file)
+    check(process, reader, file)
+
+
 def replace_entry(card, number, value):
     places = []
 
@@ -166,6 +183,8 @@ def replace_entry(card, number, value):
             places.append((inside, key))
             if isinstance(child, dict):
                 walk(child)
+            elif key == "inputs":  # of a graph
+                walk(child[0])
 
     walk(card)
     inside, key = places[number % len(places)]
@@ -258,23 +277,68 @@ def tar_bomb(path):
 
 
 def graph_with_data_elsewhere(path):
-    (path.with_name("secret.bin")).write_bytes(bytes(400))
-    (path.parent / "graphs").mkdir(exist_ok=True)
-    tensor = TensorProto(
-        name="w", data_type=TensorProto.FLOAT, dims=[100], data_location=TensorProto.EXTERNAL
+    write_bc(path)
+    graph = onnx.load(path)
+    (weights,) = graph.graph.initializer
+    (path.parent.parent / "secret.bin").write_bytes(weights.raw_data)
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="../secret.bin")
+    onnx.save(graph, path)
+
+
+def policy_of_a_petabyte(path):
+    write_bc(path)
+    add_a_petabyte(path)
+
+
+def classifier_of_a_petabyte(path):
+    write_classifier(path, "package")
+    add_a_petabyte(path)
+
+
+def add_a_petabyte(path):
+    """Have the graph add up 2⁴⁸ zeros before its last output."""
+    model = onnx.load(path)
+    *_, last = model.graph.node
+    (output,), last.output[:] = last.output[:], ["before"]
+    model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [2], [1 << 24, 1 << 24]))
+    model.graph.node.extend(
+        [
+            helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+            helper.make_node("ReduceSum", ["zeros"], ["sum of zeros"], keepdims=0),
+            helper.make_node("Add", ["before", "sum of zeros"], [output]),
+        ]
     )
-    tensor.external_data.add(key="location", value="../secret.bin")
-    output = helper.make_tensor_value_info("w", TensorProto.FLOAT, [100])
-    graph = helper.make_graph([], "g", [], [output], [tensor])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(model, path)
 
 
-def graph_of_a_petabyte(path):
-    shape = helper.make_tensor("shape", TensorProto.INT64, [2], [1 << 24, 1 << 24])
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 24, 1 << 24])
-    node = helper.make_node("ConstantOfShape", ["shape"], ["y"])
-    graph = helper.make_graph([node], "g", [], [output], [shape])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+def policy_with_a_foreign_key(path):
+    write_policy(path, lambda details: details["config"].update(colour="red"))
+
+
+def policy_of_another_size(path):
+    write_policy(path, lambda details: details.update(task="HalfCheetah"))
+
+
+def write_policy(path, change):
+    SAMPLES["policy's graph"][1](path)
+    model = onnx.load(path)
+    (entry,) = (entry for entry in model.metadata_props if entry.key == "details")
+    details = json.loads(entry.value)
+    change(details)
+    entry.value = json.dumps(details)
+    onnx.save(model, path)
+
+
+def policy_with_sparse_weights_of_a_petabyte(path):
+    """Under a name that the graph's nodes don't know."""
+    SAMPLES["policy's graph"][1](path)
+    model = onnx.load(path)
+    values = numpy_helper.from_array(np.ones(1, np.float32), "decoder.9.weight")
+    indices = numpy_helper.from_array(np.zeros(1, np.int64))
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [1 << 24, 1 << 24]))
+    onnx.save(model, path)
 
 
 def wide_style(path):
@@ -373,8 +437,11 @@ LIES = [
     ("member of a wheel", bomb),
     ("member of a wheel", tar_bomb),
     ("graph", graph_with_data_elsewhere),
-    ("graph", graph_of_a_petabyte),
-    ("graph's card", graph_of_a_petabyte),
+    ("policy's graph", policy_of_a_petabyte),
+    ("classifier's graph", classifier_of_a_petabyte),
+    ("policy's graph", policy_with_a_foreign_key),
+    ("policy's graph", policy_of_another_size),
+    ("policy's graph", policy_with_sparse_weights_of_a_petabyte),
     ("style", wide_style),
     ("style", deep_style),
     ("style's mask", deep_style),
@@ -396,6 +463,15 @@ LIES = [
     ("params.yaml", long_number),
     ("video", endless_video),
 ]
+REASONS = {
+    graph_with_data_elsewhere: "escapes model directory",
+    policy_of_a_petabyte: f"buffer of size {1 << 50}",
+    classifier_of_a_petabyte: f"buffer of size {1 << 50}",
+    policy_with_a_foreign_key: "unexpected keyword argument 'colour'",
+    policy_with_sparse_weights_of_a_petabyte: f"dense data size of {1 << 50}",
+    policy_of_another_size: "the weights of decoder have shapes",
+}
+"""Words of the reason, where a file might be refused for another one."""
 
 
 @pytest.mark.parametrize(
@@ -405,7 +481,9 @@ def test_a_file_that_claims_what_is_not_in_it_is_refused_in_a_line(process, tmp_
     path = tmp_path / "graphs" / "file" if reader == "graph" else tmp_path / "file"
     path.parent.mkdir(exist_ok=True)
     write(path)
-    assert check(process, reader, path) == "refused"
+    answer = check(process, reader, path)
+    assert answer.outcome == "refused"
+    assert REASONS.get(write, "") in answer.words
     assert not Path("touched").exists()
 
 

@@ -57,7 +57,13 @@ class KeptWeights(nn.Module):
         self._kept = self._graph.gather(weights, biases).numpy()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, out) of x (batch, in)."""
+        """(batch, out) of x (batch, in).
+
+        Raises:
+            ValueError: x has another width. Kernels would read beyond it.
+        """
+        if x.shape[1] != self._graph.inputs:
+            raise ValueError(f"{x.shape[1]} numbers a row, not {self._graph.inputs}")
         return torch.from_numpy(self._graph.infer(self._kept, x.numpy()))
 
 

@@ -103,10 +103,11 @@ def make_graph(tmp_path):
 
     def make(kind, details):
         graph = onnx.parser.parse_model(
-            '<ir_version: 10, opset_import: ["": 20]> g (float[n,2] x) => (float[n,2] y) {y = Tanh(x)}'
+            '<ir_version: 10, opset_import: ["": 20]> '
+            "g (float[n,2] x) => (float[n,2] action) {action = Tanh(x)}"
         )
         inputs = (GraphInput("x", ("batch", 2), -1.0, 1.0),)
-        GraphCard(kind, "cell", "dense", 0.0, "unknown", "0" * 64, inputs, ("y",), details).attach(graph)
+        GraphCard(kind, "cell", "dense", 0.0, "unknown", "0" * 64, inputs, ("action",), details).attach(graph)
         onnx.save(graph, tmp_path / "graph.onnx")
         return tmp_path / "graph.onnx"
 
