@@ -6,8 +6,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -20,6 +21,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
+from tasks.data.tensor_file import reading
 from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
 from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
@@ -134,16 +136,31 @@ def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: Executor
     """The schedule that an interrupted training had, or else one for the machine as it is now."""
     path = WORK / name / "schedule.json"
     key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
-    if path.exists():
-        kept = json.loads(path.read_text())
-        if kept["for"] == key:
-            return TypeAdapter(Schedule).validate_python(kept["schedule"])
+    if path.exists() and (kept := read_schedule(path, key)):
+        return kept
     import torch
 
     torch.set_num_threads(executor.num_cpus)
     planned = schedule(inputs, seconds, device_of(executor, gpu=True))
-    path.write_text(json.dumps({"for": key, "schedule": dataclasses.asdict(planned)}, indent=1) + "\n")
+    with whole_file(path) as file:
+        file.write_text(json.dumps({"for": key, "schedule": dataclasses.asdict(planned)}, indent=1) + "\n")
     return planned
+
+
+def read_schedule(path: Path, key: Mapping[str, Any]) -> Schedule | None:
+    """What an earlier call planned for the same inputs; None if it was for others.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    with reading(path, "a schedule", "remove it, and the training is planned anew"):
+        kept = json.loads(path.read_text())
+        if kept["for"] != key:
+            return None
+        planned = TypeAdapter(Schedule).validate_python(kept["schedule"])
+        if planned.config.batches is None:
+            raise ValueError("it has no number of batches")
+        return planned
 
 
 def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores: int) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tasks.data.tensor_file import TensorFile
+from tasks.data.tensor_file import TensorFile, reading
 from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import forms_of, masked_layers, sequential
@@ -44,10 +44,15 @@ def open_actor(source: Path, form: Form) -> Network:
         UserError: the file is damaged or none of :func:`pack_actor`, or the actor has no such form.
     """
     model = read_packed(source).model
-    if "actor" not in model.metadata:
-        raise UserError(
-            f"{source}: packed, but no actor; unpack it with `python -m pipelines unpack {source}`"
-        )
+    with reading(source, "a packed actor", "pack the agent's again"):
+        if "actor" not in model.metadata:
+            raise UserError(
+                f"{source}: packed, but no actor; unpack it with `python -m pipelines unpack {source}`"
+            )
+        return _actor(source, model, form)
+
+
+def _actor(source: Path, model: TensorFile, form: Form) -> Network:
     card = json.loads(model.metadata["actor"])
     if form not in card["forms"]:
         raise UserError(f"{source}: the actor has no {form} form; ask for {' or '.join(card['forms'])}")

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 MEMORY_BYTES = 1 << 29
 """That reading a small file may take besides what the readers' libraries do."""
+SCHEDULE_KEY = {"seconds": 60.0, "painting": "0" * 64}
+"""That the sample of a schedule is for."""
 CPU_SECONDS = 30
 """For a file; a whole process is killed that takes more, with all its threads."""
 
@@ -65,10 +67,12 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     import torch
 
     from pipelines.cli.classify import Classifier
+    from pipelines.cli.learn_style import read_schedule
     from pipelines.config.params import load_config
     from tasks.data.images import read_rgb, read_size
     from tasks.data.packages import read_member
     from tasks.data.tensor_file import read_tensor_file
+    from tasks.deployment.actors import open_actor
     from tasks.deployment.classifier import load_classifier
     from tasks.deployment.onnx_model import load_onnx, read_card
     from tasks.deployment.rollout import load_policy
@@ -77,6 +81,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from tasks.offline_rl.data.minari import read_minari
     from tasks.offline_rl.data.transitions import Transitions
     from tasks.offline_rl.environments import TASKS
+    from tasks.offline_rl.evaluation.episode import load_episode
     from tasks.offline_rl.experts.policy import load_expert
     from tasks.sparse.packed import read_packed
     from tasks.style.apply.picture_files import read_picture
@@ -85,7 +90,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from tasks.style.datasets.weights import load_arrays
     from tasks.style.model_file import load_model
     from tasks.style.pruning.masks import load_mask
-    from tasks.style.video.reader import probe, read_frames
+    from tasks.style.video.reader import probe, read_frames, read_segment
 
     def read_photos(directory: Path) -> None:
         photos = PhotoSet.open(directory)
@@ -96,6 +101,11 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         policy = load_policy(path)
         state = torch.zeros(1, 1, policy.task.observation_size)
         policy.act({}, state, torch.zeros(1, 1, *policy.noise_shape))
+
+    def read_last_half(path: Path) -> None:
+        info = probe(path)
+        for _ in read_segment(path, info.segment(info.frames // 2, info.frames)):
+            pass
 
     hopper = TASKS["Hopper"]
     return {
@@ -112,6 +122,8 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "policy's graph": act,
         "graph's card": read_card,
         "agent": load_agent,
+        "actor": lambda path: open_actor(path, "compacted"),
+        "episode": load_episode,
         "D4RL file": lambda path: read_d4rl(path, hopper),
         "Minari data set": lambda path: read_minari(path / "hopper-tiny-v0", hopper),
         "transitions": lambda path: Transitions.load(path, hopper),
@@ -121,8 +133,10 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "backbone": load_backbone,
         "style": load_model,
         "style's mask": load_mask,
+        "schedule": lambda path: read_schedule(path, SCHEDULE_KEY),
         "video": probe,
         "video's frames": lambda path: sum(1 for _ in read_frames(path)),
+        "video's segment": read_last_half,
     }
 
 

@@ -1,6 +1,8 @@
 """A small good file for every reader of users' files, to damage."""
 
+import dataclasses
 import io
+import json
 import pickle
 import shutil
 import tarfile
@@ -15,17 +17,21 @@ import onnx
 import torch
 from odd_videos import make_video
 from PIL import Image
+from reader_process import SCHEDULE_KEY
 from small_graphs import write_bc, write_classifier
 from small_networks import save_agent, save_style
 
 from tasks.data.tensor_file import read_tensor_file
+from tasks.deployment.actors import pack_actor
 from tasks.deployment.export import card_of, to_onnx, with_sparse_initializers
 from tasks.deployment.policies import open_policy
 from tasks.offline_rl.data.minari import write_minari
 from tasks.offline_rl.data.transitions import Episode, Transitions
+from tasks.offline_rl.evaluation import episode as played
 from tasks.sparse.packed import pack
 from tasks.style.backbones import Backbone, save_backbone
 from tasks.style.pruning.masks import Mask, prunable
+from tasks.style.schedule import SIZES, Schedule
 from tasks.style.transformer_net import TransformerNet
 
 HOPPER = (11, 3)
@@ -120,6 +126,19 @@ def _pruned_policy(path: Path) -> None:
     onnx.save(with_sparse_initializers(graph), path)
 
 
+def _actor(path: Path) -> None:
+    path.write_bytes(pack_actor(save_agent(path.with_suffix(".safetensors"), "bcq", 0.95)))
+
+
+def _episode(path: Path) -> None:
+    played.Episode("Hopper", np.zeros((6, 6)), np.ones(5), 0.008).save(path)
+
+
+def _schedule(path: Path) -> None:
+    planned = Schedule(dataclasses.replace(SIZES[-1], batches=100), 0.5)
+    path.write_text(json.dumps({"for": SCHEDULE_KEY, "schedule": dataclasses.asdict(planned)}))
+
+
 def _photos(path: Path) -> None:
     path.mkdir()
     _picture("JPEG")(path / "a.jpg")
@@ -156,9 +175,14 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "WebP": ("picture to stylise", _picture("WEBP")),
     "photos": ("photos", _photos),
     "MP4": ("video", _video("libx264", "mp4")),
+    "MP4's frames": ("video's frames", _video("libx264", "mp4")),
+    "MP4's segment": ("video's segment", _video("libx264", "mp4")),
     "AVI": ("video's frames", _video("mpeg4", "avi")),
     "Matroska": ("video's frames", _video("mpeg4", "mkv")),
     "agent": ("agent", lambda path: save_agent(path, "bc", 0.95)),
+    "actor": ("actor", _actor),
+    "episode": ("episode", _episode),
+    "schedule": ("schedule", _schedule),
     "expert": ("expert", lambda path: shutil.copy("experts/hopper.safetensors", path)),
     "style": ("style", save_style),
     "mask": ("style's mask", _mask),

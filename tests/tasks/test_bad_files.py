@@ -30,6 +30,7 @@ from sample_files import SAMPLES, write_samples
 from small_graphs import write_bc, write_classifier
 
 from tasks.data import download
+from tasks.data.tensor_file import TensorFile
 from tasks.errors import UserError
 from tasks.sparse import packed
 from tasks.sparse.streams import compress
@@ -132,6 +133,7 @@ def test_of_a_thousand_damaged_files_none_is_otherwise(process, samples, name, f
 
 CARDS = {
     "agent": "agent",
+    "episode": "episode",
     "expert": "card",
     "style": "style_model",
     "mask": "style_mask",
@@ -172,6 +174,29 @@ def test_a_graph_whose_description_says_anything_is_refused_in_a_line(process, s
     replace_entry(card, number, value)
     helper.set_model_props(graph, {key: json.dumps(each) for key, each in card.items()})
     onnx.save(graph, file)
+    check(process, reader, file)
+
+
+@settings(shared, max_examples=25, derandomize=True)
+@given(st.integers(0, 99), anything)
+def test_an_actor_whose_description_says_anything_is_refused_in_a_line(process, samples, number, value):
+    reader, path = samples["actor"]
+    file = path.with_name("forged")
+    model = packed.read_packed(path).model
+    card = json.loads(model.metadata["actor"])
+    replace_entry(card, number, value)
+    file.write_bytes(packed.pack(TensorFile(model.tensors, {"actor": json.dumps(card)})))
+    check(process, reader, file)
+
+
+@settings(shared, max_examples=50, derandomize=True)
+@given(st.integers(0, 99), anything)
+def test_a_schedule_that_says_anything_is_refused_in_a_line(process, samples, number, value):
+    reader, path = samples["schedule"]
+    file = path.with_name("forged")
+    kept = json.loads(path.read_text())
+    replace_entry(kept, number, value)
+    file.write_text(json.dumps(kept))
     check(process, reader, file)
 
 
@@ -374,6 +399,11 @@ def packed_with_a_long_header(path):
     path.write_bytes(forged_packed(header=b'{"version": 1, "values": "' + b"a" * (80 << 20)))
 
 
+def packed_without_metadata(path):
+    header = {"version": 1, "values": "raw", "metadata": None, "tensors": []}
+    path.write_bytes(forged_packed(counts=b"", header=json.dumps(header).encode()))
+
+
 def packed_of_functions(path):
     path.write_bytes(forged_packed([["w", "load", [4], None]]))
 
@@ -454,6 +484,7 @@ LIES = [
     ("packed file", packed_of_a_petabyte),
     ("packed file", packed_with_a_long_header),
     ("packed file", packed_of_functions),
+    ("actor", packed_without_metadata),
     ("pickled arrays", malicious_pickle),
     ("pickled arrays", long_pickle),
     ("params.yaml", doubling_aliases),
@@ -462,9 +493,11 @@ LIES = [
     ("params.yaml", deep_yaml),
     ("params.yaml", long_number),
     ("video", endless_video),
+    ("video's frames", endless_video),
 ]
 REASONS = {
     graph_with_data_elsewhere: "escapes model directory",
+    packed_without_metadata: "NoneType",
     policy_of_a_petabyte: f"buffer of size {1 << 50}",
     classifier_of_a_petabyte: f"buffer of size {1 << 50}",
     policy_with_a_foreign_key: "unexpected keyword argument 'colour'",
