@@ -14,6 +14,7 @@ content: whichever manifest comes last, its files are there.
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 from collections import defaultdict
@@ -51,6 +52,9 @@ class RemoteCellStore(CellStore):
     def __init__(self, root: Path, url: str):
         super().__init__(root)
         self.where = url
+        # When a network drops, aiohttp leaves behind a task for each connection, which asyncio reports with a
+        # traceback. S3's client tries again, and what fails in the end is raised to us.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         with self._as_user_error():
             # No cache of listings, since other drivers write there as well.
             self._files, path = fsspec.url_to_fs(url, use_listings_cache=False)

@@ -1,8 +1,12 @@
 """What a store at a URL is for: several machines, each with a directory of its own. S3 is moto's server."""
 
+import asyncio
+import gc
 import hashlib
 import json
+import logging
 
+import fsspec.asyn
 import pytest
 from made import MADE
 from object_store import Objects
@@ -277,3 +281,25 @@ def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeyp
     remote = open_store(tmp_path)
     assert remote.root == tmp_path
     assert remote.where == bucket_url
+
+
+def test_connections_that_were_cut_leave_no_traceback(tmp_path, monkeypatch, caplog):
+    """A task of which nobody asks how it ended, as aiohttp leaves one behind for each."""
+    monkeypatch.setattr(logging.getLogger("asyncio"), "level", logging.NOTSET)
+
+    async def cut():
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    async def leave_one_behind():
+        asyncio.get_running_loop().create_task(cut())
+        await asyncio.sleep(0)
+
+    def said():
+        caplog.clear()
+        fsspec.asyn.sync(fsspec.asyn.get_loop(), leave_one_behind)
+        gc.collect()
+        return caplog.text
+
+    assert "Cannot write to closing transport" in said()
+    RemoteCellStore(tmp_path, "memory://bucket/cells")
+    assert not said()
