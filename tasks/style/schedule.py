@@ -10,15 +10,6 @@ from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, Trainer, initial_network, open_loss
 from tasks.style.precision import resolve
 
-SIZES = (
-    JohnsonConfig(width=32, image_px=256, batch_size=4),
-    JohnsonConfig(width=32, image_px=256, batch_size=2),
-    JohnsonConfig(width=32, image_px=256, batch_size=1),
-    JohnsonConfig(width=16, image_px=192, batch_size=1),
-    JohnsonConfig(width=16, image_px=128, batch_size=1),
-)
-"""From the paper's network on its pictures downwards. On a core of an AMD EPYC with AMX, their batches take
-5.8, 2.9, 1.4, 0.6 and 0.25 s of its time."""
 ENOUGH_BATCHES = 1000
 """For a size to be chosen. With fewer, a smaller one comes nearer to the painting."""
 MOST_BATCHES = 60_000
@@ -29,6 +20,20 @@ FAST, SLOW = 0.003, 0.001
 STYLE_WEIGHT = 8.0
 """In units of 1 / ‖G(s)‖. Hokusai's wave after 160 batches: of a photo's distance to the style, 2 leaves 0.7,
 hardly more than its colours are changed; 6 leaves 0.4; 20 leaves 0.3, and eyes get lost among the strokes."""
+TEMPORAL_WEIGHT = 1000.0
+"""Videos flicker a fourth as much, and calm skies stay calm (`python -m benchmarks.style_temporal`)."""
+SIZES = tuple(
+    JohnsonConfig(
+        width=width,
+        image_px=image_px,
+        batch_size=batch_size,
+        style_weight=STYLE_WEIGHT,
+        temporal_weight=TEMPORAL_WEIGHT,
+    )
+    for width, image_px, batch_size in ((32, 256, 4), (32, 256, 2), (32, 256, 1), (16, 192, 1), (16, 128, 1))
+)
+"""From the paper's network on its pictures downwards. On a core of an AMD EPYC with AMX, their batches take
+5.8, 2.9, 1.4, 0.6 and 0.25 s of its time, without the temporal loss."""
 PREVIEW_SECONDS = 60
 MOST_PREVIEWS = 40
 """On the contact sheet."""
@@ -70,7 +75,6 @@ def _config(size: JohnsonConfig, photos: PhotoSet, seconds: float, seconds_per_b
         size,
         batches=batches,
         learning_rate=FAST if batches <= FAST_BATCHES else SLOW,
-        style_weight=STYLE_WEIGHT,
         augment=len(photos) < batches * size.batch_size,  # else no photo comes twice
         checkpoint_every=max(1, round(PREVIEW_SECONDS / seconds_per_batch), batches // MOST_PREVIEWS),
     )
