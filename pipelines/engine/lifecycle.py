@@ -45,17 +45,45 @@ def ends_with_its_parents() -> Iterator[None]:
     """
     parents = _parents()
     previous = signal.signal(signal.SIGTERM, _interrupt)
+    hook, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     stop = threading.Event()
     threading.Thread(target=_watch, args=(parents, stop), daemon=True).start()
     try:
         yield
     finally:
         stop.set()
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, previous)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Send a signal again that came while C, such as LLVM, called Python: its exception goes no further."""
+    if dropped.exc_type is KeyboardInterrupt:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
+@contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Keep SIGINT and SIGTERM back from native code, which takes their exception for a crash of its own."""
+    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda number, _: came.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _parents() -> list[psutil.Process]:

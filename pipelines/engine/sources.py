@@ -9,12 +9,14 @@ from pathlib import Path
 
 import grimp
 
+from pipelines.engine.lifecycle import interrupted_later
 from tasks.errors import UserError
 
 
 @functools.cache
 def _graph(package: str) -> grimp.ImportGraph:
-    return grimp.build_graph(package, include_external_packages=True, cache_dir=None)
+    with interrupted_later():  # its Rust panics
+        return grimp.build_graph(package, include_external_packages=True, cache_dir=None)
 
 
 @functools.cache

@@ -1,17 +1,20 @@
 """Real processes: who ends with whom."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 from waiting import PATIENCE_S, wait_until
 
+from pipelines.engine.lifecycle import ends_with_its_parents, interrupted_later
 from pipelines.engine.scratch import scratch_directory
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +136,39 @@ def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
         process.wait()
         assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
         assert log.read_text().endswith("interrupted\n")
+
+
+def test_an_interrupt_that_native_code_drops_comes_again():
+    @ctypes.CFUNCTYPE(None)
+    def called_by_c():
+        signal.raise_signal(signal.SIGTERM)
+
+    @ends_with_its_parents()
+    def work():
+        called_by_c()
+        threading.Event().wait(PATIENCE_S)
+        pytest.fail("nothing came")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_kept_back_until_native_code_has_ended(number):
+    before = signal.getsignal(number)
+    steps = []
+
+    @ends_with_its_parents()
+    def work():
+        with interrupted_later():
+            signal.raise_signal(number)
+            steps.append("inside")
+        steps.append("after")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert steps == ["inside"]
+    assert signal.getsignal(number) == before
 
 
 def test_temporary_directories_of_killed_processes_are_removed(tmp_path, monkeypatch):
