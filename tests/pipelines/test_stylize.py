@@ -275,8 +275,15 @@ def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: pytest.fail("measured"))
     stylize_inputs("ink", ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
     assert "by onnxruntime" in capsys.readouterr().out
-    pairs = zip(frames_of("out/film.mp4"), frames_of("more/film.mp4"), strict=True)
-    assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 1  # encoded with losses
+    # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
+    assert apart("out/film.mp4", "more/film.mp4") < 3
+    assert apart("out/film.mp4", "film.mp4") > 10
+
+
+def apart(video, other):
+    """The largest mean difference between two videos' frames, in steps of 255."""
+    pairs = zip(frames_of(video), frames_of(other), strict=True)
+    return max(np.abs(a.astype(int) - b).mean() for a, b in pairs)
 
 
 def test_an_interrupted_video_goes_on_by_the_runtime_it_began_with(monkeypatch, capsys):
