@@ -31,6 +31,7 @@ from tasks.style.model_file import load_model
 from tasks.style.pruning.masks import Mask, load_mask, prunable
 from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, make_mask
 from tasks.style.train_style import train_style
+from tasks.style.transformer_net import TransformerNet
 
 SPARSITY = 0.9
 SEEDS = (0, 1)
@@ -113,8 +114,8 @@ def _row(bench: Bench, kept: Masks) -> Iterator[str]:
         Mask({}, kept).save(mask)
         yield from _before_training(bench, mask)
         list(train_style([Job(bench.training, {**bench.inputs, "mask": mask}, output)]))
-        reached = scores(bench.config, bench.training.style, output / "model.safetensors")
-    yield from (f"{reached.style_ratio:.2f}", f"{reached.content_loss:.1f}", f"{reached.ssim:.2f}")
+        network, _ = load_model(output / "model.safetensors")
+    yield from judged(bench.config, bench.training.style, network)
 
 
 def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
@@ -138,9 +139,8 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
     yield f"{torch.nn.utils.get_total_norm(gradients):,.0f}"
 
 
-def scores(config: Config, style: str, model: Path) -> Scores:
-    """Means over photos, as in the pipeline's pruning.csv."""
-    network, _ = load_model(model)
+def judged(config: Config, style: str, network: TransformerNet) -> tuple[str, str, str]:
+    """Style ratio, content loss and SSIM of a network: means over photos, as in the stage's pruning.csv."""
     quality = config.style.quality
     inputs = {
         "vgg16": trained("vgg16"),
@@ -151,12 +151,13 @@ def scores(config: Config, style: str, model: Path) -> Scores:
     }
     evaluator = Evaluator(inputs, quality.size_px, "cpu")
     samples = PhotoSet.open(SAMPLES)
-    reached = []
+    scores = []
     for name in quality.photos:
         photo = evaluator.represent(samples.read(name, short_side=quality.size_px))
         picture = stylize(network, photo.pixels[None], StylizeSettings(precision="float32"))[0]
-        reached.append(evaluator.scores(evaluator.represent(picture), photo))
-    return Scores(*np.mean(reached, axis=0).tolist())
+        scores.append(evaluator.scores(evaluator.represent(picture), photo))
+    means = Scores(*np.mean(scores, axis=0).tolist())
+    return f"{means.style_ratio:.2f}", f"{means.content_loss:.1f}", f"{means.ssim:.2f}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
-from benchmarks.style_pruners import scores
+from benchmarks.style_pruners import judged
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import training_inputs, training_of, video_of
 from pipelines.cli.study import configuration
@@ -68,11 +68,10 @@ def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
         list(train_style([Job(training, training_inputs(training.style), output)]))
         yield f"{process_time() - began:.0f}"
         network, _ = load_model(output / "model.safetensors")
-        reached = scores(config, training.style, output / "model.safetensors")
     video = video_of(config)
     error = warping_error(read_frames(video), (_stylized(network, frame) for frame in read_frames(video)))
     yield f"{error.relative:.2f}"
-    yield from (f"{reached.style_ratio:.2f}", f"{reached.content_loss:.1f}", f"{reached.ssim:.2f}")
+    yield from judged(config, training.style, network)
 
 
 def _stylized(network: TransformerNet, frame: Frame) -> Frame:
