@@ -32,7 +32,7 @@ compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IRE
 	python -m tasks.deployment.environment
 
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
-	python -m tasks.uv pip install --no-deps --target build/peers -r benchmarks/requirements-peers.txt
+	python -m tasks.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
 	dvc repro
@@ -80,6 +80,7 @@ lock: $(INSTALLED) ## Write the requirements*.lock anew from what each requireme
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in
+	$(LOCKED) --no-deps --output-file requirements-peers.lock requirements-peers.in
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay

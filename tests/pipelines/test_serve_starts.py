@@ -6,6 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +21,11 @@ from serving_clients import act, photo, pixels_of, serving_config, stylize
 from skimage.data import chelsea
 from small_graphs import STATE, bc_action, write_all
 from small_networks import save_agent, save_style
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.serving.models import find_models
+from pipelines.serving.replicas import NAME
 from pipelines.serving.server import running
 from tasks.data.images import read_rgb
 from tasks.deployment.export import ExportParams
@@ -60,6 +64,43 @@ def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_p
     greedy = serving_config(num_cpus=64.0)
     with pytest.raises(UserError, match="there are 2; lower"), running(models, greedy, cluster):
         pass
+
+
+@pytest.mark.slow
+def test_a_replica_that_dies_is_replaced_while_another_answers(cluster, tmp_path):
+    from ray import serve
+
+    def application():
+        return serve.status().applications[NAME].deployments["application"]
+
+    def replicas():
+        name = f"ray::ServeReplica:{NAME}:application"
+        return {each for each in psutil.process_iter(["name"]) if each.info["name"] == name}
+
+    write_all(tmp_path / "onnx")
+    with running(find_models(tmp_path / "onnx"), serving_config(workers=2), cluster) as (address,):
+        first = replicas()
+        assert len(first) == 2
+        stop, answered = threading.Event(), Counter()
+
+        def ask_on():
+            while not stop.is_set():
+                answered[act(address, state=[0.0] * STATE).status_code] += 1
+
+        with ThreadPoolExecutor(4) as pool:
+            clients = [pool.submit(ask_on) for _ in range(4)]
+            next(iter(first)).kill()
+            # So Ray Serve calls what has fewer replicas than it should; it is no end of anything.
+            wait_until(lambda: application().status == "UNHEALTHY", "the death is noticed")
+            wait_until(lambda: application().status == "HEALTHY", "another replica answers")
+            stop.set()
+            for client in clients:
+                client.result()
+        assert answered[200]
+        assert set(answered) <= {200, 500}
+        assert answered[500] <= 4  # what the one that died was at
+        assert len(replicas() & first) == 1
+        assert len(replicas()) == 2
 
 
 @pytest.mark.slow
