@@ -1,13 +1,14 @@
 """How processes end: promptly, with all that they started and wrote, no later than the `dvc` above them."""
 
 import contextlib
+import functools
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import psutil
@@ -45,7 +46,8 @@ def ends_with_its_parents() -> Iterator[None]:
     """
     parents = _parents()
     previous = signal.signal(signal.SIGTERM, _interrupt)
-    hook, sys.unraisablehook = sys.unraisablehook, _interrupt_again
+    hook = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_interrupt_again, hook)
     stop = threading.Event()
     threading.Thread(target=_watch, args=(parents, stop), daemon=True).start()
     try:
@@ -60,12 +62,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _interrupt_again(dropped: "sys.UnraisableHookArgs") -> None:
+def _interrupt_again(
+    hook: Callable[["sys.UnraisableHookArgs"], object], dropped: "sys.UnraisableHookArgs"
+) -> None:
     """Send a signal again that came while C, such as LLVM, called Python: its exception goes no further."""
     if dropped.exc_type is KeyboardInterrupt:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     else:
-        sys.__unraisablehook__(dropped)
+        hook(dropped)
 
 
 @contextlib.contextmanager
