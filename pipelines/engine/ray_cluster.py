@@ -20,6 +20,9 @@ STARTS = 5
 """Times that Ray is started on this machine: it gives itself 30 s, which a loaded machine may exceed."""
 STARTUP_TIMEOUT = "timed out during startup"
 """Of the message of Ray's bare Exception then."""
+NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
+"""On one machine, a node that does not answer is busy. With 60 processes on 2 cores, Ray took it for dead
+after five checks. One that has ended is known by its connections."""
 
 
 @contextlib.contextmanager
@@ -42,7 +45,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
     if address is None:
         # Without `local`, Ray joins any cluster that it finds on this machine, even one that is ending.
-        options |= {"address": "local", "include_dashboard": False}
+        options |= {"address": "local", "include_dashboard": False, "_system_config": NO_HEALTH_CHECKS}
     else:
         # Workers have no checkout: the code is sent to them, and nothing else.
         options |= {

@@ -2,10 +2,12 @@ import dataclasses
 import json
 import re
 import socket
+import time
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
+import psutil
 import pytest
 import ray.exceptions
 import torch
@@ -371,3 +373,19 @@ def test_ray_is_started_again_where_it_was_too_slow(slow_starts, ends_well, monk
         with ray_cluster(ExecutorConfig(kind="ray")):
             assert len(starts) == slow_starts + 1
     assert capsys.readouterr().err.count("starting it again") == min(slow_starts, STARTS)
+
+
+def test_a_busy_machine_is_not_taken_for_a_dead_node(monkeypatch):
+    for times in ("initial_delay", "period", "timeout"):
+        monkeypatch.setenv(f"RAY_health_check_{times}_ms", "100")
+    others = set(raylets())
+    with ray_cluster(RAY):
+        (raylet,) = set(raylets()) - others
+        raylet.suspend()
+        time.sleep(5)  # of five checks that fail, each after 100 ms, Ray would conclude that it is dead
+        raylet.resume()
+        assert ray.get(ray.remote(lambda: 1).remote()) == 1
+
+
+def raylets():
+    return [child for child in psutil.Process().children(recursive=True) if child.name() == "raylet"]
