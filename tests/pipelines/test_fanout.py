@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import re
 import socket
 import time
@@ -11,7 +12,16 @@ import psutil
 import pytest
 import ray.exceptions
 import torch
-from toy_tasks.work import KillParams, PreviewParams, SumParams, add_up, kill_worker, show_previews
+from toy_tasks.work import (
+    KillParams,
+    MeetParams,
+    PreviewParams,
+    SumParams,
+    add_up,
+    kill_worker,
+    meet,
+    show_previews,
+)
 
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import (
@@ -373,6 +383,16 @@ def test_ray_is_started_again_where_it_was_too_slow(slow_starts, ends_well, monk
         with ray_cluster(ExecutorConfig(kind="ray")):
             assert len(starts) == slow_starts + 1
     assert capsys.readouterr().err.count("starting it again") == min(slow_starts, STARTS)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one core has no second round that is short")
+def test_cells_that_would_leave_cores_idle_in_a_second_round_all_run_at_once(store, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    count = len(os.sched_getaffinity(0)) + 1
+    cells = [Cell(f"cell-{i}", meet, MeetParams(str(place), str(i), count)) for i in range(count)]
+    fan_out(cells, RAY, store, Recorder())  # would not end if one had to wait for another's end
+    assert all(store.has(cell) for cell in cells)
 
 
 def test_a_busy_machine_is_not_taken_for_a_dead_node(monkeypatch):

@@ -98,3 +98,22 @@ def show_previews(jobs: Sequence[Job]) -> Iterator[Event]:
         if step == job.params.fail_at:
             raise ZeroDivisionError("the toy broke")
     (job.output / "commit.txt").write_text(job.commit)
+
+
+@dataclass(frozen=True)
+class MeetParams:
+    """Wait in the directory `place` for `count` cells that are there at once."""
+
+    place: str
+    name: str
+    count: int
+
+
+def meet(jobs: Sequence[Job]) -> Iterator[Event]:
+    """Leave a file, and wait for those of the others."""
+    (job,) = jobs
+    place = Path(job.params.place)
+    (place / job.params.name).touch()
+    while len(list(place.iterdir())) < job.params.count:
+        time.sleep(0.05)
+    yield Progress(1.0)
