@@ -35,6 +35,7 @@ peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .
 	python -m tasks.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
+	@python -m pipelines.config.plain
 	dvc repro
 
 # Whole runs, which take longest, first; on one core while the other runs the rest.

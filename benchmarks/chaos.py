@@ -31,6 +31,7 @@ import psutil
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, table
 from pipelines.engine.cells import damage, parse_manifest
+from pipelines.engine.lifecycle import ends_with_its_parents
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # which the module below needs too
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned
@@ -237,6 +238,7 @@ class Chaos:
         self.tally = Tally()
         self._root, self._services, self._executors = root, services, executors
         self._chance = random.Random(seed)
+        say("inputs, and a run that nobody disturbs")
         self._prepared = Checkout.of_working_tree(root / "prepared")
         self._prepared.compose(*CONFIGURATION, "executor=local")
         self._prepared.repro("prune", "prune_style", "make_clip")
@@ -248,6 +250,7 @@ class Chaos:
         self._results = self._undisturbed.results()
         self._video = self._undisturbed.files(STYLIZED)
         shutil.rmtree(self._undisturbed.path / STYLIZED)
+        say(f"that took {self._quiet_s / QUIET:.0f} s; now runs are disturbed")
 
     def disturb(self, kills: int) -> None:
         """Run after run, until `kills` have hit."""
@@ -418,10 +421,15 @@ def main() -> None:
     parser.add_argument("--executors", nargs="+", choices=("local", "ray"), default=["local", "ray"])
     given = parser.parse_args()
     started = time.monotonic()
-    with chaos(given.seed, given.executors) as running, contextlib.suppress(KeyboardInterrupt):
-        running.disturb(given.kills)  # Ctrl-C ends it with the tables so far
-    print(heading("torch", "ray", "mlflow", "dvc"))
-    print(show(running.tally, time.monotonic() - started))
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        ends_with_its_parents(),
+        chaos(given.seed, given.executors) as running,
+    ):
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C and SIGTERM end it with the tables so far
+            running.disturb(given.kills)
+        print(heading("torch", "ray", "mlflow", "dvc"))
+        print(show(running.tally, time.monotonic() - started), flush=True)
 
 
 if __name__ == "__main__":

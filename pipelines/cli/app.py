@@ -14,7 +14,7 @@ import typer.completion
 from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli import tools
 from pipelines.engine.sweep import CellsFailedError
-from pipelines.engine.turns import in_use
+from pipelines.engine.turns import at_stages, in_use
 from tasks.errors import UserError
 
 app = typer.Typer(
@@ -101,6 +101,9 @@ def params(
     from pipelines.config.params import compose, load_config
 
     compose(overrides or [])
+    if others := at_stages():
+        note = f"process {others}, dvc, is at work here: what it has yet to begin reads these settings"
+        print(f"note: {note}", file=sys.stderr)
     print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
 
 

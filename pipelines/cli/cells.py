@@ -17,10 +17,10 @@ from tasks.errors import UserError
 
 
 def explain(name: str) -> None:
-    """Print, for each stage with a cell `name`, what differs between it and the nearest one in the store.
+    """Print what differs between each cell of that name, or of that stage, and the nearest one in the store.
 
     Raises:
-        UserError: no stage has such a cell.
+        UserError: there is no such cell or stage.
     """
     config, store = load_config(), open_store(CELLS)
     planned, unplanned = {}, []
@@ -33,13 +33,16 @@ def explain(name: str) -> None:
         (stage, cell)
         for stage, cells in planned.items()
         for cell in cells
-        if name in (cell.name, f"{stage}/{cell.name}")
+        if name in (stage, cell.name, f"{stage}/{cell.name}")
     ]
     if not found:
-        names = sorted({cell.name for cells in planned.values() for cell in cells})
-        near = get_close_matches(name, names, cutoff=0)
-        there = ", ".join(near)
-        raise UserError(f"no stage has a cell {name!r}; there are {there}, …{''.join(unplanned)}")
+        whole = {cell.name: f"{stage}/{cell.name}" for stage, cells in planned.items() for cell in cells}
+        near = get_close_matches(name, [*whole, *whole.values()], cutoff=0)
+        there = ", ".join(dict.fromkeys(whole.get(each, each) for each in near))
+        raise UserError(
+            f"no stage has a cell {name!r}; there are {there}, …; the name of a stage tells of all its cells"
+            + "".join(unplanned)
+        )
     manifests = store.manifests()
     for stage, cell in found:
         for line in _explanation(cell, store, manifests):

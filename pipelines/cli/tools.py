@@ -46,12 +46,12 @@ app.add_typer(cells, name="cells", rich_help_panel=PANEL)
 
 @cells.command(
     "why",
-    epilog=examples("cells why HalfCheetah/bc/dense/seed-0", "cells why train/HalfCheetah/bc/dense/seed-0"),
+    epilog=examples("cells why train", "cells why train/HalfCheetah/bc/dense/seed-0"),
 )
 def cells_why(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A cell's name, as the runs in MLflow have it, or STAGE/NAME."),
+        typer.Argument(metavar="NAME", help="A cell's name, as MLflow has it, or STAGE/NAME; or a STAGE."),
     ],
 ) -> None:
     """Say why a cell is computed again: the parameter, input, source file or package that differs.

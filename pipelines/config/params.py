@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from pydantic_core import ErrorDetails
@@ -16,6 +15,7 @@ from yaml import YAMLError
 
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
+from pipelines.config.plain import COMPOSE_AGAIN, PARAMS, check_plain
 from pipelines.config.schema import NAME, groups
 from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
@@ -23,13 +23,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from tasks.errors import UserError, in_a_line
 
-PARAMS = Path("params.yaml")
 CONF = Path("conf")
-MOST_BYTES = 1 << 18
-"""Of params.yaml: fifty times what there is to configure."""
-DEEPEST = 20
-"""Of what is nested in params.yaml; three times what there is."""
-COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +52,7 @@ def load_config(path: Path = PARAMS) -> Config:
 
 def _read(path: Path, origin: Path) -> Any:
     try:
-        _check_plain(path)
+        check_plain(path)
         return OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
@@ -70,26 +64,6 @@ def _read(path: Path, origin: Path) -> Any:
         raise
     except Exception as error:  # of YAML, OmegaConf, and Python: UnicodeDecodeError, RecursionError, …
         raise UserError(f"{origin}: {in_a_line(error)}; {COMPOSE_AGAIN}") from error
-
-
-def _check_plain(path: Path) -> None:
-    """Check that a file is as small and plain as what Hydra composes.
-
-    A few lines of aliases (`*a`) or interpolations (`${a}`) that double each other are gigabytes.
-
-    Raises:
-        UserError: it isn't.
-    """
-    if path.stat().st_size > MOST_BYTES:
-        raise UserError(f"{path}: is larger than {MOST_BYTES:,} bytes; {COMPOSE_AGAIN}")
-    text = path.read_text()
-    if "${" in text:
-        raise UserError(f"{path}: has an interpolation, ${{…}}; {COMPOSE_AGAIN}")
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:  # as it is reached: brackets take n² time
-            raise UserError(f"{path}: has an alias, *…, or lists in lists in lists; {COMPOSE_AGAIN}")
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
@@ -174,7 +148,7 @@ def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
         # Skips a list that is too short only because a value in it was refused.
         if not any(key == other[: len(key)] != other for other, _ in wrong):
             either = " or ".join([words, *(other.removeprefix("Input should be ") for other in others)])
-            yield f"{'.'.join(map(str, key))}: {either}{given}"
+            yield f"{'.'.join(map(str, key)) or 'the whole'}: {either}{given}"
 
 
 def _key(error: ErrorDetails, values: Any) -> tuple[int | str, ...]:

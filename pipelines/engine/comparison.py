@@ -5,12 +5,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from pipelines.engine.cells import Cell
 
 SAID = 3
 """Reasons that are named in the line that a run prints."""
+LONGEST = 120
+"""Of these, in characters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +82,13 @@ def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> 
         before = nearest(cell, (manifest for manifest in manifests if manifest["name"] == cell.name))
         if before is not None:
             again += 1
-            counted.update(str(difference) for difference in differences(cell, before))
+            counted.update(shorten(str(each), LONGEST) for each in differences(cell, before))
     if not again:
         return ""
     said = [reason for reason, _ in counted.most_common(SAID)]
     more = len(counted) - len(said)
-    others = f"; {more} more: python -m pipelines cells why NAME" if more else ""
-    return f"computed before, and again now: {again}, as {'; '.join(said)}{others}"
+    others = f"; and {more} more differences (python -m pipelines cells why STAGE)" if more else ""
+    return f"computed before, but not as now: {again}, as {'; '.join(said)}{others}"
 
 
 def _flat(record: Any, *at: str) -> Iterable[tuple[tuple[str, ...], str]]:

@@ -57,7 +57,7 @@ def run_alone(command: list[str]) -> None:
         for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
             if not taken(files.enter_context(_lock_file(lock))):
                 _refuse(_holders(lock))
-        if others := _at_stages():
+        if others := at_stages():
             _refuse(others)
         sys.exit(subprocess.run(command, check=False).returncode)
 
@@ -66,7 +66,7 @@ def _refuse(others: str) -> NoReturn:
     sys.exit(f"error: process {others} works in this checkout; run this again when it has ended")
 
 
-def _at_stages() -> str:
+def at_stages() -> str:
     """The processes of DVC that run a stage's command, by number; it imports before it is at :func:`in_use`.
 
     DVC writes down who reads and writes a stage's paths, and forgets that where it is killed.

@@ -31,7 +31,7 @@ def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor:
         width, height = read_size(io.BytesIO(body), FORMATS)
     except UserError as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise HTTPException(413, str(error.__cause__)) from None
+            raise HTTPException(413, str(error)) from None
         raise HTTPException(422, f"the body is no whole picture in one of {', '.join(READ)}") from None
     if width * height > max_pixels:
         side = math.isqrt(max_pixels)

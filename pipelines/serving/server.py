@@ -52,8 +52,13 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
 
 def _usage(models: list[Model], addresses: Sequence[str]) -> str:
     cards, address = cards_of(models), addresses[0]
-    counts = f"{len(cards['style'])} styles, {len(cards['policy'])} policies, "
-    counts += f"{len(cards['classifier'])} classifiers"
+    counts = ", ".join(
+        (
+            _counted(len(cards["style"]), "style", "styles"),
+            _counted(len(cards["policy"]), "policy", "policies"),
+            _counted(len(cards["classifier"]), "classifier", "classifiers"),
+        )
+    )
     lines = [f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it"]
     lines.append(f"  {address} is a page to play with, {address}/docs describes the API")
     photo = "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg'"
@@ -66,3 +71,7 @@ def _usage(models: list[Model], addresses: Sequence[str]) -> str:
     if cards["classifier"]:
         lines.append(f"  {photo} {address}/classify")
     return "\n".join(lines)
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"

@@ -7,13 +7,14 @@ import signal
 import socket
 import sys
 import threading
+import time
 from asyncio import Transport
 from collections.abc import Iterator, Sequence
 
 from fastapi import FastAPI
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from pipelines.config.serving import ServingConfig
 from pipelines.engine.lifecycle import GRACE_SECONDS, takes_its_children_along
@@ -53,7 +54,6 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
                 access_log=False,
                 timeout_keep_alive=math.ceil(config.timeout_s),
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
-                timeout_worker_healthcheck=HANGS_AFTER_S,
             ),
             [listener],
         )
@@ -85,6 +85,8 @@ class _Supervisor(Multiprocess):
         self.processes_num, self.processes = config.workers, []
         self.should_exit, self.signal_queue = threading.Event(), []
         self.started, self.ready = threading.Event(), False
+        self._asked: dict[Process, float] = {}
+        """When processes were asked for a sign of life that they have yet to give."""
 
     def init_processes(self) -> None:
         # Inherited: a terminal's Ctrl-C is for this process, which ends the others.
@@ -94,12 +96,33 @@ class _Supervisor(Multiprocess):
         self.started.set()
 
     def keep_subprocess_alive(self) -> None:
-        before = [each.process for each in self.processes]
-        super().keep_subprocess_alive()
-        for old, new in zip(before, self.processes, strict=True):
-            if old is not new.process:
-                ended = f"a process of the server ended with status {old.exitcode}"
-                print(f"{ended}; another takes its place", file=sys.stderr)
+        """Replace what has ended or hangs. Uvicorn's own waits meanwhile for one that is starting."""
+        for i, process in enumerate(self.processes):
+            if self.should_exit.is_set():
+                return
+            if process.process.is_alive() and self._answers(process):
+                continue
+            process.kill()
+            process.join()
+            ended = f"a process of the server ended with status {process.exitcode}"
+            print(f"{ended}; another takes its place", file=sys.stderr)
+            self._asked.pop(process, None)
+            self.processes[i] = Process(self.config, self.sockets)
+            self.processes[i].start()
+
+    def _answers(self, process: Process) -> bool:
+        """Whether it has answered the last question within `HANGS_AFTER_S`, or may yet; never waits."""
+        now = time.monotonic()
+        try:
+            if process not in self._asked:
+                self._asked[process] = now
+                process.parent_conn.send(b"ping")
+            elif process.parent_conn.poll():
+                process.parent_conn.recv()
+                del self._asked[process]
+        except (OSError, EOFError):
+            return False
+        return now - self._asked.get(process, now) < HANGS_AFTER_S
 
 
 class _Protocol(HttpToolsProtocol):

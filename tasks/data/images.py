@@ -86,6 +86,8 @@ def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):  # Pillow would name an object by its address.
             reason = "empty, or of no known format"
+        if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
+            reason = f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
         raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
 
 

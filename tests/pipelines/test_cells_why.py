@@ -106,6 +106,13 @@ def test_a_cell_whose_inputs_are_not_there_yet(why):
 
 def test_an_unknown_name_is_met_with_near_ones(why):
     with pytest.raises(
-        UserError, match=r"no stage has a cell 'paintings/swirl'; there are paintings/swirls, "
+        UserError, match=r"no stage has a cell 'paintings/swirl'; there are fetch_images/paintings/swirls, "
     ):
         why(name="paintings/swirl")
+
+
+def test_the_name_of_a_stage_tells_of_all_its_cells(why):
+    lines = why(name="fetch_images")
+    assert f"fetch_images/{NAME}: computed 20" in lines[0] + lines[1] + lines[2]
+    assert any(line.startswith("fetch_images/paintings/waves: not computed") for line in lines)
+    assert all(line.startswith("fetch_images/") for line in lines)

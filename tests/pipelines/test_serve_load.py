@@ -52,7 +52,7 @@ def serving(directory, **changes):
             [sys.executable, program], env=environment, stdout=subprocess.PIPE, stderr=stderr
         ) as process,
     ):
-        assert process.stdout.readline().startswith(b"serving 1 styles")
+        assert process.stdout.readline().startswith(b"serving 1 style,")
         try:
             yield f"http://127.0.0.1:{config.port}", psutil.Process(process.pid), log
         finally:

@@ -125,7 +125,7 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         line = process.stdout.readline()
-        assert line.startswith("serving 1 styles, 2 policies, 1 classifiers at http://127.0.0.1:")
+        assert line.startswith("serving 1 style, 2 policies, 1 classifier at http://127.0.0.1:")
         children = psutil.Process(process.pid).children(recursive=True)
         assert requests.get(f"http://127.0.0.1:{config.port}/readyz").status_code == 200
         send(process.pid, number)

@@ -1,14 +1,20 @@
-"""Connections to a process of the server, byte by byte, with an application that says how long a body was."""
+"""The server's processes, and connections to one of them, byte by byte.
+
+The application says how long a body was.
+"""
 
 import asyncio
 from contextlib import suppress
+from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 from waiting import PATIENCE_S
 
-from pipelines.serving.workers import LARGEST_HEAD_BYTES, _Protocol
+from pipelines.serving import workers
+from pipelines.serving.workers import HANGS_AFTER_S, LARGEST_HEAD_BYTES, _Protocol, _Supervisor
 
 SOON_S = 0.3
 HEAD = b"POST /act HTTP/1.1\r\nHost: x\r\n"
@@ -119,3 +125,65 @@ def test_a_head_just_small_enough_is_answered():
 def test_what_follows_a_body_without_end_ends_the_connection(pieces):
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nb\r\n"
     assert received(head, *pieces, patience_s=PATIENCE_S) == b""
+
+
+class FakeProcess:
+    """Answers no question by itself, as a process that is starting."""
+
+    def __init__(self, *_):
+        self.lives, self.exitcode = True, None
+        self.process = SimpleNamespace(is_alive=lambda: self.lives)
+        self.parent_conn, self.child = Pipe()
+
+    def start(self):
+        pass
+
+    def kill(self):
+        self.lives, self.exitcode = False, -9
+
+    def join(self):
+        assert not self.lives
+
+    def answer(self):
+        assert self.child.recv() == b"ping"
+        self.child.send(True)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.fixture
+def supervisor(monkeypatch, clock):
+    monkeypatch.setattr(workers, "Process", FakeProcess)
+    supervisor = _Supervisor(Config(body_length, workers=2), [])
+    supervisor.processes = [FakeProcess(), FakeProcess()]
+    return supervisor
+
+
+def test_a_process_that_ends_is_replaced_while_another_starts(supervisor, capsys):
+    starting, ended = supervisor.processes
+    ended.kill()
+    supervisor.keep_subprocess_alive()
+    assert supervisor.processes[0] is starting
+    assert supervisor.processes[1] is not ended
+    assert supervisor.processes[1].lives
+    assert (
+        capsys.readouterr().err == "a process of the server ended with status -9; another takes its place\n"
+    )
+
+
+def test_a_process_that_hangs_is_replaced_and_one_that_answers_late_is_not(supervisor, clock):
+    late, hung = supervisor.processes
+    for clock.now in (0, 0.9 * HANGS_AFTER_S):
+        supervisor.keep_subprocess_alive()
+    late.answer()
+    for clock.now in (0.95 * HANGS_AFTER_S, 1.05 * HANGS_AFTER_S):
+        assert supervisor.processes == [late, hung]
+        supervisor.keep_subprocess_alive()
+    assert supervisor.processes[0] is late
+    assert supervisor.processes[1] is not hung
+    assert not hung.lives

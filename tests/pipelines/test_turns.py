@@ -117,6 +117,37 @@ def test_make_clean_leaves_a_checkout_alone_in_which_dvc_has_begun_a_stage(check
     assert not (checkout / "results").exists()
 
 
+def test_make_params_says_that_a_run_will_read_its_settings(checkout, start):
+    (checkout / "conf").symlink_to(ROOT / "conf")
+    (checkout / "params.yaml").unlink()
+    compose = (sys.executable, "-m", "pipelines", "params", "profile=smoke")
+    first = subprocess.run(compose, cwd=checkout, capture_output=True, text=True, check=True)
+    assert first.stderr == ""
+    (checkout / "dvc.yaml").write_text("stages: {slow: {cmd: touch begun; sleep 9999, outs: [results/a]}}")
+    dvc = start(sys.executable, "-m", "dvc", "repro")
+    begun = checkout / "begun"
+    wait_until(lambda: begun.exists() or dvc.process.poll() is not None, "DVC runs the stage's command")
+    again = subprocess.run(compose, cwd=checkout, capture_output=True, text=True, check=True)
+    assert again.stderr.startswith(f"note: process {dvc.process.pid}, dvc, is at work here")
+    dvc.process.kill()
+    dvc.process.wait()
+
+
+def test_make_repro_refuses_what_dvc_would_expand_without_end(checkout):
+    environment = checkout / ".venv"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (environment / "bin/python").chmod(0o755)
+    (checkout / "requirements.lock").touch()
+    (environment / ".installed").touch()
+    (checkout / "params.yaml").unlink()
+    doubled = "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60))
+    (checkout / "params.yaml").write_text(f"a0: &a0 [1, 1]\n{doubled}")
+    done = subprocess.run(["make", "repro"], cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert done.stderr.startswith("error: params.yaml: has an alias")
+
+
 def test_make_clean_leaves_a_checkout_alone_in_which_a_command_runs(checkout, start):
     (checkout / "mlflow.db").touch()
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -64,14 +64,16 @@ def _read(path: Path) -> dict[str, NDArray]:
         raise
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
         raise UserError(
-            f"{path}: not a whole HDF5 file ({in_a_line(error)}); delete it and fetch it again"
+            f"{path}: not a whole HDF5 file ({in_a_line(error)}); replace it, or delete it to fetch it again"
         ) from error
 
 
 def _numbers(dataset: h5py.Dataset, path: Path) -> NDArray:
     values = np.asarray(dataset[()])
     if values.dtype.kind not in "biuf":
-        raise UserError(f"{path}: '{dataset.name[1:]}' holds no numbers; delete it and fetch it again")
+        raise UserError(
+            f"{path}: '{dataset.name[1:]}' holds no numbers; replace it, or delete it to fetch it again"
+        )
     return values
 
 
@@ -81,7 +83,7 @@ def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> N
         if length != lengths["actions"]:
             raise UserError(
                 f"{path}: '{key}' has {length:,} rows, 'actions' {lengths['actions']:,}; "
-                "the file is truncated, delete it and fetch it again"
+                "the file is truncated, replace it, or delete it to fetch it again"
             )
     widths = {"observations": (task.observation_size,), "next_observations": (task.observation_size,)}
     widths["actions"] = (task.action_size,)

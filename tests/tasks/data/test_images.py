@@ -214,7 +214,7 @@ def test_a_size_is_read_from_the_header_alone() -> None:
 
 def test_pillows_refusal_of_a_bomb_is_the_errors_cause(monkeypatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=r"\(it has more than 40 pixels\)") as caught:
         read_size(io.BytesIO(to_bytes(Image.fromarray(PIXELS))))
     assert isinstance(caught.value.__cause__, Image.DecompressionBombError)
 

@@ -169,7 +169,7 @@ def test_truncated_or_other_files(tmp_path: Path) -> None:
     for cut in (len(whole) // 2, 100, 0):
         path.write_bytes(whole[:cut])
         with pytest.raises(
-            UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; delete it and fetch it again"
+            UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; replace it, or delete it"
         ):
             read_d4rl(path, HOPPER)
     with pytest.raises(UserError, match=r"no such file; correct data\.d4rl"):
