@@ -17,8 +17,8 @@ import pandas
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, table
 from pipelines.catalog.agents import agents
-from pipelines.cli.study import compute, configuration, results
-from pipelines.config.params import Config
+from pipelines.cli.study import compute, results
+from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import CellStore
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
@@ -47,10 +47,10 @@ def main() -> None:
 
 def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
     """The default profile, each time with the seeds that follow those of the set before."""
-    count = len(configuration("default", overrides).offline_rl.sweep.seeds)
+    count = len(configuration("profile=default", *overrides).offline_rl.sweep.seeds)
     for first in range(0, sets * count, count):
         seeds = list(range(first, first + count))
-        yield configuration("default", [*overrides, f"offline_rl.sweep.seeds={seeds}"])
+        yield configuration("profile=default", *overrides, f"offline_rl.sweep.seeds={seeds}")
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":

@@ -17,7 +17,7 @@ from benchmarks.agents import TASK, random_transitions
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.catalog.agents import algorithm_config
-from pipelines.config.params import Config, compose, load_config
+from pipelines.config.params import Config, configuration
 from tasks.job import Job
 from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.prune_agent import PruneParams, prune_agent
@@ -46,8 +46,7 @@ def _rows() -> Iterator[tuple[object, ...]]:
         directory = Path(name)
         random_transitions(10_000).save(directory / "transitions.safetensors")
         for profile in PROFILES:
-            compose([f"profile={profile}"], directory / "params.yaml")
-            config = load_config(directory / "params.yaml")
+            config = configuration(f"profile={profile}")
             for params in _agents(config):
                 yield (profile, *_measure(params, config, directory))
 

@@ -18,7 +18,7 @@ from benchmarks.agents import TASK, random_transitions
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.catalog.agents import agents, algorithm_config
-from pipelines.config.params import Config, compose, load_config
+from pipelines.config.params import Config, configuration
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.offline_rl.agents import DENSE, AgentSpec
@@ -79,8 +79,7 @@ def _variants(jobs: Sequence[Job], device: str) -> list[tuple[str, Sequence[Job]
 
 def _jobs(directory: Path, count: int, device: str) -> list[Job]:
     """So many agents of the grid, a dense one first, with their masks."""
-    compose(["profile=paper"], directory / "params.yaml")
-    config = load_config(directory / "params.yaml")
+    config = configuration("profile=paper")
     grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (TASK.name, "bcq")]
     if count > len(grid):
         raise UserError(f"--agents {count}: the grid has {len(grid)}; give no more")

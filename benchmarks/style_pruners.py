@@ -19,8 +19,7 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import painting_of, trained, training_inputs, training_of
-from pipelines.cli.study import configuration
-from pipelines.config.params import Config
+from pipelines.config.params import Config, configuration
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.apply.stylize import StylizeSettings, stylize
@@ -78,7 +77,7 @@ def main() -> None:
     if missing := [path for path in (BACKBONES, SAMPLES) if not path.is_dir()]:
         raise UserError(f"{missing[0]}: not there; fetch it with `dvc repro fetch_images fetch_weights`")
     torch.set_num_threads(1)
-    benches = [Bench(configuration("default", []), seed) for seed in SEEDS]
+    benches = [Bench(configuration("profile=default"), seed) for seed in SEEDS]
     masks = [_masks(bench) for bench in benches]
     print(heading("torch"))
     rows = (

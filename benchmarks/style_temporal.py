@@ -22,8 +22,7 @@ from benchmarks.paired import heading, print_table
 from benchmarks.style_pruners import judged
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import training_inputs, training_of, video_of
-from pipelines.cli.study import configuration
-from pipelines.config.params import Config
+from pipelines.config.params import Config, configuration
 from tasks.data.images import Frame
 from tasks.errors import UserError
 from tasks.job import Job
@@ -53,7 +52,7 @@ COLUMNS = (
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
-    config = configuration("default", [])
+    config = configuration("profile=default")
     if missing := [path for path in (BACKBONES, SAMPLES, video_of(config)) if not path.exists()]:
         raise UserError(f"{missing[0]}: not there; `dvc repro fetch_images fetch_weights make_clip` makes it")
     torch.set_num_threads(1)

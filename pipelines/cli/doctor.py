@@ -168,8 +168,8 @@ def check_packages(lock: Path = LOCK) -> Finding:
         return Finding(
             "problem", "; ".join(wrong), "make install (if that has nothing to do: make clean first)"
         )
-    locks = lock.parent.glob("requirements*.lock")
-    locked = {canonicalize_name(each.name) for path in locks for each in _read_lock(path)}
+    more = [path for path in lock.parent.glob("requirements*.lock") if path != lock]
+    locked = {canonicalize_name(each.name) for own in (requirements, *map(_read_lock, more)) for each in own}
     here = {canonicalize_name(each.name) for each in importlib.metadata.distributions() if each.name}
     others = ", ".join(sorted(here - locked - {"pip", "setuptools"}))  # these are any environment's
     found = f"the {len(requirements)} of {lock}, at its versions"

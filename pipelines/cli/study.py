@@ -5,7 +5,6 @@ An experiment is the profile `study` with some settings of its own. Its cells ar
 """
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import yaml
 
 from pipelines.catalog.agents import agents, algorithm_config, training_config
 from pipelines.catalog.stages import STAGES
-from pipelines.config.params import Config, compose, load_config
+from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
@@ -106,15 +105,7 @@ def _experiments(names: Sequence[str]) -> dict[str, Config]:
     unknown = set(names) - set(overrides)
     if unknown:
         raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
-    return {name: configuration("study", overrides[name]) for name in names or overrides}
-
-
-def configuration(profile: str, overrides: Sequence[str]) -> Config:
-    """A profile of `conf/` with some settings replaced, whatever params.yaml says."""
-    with tempfile.TemporaryDirectory() as directory:
-        params = Path(directory) / "params.yaml"
-        compose([f"profile={profile}", *overrides], params)
-        return load_config(params)
+    return {name: configuration("profile=study", *overrides[name]) for name in names or overrides}
 
 
 def compute(

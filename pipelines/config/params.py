@@ -95,6 +95,18 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
         output.write_text(composed.read_text())
 
 
+def configuration(*overrides: str) -> Config:
+    """What `conf/` composes to with some overrides, whatever params.yaml says.
+
+    Raises:
+        UserError: as :func:`compose`.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        params = Path(directory) / "params.yaml"
+        compose(overrides, params)
+        return load_config(params)
+
+
 def check(path: Path = PARAMS) -> Config:
     """Read `params.yaml` and make sure that it was composed from `conf/` as it is now.
 
@@ -105,10 +117,7 @@ def check(path: Path = PARAMS) -> Config:
         UserError: `conf/` was edited since, or :func:`load_config` raises it.
     """
     config = load_config(path)
-    with tempfile.TemporaryDirectory() as directory:
-        compose([], Path(directory) / "params.yaml")
-        current = load_config(Path(directory) / "params.yaml").conf_digest
-    if config.conf_digest != current:
+    if config.conf_digest != configuration().conf_digest:
         raise UserError(f"{CONF}/ was edited after {path} was composed from it; {COMPOSE_AGAIN}")
     return config
 

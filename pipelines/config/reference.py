@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pipelines.config.params import CONF, Config, compose, load_config
+from pipelines.config.params import CONF, Config, configuration
 from pipelines.config.schema import NAME, Group, Key, groups
 
 PAGE = Path("docs/configuration.md")
@@ -38,7 +37,7 @@ list or mapping.
 
 def render() -> str:
     """The page. The working directory is the repository's root."""
-    values = {profile: _compose(profile) for profile in PROFILES}
+    values = {profile: dataclasses.asdict(configuration(f"profile={profile}")) for profile in PROFILES}
     parts = [INTRODUCTION.format(groups="\n".join(_options()))]
     parts += [_section(group, values) for group in groups(Config) if group.keys]
     return "\n".join(parts)
@@ -51,13 +50,6 @@ def _options() -> Iterator[str]:
     for key in chosen:
         names = sorted(file.stem for file in (CONF / key.partition("@")[0]).glob("*.yaml"))
         yield f"- `{key}=` " + ", ".join(f"`{name}`" + " (default)" * (name == chosen[key]) for name in names)
-
-
-def _compose(profile: str) -> Mapping[str, Any]:
-    with tempfile.TemporaryDirectory() as directory:
-        params = Path(directory) / "params.yaml"
-        compose([f"profile={profile}"], params)
-        return dataclasses.asdict(load_config(params))
 
 
 def _section(group: Group, values: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,32 +1,24 @@
 """What the page says of settings that are not the paper's."""
 
-import pytest
-
-from pipelines.config.params import compose, load_config
+from pipelines.config.params import configuration
 from pipelines.stages.report import departures
 
 
-@pytest.fixture
-def settings(tmp_path):
+def settings(*overrides):
     """Of a profile with some overrides, those that depart."""
-
-    def compose_and_compare(*overrides):
-        compose(overrides, tmp_path / "params.yaml")
-        found = departures(load_config(tmp_path / "params.yaml").offline_rl)
-        return {each.setting: (each.here, each.paper) for each in found}
-
-    return compose_and_compare
+    found = departures(configuration(*overrides).offline_rl)
+    return {each.setting: (each.here, each.paper) for each in found}
 
 
-def test_the_profile_paper_departs_in_its_environments_alone(settings):
+def test_the_profile_paper_departs_in_its_environments_alone():
     assert set(settings("profile=paper")) == {"environments"}
 
 
-def test_the_profile_study_has_data_of_its_own(settings):
+def test_the_profile_study_has_data_of_its_own():
     assert set(settings("profile=study")) == {"data", "environments"}
 
 
-def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named(settings):
+def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named():
     found = settings("profile=default", "offline_rl.pruning.scope=network")
     assert found["learning rate (BC)"] == ("0.003", "0.001")
     assert found["learning rate decay (BC)"] == ("yes", "no")
