@@ -36,19 +36,13 @@ def _run_stage(name: str) -> None:
     from pipelines.config.params import load_config
     from pipelines.engine.stage import open_stage
 
-    try:
+    with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
         config = load_config()
         with open_stage(name, config.profile, config.executor, config.tracking, STAGES[name]) as stage:
             run = importlib.import_module(f"pipelines.stages.{name}").run
             gc.freeze()
             gc.enable()
             run(stage, config)
-    except KeyboardInterrupt:
-        print(
-            "\ninterrupted; finished cells and checkpoints are kept, `dvc repro` goes on from them",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
 
 
 def _add_stage(name: str) -> None:

@@ -3,11 +3,13 @@
 Commands import the modules that import PyTorch or MLflow, so that `--help` and completion don't wait.
 """
 
+import contextlib
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,7 +24,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 PANEL = "Tools"
-OUT = "The file to write, which must not be there yet; by default in the working directory."
+
+
+def count(about: str, least: int = 1) -> Any:
+    """An option that is a number of something."""
+    return typer.Option(metavar="N", min=least, help=about)
+
+
+def directory(about: str) -> Any:
+    """The option `--output` of a command that writes files."""
+    return typer.Option("--output", "-o", metavar="DIR", help=about)
+
+
+def output_file(default: str) -> Any:
+    """The option `--output` of a command that writes one file, by default one of FILE's name."""
+    about = "The file to write, which must not be there yet; by default in the working directory."
+    return typer.Option("--output", "-o", metavar="OUT", help=about, show_default=default)
+
+
+@contextlib.contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """Where a user interrupts, say how to go on, and end with a shell's status for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; {how}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def examples(*commands: str) -> str:
@@ -72,8 +99,8 @@ def evaluate_agent(
     agent: Annotated[
         Path, typer.Argument(metavar="AGENT", help="An agent's agent.safetensors, or its directory.")
     ],
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes to play.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the policy's noise.")] = 0,
+    episodes: Annotated[int, count("Episodes to play.")] = 10,
+    seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
     env_version: Annotated[
         Literal["v5", "v4"] | None,
         typer.Option(
@@ -166,12 +193,7 @@ def stylize(
             help="Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Where to write; - is standard output, for one picture."
-        ),
-    ],
+    output: Annotated[Path, directory("Where to write; - is standard output, for one picture.")],
     more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More to put in.")] = None,
     strength: Annotated[
         float, typer.Option(metavar="X", min=0, max=1, help="0 is the original, 1 the full style.")
@@ -179,9 +201,7 @@ def stylize(
     preserve_color: Annotated[
         bool, typer.Option("--preserve-color", help="Keep the colours, and take only the strokes.")
     ] = False,
-    batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Pictures of one size, or frames, to compute together.")
-    ] = 1,
+    batch_size: Annotated[int, count("Pictures of one size, or frames, to compute together.")] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
         typer.Option(help="What computes videos.", show_default="the fastest, measured once on a machine"),
@@ -200,11 +220,8 @@ def stylize(
 
     refuse_packed(Path(style))
     options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force, runtime)
-    try:
+    with resumable("run the same again: finished segments of a video are kept"):
         stylize_inputs(style, [*inputs, *(more or [])], output, options)
-    except KeyboardInterrupt:
-        print("\ninterrupted; run the same again: finished segments of a video are kept", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 @app.command(
@@ -236,11 +253,8 @@ def learn_style(
     """
     from pipelines.cli.learn_style import learn_style as learn
 
-    try:
+    with resumable("the same command goes on from the last preview"):
         learn(painting, photos, name, 60 * minutes)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command goes on from the last preview", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 @app.command(
@@ -257,8 +271,8 @@ def act(
             metavar="TASK", help="What it is expected to be for.", show_default="what it was trained for"
         ),
     ] = None,
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Episodes to play.")] = 10,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the policy's noise.")] = 0,
+    episodes: Annotated[int, count("Episodes to play.")] = 10,
+    seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
     env_version: Annotated[
         Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
     ] = "v5",
@@ -311,12 +325,7 @@ def pack(
         Literal["raw", "exponents", "fp16", "int8"],
         typer.Option(help="raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
     ] = "raw",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help=OUT, show_default="FILE's name, ending in .packed"
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_file("FILE's name, ending in .packed")] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
     from pipelines.cli.pack import pack_file
@@ -327,12 +336,7 @@ def pack(
 @app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
 def unpack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A packed file.")],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help=OUT, show_default="FILE's name, ending in .safetensors"
-        ),
-    ] = None,
+    output: Annotated[Path | None, output_file("FILE's name, ending in .safetensors")] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
     from pipelines.cli.pack import unpack_file
@@ -411,9 +415,7 @@ def study(
         list[str] | None,
         typer.Argument(metavar="[EXPERIMENT]...", help="Those of conf/study.yaml to run; by default all."),
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the tables are.")
-    ] = Path("docs/study"),
+    output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study"),
     tables: Annotated[
         bool, typer.Option("--tables", help="Compute nothing; add what is finished to the tables.")
     ] = False,
@@ -432,9 +434,7 @@ def study(
 
 @app.command("study-page", rich_help_panel=PANEL)
 def study_page(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the tables are.")
-    ] = Path("docs/study"),
+    output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study"),
 ) -> None:
     """Write docs/study/README.md and its figures from the study's tables."""
     from pipelines.cli.study import draw_page
@@ -479,31 +479,16 @@ def train_expert(
     algorithm: Annotated[
         Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")
     ] = "TQC",
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Environment steps in all.")] = 2_000_000,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Seed of networks, exploration and environments.")
-    ] = 0,
-    steps_per_update: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Environment steps per gradient update.")
-    ] = 2,
-    batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Transitions per gradient update.")
-    ] = 128,
+    steps: Annotated[int, count("Environment steps in all.")] = 2_000_000,
+    seed: Annotated[int, count("Seed of networks, exploration and environments.", least=0)] = 0,
+    steps_per_update: Annotated[int, count("Environment steps per gradient update.")] = 2,
+    batch_size: Annotated[int, count("Transitions per gradient update.")] = 128,
     learning_rate: Annotated[float, typer.Option(metavar="X", min=0, help="Of the actor.")] = 5e-4,
-    initial_steps: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Steps before the first update.")
-    ] = 10_000,
+    initial_steps: Annotated[int, count("Steps before the first update.", least=0)] = 10_000,
     critic_warmup: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Updates of the critics alone before an expert to improve may change.",
-        ),
+        int, count("Updates of the critics alone before an expert to improve may change.", least=0)
     ] = 20_000,
-    checkpoint_every: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Environment steps between two checkpoints.")
-    ] = 50_000,
+    checkpoint_every: Annotated[int, count("Environment steps between two checkpoints.")] = 50_000,
 ) -> None:
     """Train an expert whose rollouts become data.
 
