@@ -12,7 +12,7 @@ from tasks.deployment.network import Network
 from tasks.deployment.onnx_model import Form, GraphInput
 from tasks.deployment.policies import open_policy
 from tasks.errors import UserError
-from tasks.pruning.variant import DENSE, variant_name
+from tasks.pruning.variant import variant_name
 from tasks.sparse.packed import is_packed
 from tasks.style.model_file import ModelCard, load_model
 from tasks.style.pruning.compaction import compact
@@ -43,7 +43,7 @@ def open_network(source: Path, form: Form) -> Network:
 
 def style_forms(source: Path) -> tuple[Form, ...]:
     """What a style's network can be exported as. UserError if `source` isn't a style's model."""
-    return ("masked", "compacted") if _pruning(load_model(source)[1]) else ("dense",)
+    return _forms(load_model(source)[1])
 
 
 def open_style(source: Path, form: Form) -> Network:
@@ -52,13 +52,11 @@ def open_style(source: Path, form: Form) -> Network:
     A pruned one's `style` is a name of its own, e.g. `swirls-snip-0.98`.
     """
     module, card = load_model(source)
-    pruning = _pruning(card)
-    forms = style_forms(source)
+    pruning, forms = _pruning(card), _forms(card)
     if form not in forms:
         kind = "pruned style" if pruning else "style that was never pruned"
         raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
-    variant = variant_name(pruning["pruner"], pruning["sparsity"]) if pruning else DENSE
-    style = f"{card.style}-{variant}" if pruning else card.style
+    variant = f"-{variant_name(pruning['pruner'], pruning['sparsity'])}" if pruning else ""
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
     return Network(
         kind="style",
@@ -67,8 +65,12 @@ def open_style(source: Path, form: Form) -> Network:
         inputs=(pictures,),
         outputs=("stylised",),
         sparsity=pruning["sparsity"] if pruning else 0.0,
-        details={"style": style},
+        details={"style": f"{card.style}{variant}"},
     )
+
+
+def _forms(card: ModelCard) -> tuple[Form, ...]:
+    return ("masked", "compacted") if _pruning(card) else ("dense",)
 
 
 def _pruning(card: ModelCard) -> Mapping[str, Any] | None:

@@ -1,18 +1,17 @@
 """IREE, compiled for this machine's processor."""
 
 import io
-from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 
 import numpy as np
 import onnx
 
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 
 
-class IREE:
+class IREE(Runtime):
     """Runs a graph by `llvm-cpu`, MLIR's way to LLVM."""
 
     def unavailable(self) -> str | None:
@@ -24,11 +23,7 @@ class IREE:
         """Version of the compiler, e.g. `3.13.0`."""
         return version("iree-base-compiler")
 
-    def device(self) -> str:
-        """`cpu`"""
-        return "cpu"
-
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile for these sizes alone: with a dynamic height and width, convolutions don't compile.
 
         Raises:

@@ -1,37 +1,22 @@
 """A pruned network's perceptrons with their kept weights alone, by the kernels that train sparse agents."""
 
-from collections.abc import Mapping
-
 import numba
 import torch
 from torch import Tensor, nn
 
-from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
 from tasks.sparse.perceptron import SparsePerceptron
 
 
-class NumbaSparse:
+class NumbaSparse(Runtime):
     """Computes perceptrons by compiled kernels, on one thread, and all else of a network by PyTorch."""
-
-    def unavailable(self) -> str | None:
-        """Nowhere."""
-        return None
 
     def version(self) -> str:
         """Version of Numba."""
         return numba.__version__
 
-    def device(self) -> str:
-        """`cpu`."""
-        return "cpu"
-
-    def prepare(
-        self,
-        model: ModelFiles,
-        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
-        threads: int,
-    ) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
         """The network with its perceptrons replaced.
 
         Raises:

@@ -1,12 +1,11 @@
 """onnxruntime, on the CPU or on a GPU by one of its other providers."""
 
 import os
-from collections.abc import Mapping
 
 import onnxruntime
 
 from tasks.deployment.runtimes.nvidia import gpu_name
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
 PROVIDERS = {
     "onnxruntime": "CPUExecutionProvider",
@@ -16,7 +15,7 @@ PROVIDERS = {
 """By the name of the runtime."""
 
 
-class OnnxRuntime:
+class OnnxRuntime(Runtime):
     """Runs a graph by the one given provider, float32 throughout."""
 
     def __init__(self, provider: str) -> None:
@@ -36,12 +35,7 @@ class OnnxRuntime:
         """`cpu`, or the GPU's name."""
         return "cpu" if self._on_cpu else gpu_name() or "no GPU"
 
-    def prepare(
-        self,
-        model: ModelFiles,
-        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
-        threads: int,
-    ) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
         """A session on `threads` threads.
 
         Raises:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import onnx2tf
 import onnxsim
 import tensorflow as tf
 
+from tasks.deployment.runtimes.protocol import Shapes
 
-def onnx_to_tensorflow(path: Path, shapes: Mapping[str, tuple[int, ...]], directory: Path) -> None:
+
+def onnx_to_tensorflow(path: Path, shapes: Shapes, directory: Path) -> None:
     """Write a SavedModel for inputs of these shapes to `directory`: the graph's own names and axes outside.
 
     Sizes are fixed first, as onnx2tf guesses which axes are channels and checks its guess against onnxruntime

@@ -10,13 +10,13 @@ sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 import openvino  # noqa: E402
 
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared  # noqa: E402
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared, Runtime, Shapes  # noqa: E402
 
 NAMES: Mapping[str, Precision] = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 """Of OpenVINO's types."""
 
 
-class OpenVINO:
+class OpenVINO(Runtime):
     """Runs a graph in the given precision; left to itself OpenVINO takes bfloat16 where the CPU has it.
 
     `streams` are calls that may be made at once, by as many threads; they share the runtime's threads.
@@ -39,11 +39,7 @@ class OpenVINO:
         """Version of OpenVINO, e.g. `2026.4.1`."""
         return openvino.get_version().split("-")[0]
 
-    def device(self) -> str:
-        """`cpu`"""
-        return "cpu"
-
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile for these sizes alone, to answer a request in each stream.
 
         Raises:

@@ -1,15 +1,18 @@
 """What an adapter of a runtime is. Imports NumPy alone: some runtimes live where PyTorch doesn't."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[np.generic]]
 """By the name of a graph's input or output."""
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of inputs, by name."""
 Precision = Literal["float32", "bfloat16", "float16", "tf32"]
 
 
@@ -34,24 +37,24 @@ class Prepared:
     """That it really computes in, as the runtime itself tells where it can."""
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """Prepares networks to run."""
 
     def unavailable(self) -> str | None:
         """Why it can't run here, in words a user can act on; None if it can."""
-        ...
+        return None
 
+    @abstractmethod
     def version(self) -> str:
         """Version of the runtime, e.g. `1.31.1`."""
-        ...
 
     def device(self) -> str:
         """`cpu`, or the name of the GPU."""
-        ...
+        return "cpu"
 
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
-        """Compile for inputs of `shapes`, on `threads` threads. Called in a process of its own."""
-        ...
+    @abstractmethod
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
+        """Compile for inputs of `shapes`, unless any will do, on `threads` threads; in its own process."""
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:

@@ -1,13 +1,14 @@
 """Graphs with every size fixed, for compilers that want to know them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 import onnxscript.optimizer
 
+from tasks.deployment.runtimes.protocol import Shapes
 
-def with_static_shapes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+
+def with_static_shapes(path: Path, shapes: Shapes) -> onnx.ModelProto:
     """The graph for inputs of these shapes alone, without what it had to compute sizes."""
     model = onnx.load(path)
     for value in model.graph.input:

@@ -2,19 +2,18 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
-class TensorFlow:
+class TensorFlow(Runtime):
     """Runs a graph as a SavedModel that onnx2tf makes of it; `jit_compile` compiles it by XLA."""
 
     def __init__(self, jit_compile: bool) -> None:
@@ -29,11 +28,7 @@ class TensorFlow:
         """Version of TensorFlow, which XLA is a part of, e.g. `2.19.0`."""
         return version("tensorflow")
 
-    def device(self) -> str:
-        """`cpu`"""
-        return "cpu"
-
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Convert and compile for these sizes alone.
 
         Raises:

@@ -2,17 +2,16 @@
 
 import os
 import shutil
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch._inductor import config
 
-from tasks.deployment.runtimes.protocol import ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
 
 
-class TorchCompile:
+class TorchCompile(Runtime):
     """Runs kernels that are compiled for one size and one number of threads."""
 
     def __init__(self) -> None:
@@ -33,11 +32,7 @@ class TorchCompile:
         """Version of PyTorch."""
         return torch.__version__
 
-    def device(self) -> str:
-        """`cpu`"""
-        return "cpu"
-
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile and call the network once, which is when Inductor compiles."""
         set_threads(threads)
         # What is compiled has the sizes and the threads in it; without this, other sizes compile once more,

@@ -1,16 +1,16 @@
 """PyTorch as it is, on the CPU or a GPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
 
 from tasks.deployment.networks import Network, open_network
 from tasks.deployment.onnx_model import Form
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
 
-class TorchEager:
+class TorchEager(Runtime):
     """Runs a network's own modules, float32 throughout."""
 
     def __init__(self, device: Literal["cpu", "cuda"] = "cpu") -> None:
@@ -30,12 +30,7 @@ class TorchEager:
         """`cpu`, or the GPU's name."""
         return "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
 
-    def prepare(
-        self,
-        model: ModelFiles,
-        shapes: Mapping[str, tuple[int, ...]],  # noqa: ARG002 (what it prepares takes any sizes)
-        threads: int,
-    ) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
         """The network on its device."""
         set_threads(threads)
         forbid_tf32()

@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_cache_path
 
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ BUILD_LIMIT_S = 120.0
 """For one schedule; TVM's own 30 s are over before the builder has started where the machine is busy."""
 
 
-class TVM:
+class TVM(Runtime):
     """Runs a graph by loops that TVM generates; there is no BLAS in TVM's package.
 
     `tune_s` are the seconds that meta-schedule may search for better schedules, 0 takes the default ones.
@@ -50,11 +49,7 @@ class TVM:
         """Version of TVM, e.g. `0.27.0.post1`."""
         return version("apache-tvm")
 
-    def device(self) -> str:
-        """`cpu`"""
-        return "cpu"
-
-    def prepare(self, model: ModelFiles, shapes: Mapping[str, tuple[int, ...]], threads: int) -> Prepared:
+    def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile for these sizes alone."""
         os.environ["TVM_NUM_THREADS"] = str(threads)  # the tuner's processes read it
         import tvm
@@ -103,9 +98,7 @@ def _target(threads: int) -> "tvm.target.Target":
     return tvm.target.Target({"kind": "llvm", "mcpu": host.attrs["mcpu"], "num-cores": threads})
 
 
-def _key(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], target: "tvm.target.Target", tune_s: float
-) -> str:
+def _key(path: Path, shapes: Shapes, target: "tvm.target.Target", tune_s: float) -> str:
     described = [
         hashlib.sha256(path.read_bytes()).hexdigest(),
         sorted(shapes.items()),
