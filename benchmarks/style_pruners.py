@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, SAMPLES
-from pipelines.catalog.styles import painting_of, trained, training_inputs, training_of
+from pipelines.catalog.styles import judges, training_inputs, training_of
 from pipelines.config.params import Config, configuration
 from tasks.errors import UserError
 from tasks.job import Job
@@ -141,14 +141,7 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
 def judged(config: Config, style: str, network: TransformerNet) -> tuple[str, str, str]:
     """Style ratio, content loss and SSIM of a network: means over photos, as in the stage's pruning.csv."""
     quality = config.style.quality
-    inputs = {
-        "vgg16": trained("vgg16"),
-        "vgg19": trained("vgg19"),
-        "alexnet": trained("alexnet"),
-        "lpips": BACKBONES / "lpips" / "heads.safetensors",
-        "painting": painting_of(style),
-    }
-    evaluator = Evaluator(inputs, quality.size_px, "cpu")
+    evaluator = Evaluator(judges(style), quality.size_px, "cpu")
     samples = PhotoSet.open(SAMPLES)
     scores = []
     for name in quality.photos:

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, STYLE_MASKS, STYLES, VIDEOS
 from pipelines.config.params import Config
 from tasks.pruning.variant import DENSE, variant_name
+from tasks.style.backbones import BackboneName
 from tasks.style.gatys import GatysConfig
 from tasks.style.johnson import TrainStyleParams
 
@@ -84,6 +86,12 @@ def trained(backbone: str) -> Path:
 def normalized(backbone: str) -> Path:
     """A backbone's weights after normalisation to mean activations of one."""
     return BACKBONES / backbone / "normalized.safetensors"
+
+
+def judges(style: str) -> dict[str, Path]:
+    """The files that pictures in a style are measured with: the painting and the networks that compare."""
+    backbones = {name: trained(name) for name in get_args(BackboneName)}
+    return {"painting": painting_of(style), **backbones, "lpips": BACKBONES / "lpips" / "heads.safetensors"}
 
 
 def video_of(config: Config) -> Path:

@@ -3,13 +3,8 @@
 from itertools import groupby
 
 from pipelines.catalog.networks import pruned_style_network, style_network
-from pipelines.catalog.paths import BACKBONES, PRUNED_PICTURES, PRUNED_STYLES, SAMPLES
-from pipelines.catalog.styles import (
-    PrunedStyle,
-    painting_of,
-    pruned_styles,
-    trained,
-)
+from pipelines.catalog.paths import PRUNED_PICTURES, PRUNED_STYLES, SAMPLES
+from pipelines.catalog.styles import PrunedStyle, judges, pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
@@ -45,20 +40,8 @@ def _cell(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:
         seconds=pruning.seconds,
     )
     sources = {DENSE: style_network(style), **{each.variant: pruned_style_network(each) for each in pruned}}
-    networks = {
-        name: path
-        for variant, source in sources.items()
-        for name, path in [
-            (variant, source.path),
-            *((f"{variant}/{form}", source.graph(form)) for form in source.forms),
-        ]
-    }
-    inputs = {
-        "photos": SAMPLES,
-        "painting": painting_of(style),
-        "vgg16": trained("vgg16"),
-        "vgg19": trained("vgg19"),
-        "alexnet": trained("alexnet"),
-        "lpips": BACKBONES / "lpips" / "heads.safetensors",
-    }
-    return Cell(style, measure_pruned_styles, params, inputs | networks, {"style": style})
+    networks = {variant: source.path for variant, source in sources.items()}
+    for variant, source in sources.items():
+        networks |= {f"{variant}/{form}": source.graph(form) for form in source.forms}
+    inputs = {**judges(style), "photos": SAMPLES, **networks}
+    return Cell(style, measure_pruned_styles, params, inputs, {"style": style})

@@ -5,15 +5,8 @@ from pathlib import Path
 
 import pandas
 
-from pipelines.catalog.paths import BACKBONES, ITERATIONS, QUALITY, SAMPLES, STYLIZED, TRANSFERS
-from pipelines.catalog.styles import (
-    model_of,
-    painting_of,
-    trained,
-    transfer_name,
-    transfers,
-    video_of,
-)
+from pipelines.catalog.paths import ITERATIONS, QUALITY, SAMPLES, STYLIZED, TRANSFERS
+from pipelines.catalog.styles import judges, model_of, transfer_name, transfers, video_of
 from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -52,13 +45,9 @@ def _cell(config: Config, style: str) -> Cell:
         clip=video.name,
     )
     inputs = {
+        **judges(style),
         "photos": SAMPLES,
-        "painting": painting_of(style),
         "model": model_of(style),
-        "vgg16": trained("vgg16"),
-        "vgg19": trained("vgg19"),
-        "alexnet": trained("alexnet"),
-        "lpips": BACKBONES / "lpips" / "heads.safetensors",
         "video": video,
         "stylized_video": STYLIZED / style / stylized_name(video),
         **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
