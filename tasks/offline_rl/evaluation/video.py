@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 
 import av
@@ -38,7 +39,7 @@ def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -
     try:
         with av.open(path, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
             stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
-            for packet in encode(stream, _chain(first, frames)):
+            for packet in encode(stream, chain([first], frames)):
                 container.mux(packet)
     except OSError as error:
         raise UserError(f"{path}: the video can't be written there: {error.strerror}") from error
@@ -92,8 +93,3 @@ def render(environment: gymnasium.Env) -> Frame:
             "Install a GPU's driver or the packages libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or else "
             "libosmesa6 (MUJOCO_GL=osmesa)"
         ) from error
-
-
-def _chain(first: Frame, rest: Iterator[Frame]) -> Iterator[Frame]:
-    yield first
-    yield from rest
