@@ -17,44 +17,29 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.reporting.deployment_figures import DeploymentFigureParams, draw_deployment_figures
-from tasks.reporting.figures import FigureParams, draw_figures
+from tasks.reporting.deployment_figures import draw_deployment_figures
+from tasks.reporting.figures import draw_figures
+from tasks.reporting.look import FigureParams
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.results import FILES
 from tasks.reporting.section_run import Departure
-from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
+from tasks.reporting.style_figures import draw_style_figures
 
 OWN_RECORD = Path("results/provenance/report.json")
 
 
 def run(stage: Stage, config: Config) -> None:
     """Leave `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
-    profile = config.profile
-    *_, page = stage.compute(
-        [
-            Cell("figures", draw_figures, FigureParams(profile), {"scores": SCORES}),
-            Cell(
-                "style",
-                draw_style_figures,
-                StyleFigureParams(profile),
-                {
-                    "studies": STUDIES,
-                    "pictures": TRANSFERS,
-                    "pruning": PRUNED_STYLES,
-                    "pruned": PRUNED_PICTURES,
-                },
-            ),
-            Cell(
-                "deployment",
-                draw_deployment_figures,
-                DeploymentFigureParams(profile),
-                {"timings": TIMINGS},
-            ),
-            Cell("page", draw_page, PageParams(profile, tuple(departures(config.offline_rl))), page_inputs()),
-        ],
-        REPORT,
-        brief=True,
-    )
+    params = FigureParams(config.profile)
+    styles = {"studies": STUDIES, "pictures": TRANSFERS, "pruning": PRUNED_STYLES, "pruned": PRUNED_PICTURES}
+    page_params = PageParams(config.profile, tuple(departures(config.offline_rl)))
+    cells = [
+        Cell("figures", draw_figures, params, {"scores": SCORES}),
+        Cell("style", draw_style_figures, params, styles),
+        Cell("deployment", draw_deployment_figures, params, {"timings": TIMINGS}),
+        Cell("page", draw_page, page_params, page_inputs()),
+    ]
+    *_, page = stage.compute(cells, REPORT, brief=True)
     (page / "index.html").rename(REPORT / "index.html")
     page.rmdir()
     print(f"open {REPORT / 'index.html'} in a browser")

@@ -6,7 +6,6 @@ Read of its columns are `model`, `form`, `runtime`, `threads`, `batch`, `size_px
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -27,13 +26,6 @@ REASON_CHARACTERS = 160
 WHY = ["runtime", "status", "reason"]
 CONDITIONS = ["form", "threads", "inputs"]
 """That a runtime is timed under; `inputs` are batch and size in words."""
-
-
-@dataclass(frozen=True)
-class DeploymentFigureParams:
-    """What the figures say of the run they show."""
-
-    profile: str
 
 
 def draw_deployment_figures(jobs: Sequence[Job]) -> Iterator[Event]:

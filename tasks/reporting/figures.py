@@ -1,7 +1,6 @@
 """Figures of results, from their CSV files."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas
@@ -10,13 +9,6 @@ from matplotlib.axes import Axes
 
 from tasks.job import Event, Job
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
-
-
-@dataclass(frozen=True)
-class FigureParams:
-    """What the figures say of the run they show."""
-
-    profile: str
 
 
 def draw_figures(jobs: Sequence[Job]) -> Iterator[Event]:

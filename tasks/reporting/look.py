@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,13 @@ LOOK: dict[Any, Any] = {  # matplotlib's stubs list every key that there is
 CHART_INCHES = (3.5, 2.5)
 """As wide as a phone shows it without scaling."""
 NAMES = {"snip": "SNIP", "grasp": "GraSP", "synflow": "SynFlow", "bc": "BC", "bcq": "BCQ", "vae": "VAE"}
+
+
+@dataclass(frozen=True)
+class FigureParams:
+    """What figures that are files say of the run they show."""
+
+    profile: str
 
 
 def name(word: str) -> str:

@@ -28,7 +28,7 @@ from tasks.reporting.blocks import (
 from tasks.reporting.look import SERIES, chart, picture
 from tasks.reporting.results import Results
 from tasks.reporting.section_pruned_styles import pruned_styles
-from tasks.reporting.style_figures import LABELS, VARIED, plot_histories, plot_seconds
+from tasks.reporting.style_figures import LABELS, VARIED, histories_of, plot_histories, plot_seconds
 
 GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
@@ -38,7 +38,6 @@ JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 BEFORE_AFTER = "before_after.jpg"
 THUMBNAIL_PX = 220
 TO_STYLIZE = "Stage stylize leaves results/style/stylized/; to have it: dvc repro stylize"
-COLUMNS = ["backbone", "loss", "optimizer"]
 STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
 
 
@@ -74,15 +73,12 @@ def optimised(found: Results, study: str) -> list[Optimised]:
     """The pictures of a study, in the order of its table; without those of which a file is missing."""
     rows = found.table(results.STUDIES)
     rows = rows[rows["study"] == study]
-    labelled = [column for column in COLUMNS if column == VARIED[study] or rows[column].nunique() > 1]
     pictures: list[Optimised] = []
-    for names, history in rows.groupby(COLUMNS, sort=False):
-        directory = f"{GATYS}/{study}/{'-'.join(names)}"
+    for directory, label, history in histories_of(rows, VARIED[study]):
         paths = [
-            found.files.get(f"{directory}/{file}")
+            found.files.get(f"{GATYS}/{study}/{directory}/{file}")
             for file in ("picture.png", "content.png", "style.png", "summary.json")
         ]
-        label = ", ".join(LABELS.get(word, word) for word in history[labelled].iloc[0])
         colour = SERIES[len(pictures) % len(SERIES)]
         if None not in paths:
             shown, content, style, summary = (path for path in paths if path)

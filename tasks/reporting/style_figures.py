@@ -46,13 +46,6 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class StyleFigureParams:
-    """What the figures say of the run they show."""
-
-    profile: str
-
-
-@dataclass(frozen=True)
 class Variant:
     """One optimisation of a study."""
 
@@ -92,16 +85,22 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
 
 
 def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Variant]:
-    """Of one study, in the order of its rows; labelled by what it varies, and whatever else differs."""
+    variants = []
+    for directory, label, history in histories_of(rows, varied):
+        diverged = json.loads((pictures / directory / "summary.json").read_text())["diverged"]
+        variants.append(Variant(label, history, pictures / directory, diverged))
+    return variants
+
+
+def histories_of(rows: pandas.DataFrame, varied: str) -> Iterator[tuple[str, str, pandas.DataFrame]]:
+    """Directory, label and rows of each picture of a study, in the order of the study's rows.
+
+    The label names what the study varies, and whatever else differs.
+    """
     columns = ["backbone", "loss", "optimizer"]
     labelled = [column for column in columns if column == varied or rows[column].nunique() > 1]
-    variants = []
     for names, history in rows.groupby(columns, sort=False):
-        directory = pictures / "-".join(names)
-        label = ", ".join(LABELS.get(name, name) for name in history[labelled].iloc[0])
-        diverged = json.loads((directory / "summary.json").read_text())["diverged"]
-        variants.append(Variant(label, history, directory, diverged))
-    return variants
+        yield "-".join(names), ", ".join(LABELS.get(n, n) for n in history[labelled].iloc[0]), history
 
 
 def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:

@@ -4,7 +4,8 @@ from matplotlib import image, pyplot
 from matplotlib.colors import to_rgba
 
 from tasks.job import Job
-from tasks.reporting.deployment_figures import DeploymentFigureParams, draw_deployment_figures, draw_latencies
+from tasks.reporting.deployment_figures import draw_deployment_figures, draw_latencies
+from tasks.reporting.look import FigureParams
 
 AGENT = "Hopper/bcq/snip-0.95/seed-0"
 RUNTIMES = ["torch", "onnxruntime", "tvm", "tensorflow"]
@@ -51,7 +52,7 @@ def draw(timings, directory):
     directory.mkdir()
     timings.to_csv(directory.parent / "timings.csv", index=False)
     inputs = {"timings": directory.parent / "timings.csv"}
-    (metrics,) = draw_deployment_figures([Job(DeploymentFigureParams("smoke"), inputs, directory)])
+    (metrics,) = draw_deployment_figures([Job(FigureParams("smoke"), inputs, directory)])
     return metrics.values
 
 

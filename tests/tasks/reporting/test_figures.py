@@ -4,7 +4,8 @@ from matplotlib import image, pyplot
 
 from tasks.job import Job
 from tasks.reporting import figures
-from tasks.reporting.figures import FigureParams, draw_figures
+from tasks.reporting.figures import draw_figures
+from tasks.reporting.look import FigureParams
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from tasks.data.images import encode_png
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.reporting import style_figures
-from tasks.reporting.style_figures import StyleFigureParams, draw_style_figures
+from tasks.reporting.look import FigureParams
+from tasks.reporting.style_figures import draw_style_figures
 
 COLUMNS = [
     "study",
@@ -94,7 +95,7 @@ def draw(studies, pictures, directory, pruning=HEADER, pruned=None):
     (directory.parent / "pruning.csv").write_text(pruning)
     inputs = {"studies": directory.parent / "studies.csv", "pictures": pictures}
     inputs |= {"pruning": directory.parent / "pruning.csv", "pruned": pruned or directory.parent}
-    (metrics,) = draw_style_figures([Job(StyleFigureParams("smoke"), inputs, directory)])
+    (metrics,) = draw_style_figures([Job(FigureParams("smoke"), inputs, directory)])
     return metrics.values
 
 
