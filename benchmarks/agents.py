@@ -5,12 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tasks.offline_rl.agents import (
-    AgentSpec,
-    dense_masks,
-    initial_networks,
-    make_algorithm,
-)
+from tasks.offline_rl.agents import AgentSpec, dense_masks, initial_networks, make_algorithm
 from tasks.offline_rl.algorithm import AlgorithmConfig
 from tasks.offline_rl.algorithms.bc import BCConfig
 from tasks.offline_rl.algorithms.bcq import BCQConfig
@@ -67,11 +62,7 @@ def updating(
     }
     seeds = [spec.seed for spec in specs]
     learner = Learner(
-        initial_networks(algorithm, seeds),
-        algorithm,
-        masks if sparsity else None,
-        device,
-        execution,
+        initial_networks(algorithm, seeds), algorithm, masks if sparsity else None, device, execution
     )
     randomness = Randomness("training", seeds, device=device)
 

@@ -191,11 +191,7 @@ def disturbances(run: Run, services: Services, cluster: Cluster | None) -> dict[
     return signals | {name: _does(action) for name, action in others.items()}
 
 
-SIGNALS = {
-    "SIGKILL": signal.SIGKILL,
-    "SIGTERM": signal.SIGTERM,
-    "SIGSTOP for a while": signal.SIGSTOP,
-}
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGSTOP for a while": signal.SIGSTOP}
 
 
 def _parts_of(cluster: Cluster) -> dict[str, Callable[[], list[psutil.Process | None]]]:

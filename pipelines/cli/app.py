@@ -86,8 +86,7 @@ def params(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="KEY=VALUE",
-            help="Overrides a value of conf/. docs/configuration.md lists all keys.",
+            metavar="KEY=VALUE", help="Overrides a value of conf/. docs/configuration.md lists all keys."
         ),
     ] = None,
 ) -> None:

@@ -96,12 +96,7 @@ def _check_name(name: str) -> str:
 
 
 def _prepare(
-    config: Config,
-    name: str,
-    painting: Path,
-    photos: Path | None,
-    executor: ExecutorConfig,
-    store: CellStore,
+    config: Config, name: str, painting: Path, photos: Path | None, executor: ExecutorConfig, store: CellStore
 ) -> dict[str, Path]:
     """The training's inputs, made by the pipeline's own cells."""
     work = WORK / name

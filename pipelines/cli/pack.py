@@ -11,14 +11,7 @@ import torch
 from tasks.data.tensor_file import TensorFile, read_tensor_file
 from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
-from tasks.sparse.packed import (
-    Part,
-    is_packed,
-    mask_name,
-    pack,
-    read_packed,
-    unpack,
-)
+from tasks.sparse.packed import Part, is_packed, mask_name, pack, read_packed, unpack
 from tasks.sparse.values import LOSSLESS, ValuesName
 
 

@@ -108,8 +108,7 @@ def evaluate_agent(
         ),
     ] = None,
     video: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.mp4", help="Also write the first episode."),
+        Path | None, typer.Option(metavar="FILE.mp4", help="Also write the first episode.")
     ] = None,
     renderer: Annotated[
         Literal["drawing", "mujoco"],
@@ -258,8 +257,7 @@ def learn_style(
 
 
 @app.command(
-    rich_help_panel=PANEL,
-    epilog=examples("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx"),
+    rich_help_panel=PANEL, epilog=examples("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx")
 )
 def act(
     model: Annotated[
@@ -357,8 +355,7 @@ def inspect(
 
 
 @app.command(
-    rich_help_panel=PANEL,
-    epilog="Then:\n```text\ncurl -F picture=@photo.jpg localhost:8000/classify\n```",
+    rich_help_panel=PANEL, epilog="Then:\n```text\ncurl -F picture=@photo.jpg localhost:8000/classify\n```"
 )
 def serve(
     host: Annotated[
@@ -433,9 +430,7 @@ def study(
 
 
 @app.command("study-page", rich_help_panel=PANEL)
-def study_page(
-    output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study"),
-) -> None:
+def study_page(output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study")) -> None:
     """Write docs/study/README.md and its figures from the study's tables."""
     from pipelines.cli.study import draw_page
 
@@ -473,8 +468,7 @@ def train_expert(
         bool, typer.Option("--resume", help="Go on from the last checkpoint in the checkpoint directory.")
     ] = False,
     start_from: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="An expert to improve.", show_default="random actions"),
+        Path | None, typer.Option(metavar="FILE", help="An expert to improve.", show_default="random actions")
     ] = None,
     algorithm: Annotated[
         Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")

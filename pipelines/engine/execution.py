@@ -72,10 +72,7 @@ def execute(
     torch.set_num_threads(config.num_cpus)
     device = device_of(config, gpu)
     started = time.monotonic()
-    with (
-        scratch_directory() as scratch,
-        threadpoolctl.threadpool_limits(config.num_cpus),
-    ):
+    with scratch_directory() as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
         jobs = []
         for index, cell in enumerate(batch.cells):
             output = scratch / str(index)

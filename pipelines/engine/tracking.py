@@ -185,12 +185,7 @@ class Tracker(Recorder):
     def _create(self, cell: Cell) -> "Run":
         from mlflow.entities import Param
 
-        tags = {
-            **self._common_tags(),
-            **cell.tags,
-            "kind": "cell",
-            "cell": cell.digest,
-        }
+        tags = {**self._common_tags(), **cell.tags, "kind": "cell", "cell": cell.digest}
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
         params = [Param(key, str(value)) for key, value in _flatten(dataclasses.asdict(cell.params))]
         self._client.log_batch(run.info.run_id, params=params)

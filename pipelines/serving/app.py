@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import (
-    Depends,
-    FastAPI,
-    HTTPException,
-    Query,
-    Request,
-    Response,
-    WebSocket,
-    WebSocketException,
-)
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, WebSocket, WebSocketException
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from numpy.typing import NDArray

@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.catalog import graph_models
 from pipelines.catalog.agents import agents
-from pipelines.catalog.networks import (
-    Source,
-    classifier,
-    policy_of,
-    pruned_style_network,
-    style_network,
-)
+from pipelines.catalog.networks import Source, classifier, policy_of, pruned_style_network, style_network
 from pipelines.catalog.paths import EXPORTS, GRAPHS
 from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config

@@ -23,10 +23,6 @@ def _cell(config: Config) -> Cell:
     speed, transfer = config.style.speed, config.style.transfer
     style = config.style.training.styles[0]
     params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
-    inputs: dict[str, Path] = {
-        "photos": PHOTOS,
-        "painting": painting_of(style),
-        "model": model_of(style),
-    }
+    inputs: dict[str, Path] = {"photos": PHOTOS, "painting": painting_of(style), "model": model_of(style)}
     inputs |= {backbone: normalized(backbone) for backbone in speed.backbones}
     return Cell("speed", measure_speed, params, inputs, {"style": style})

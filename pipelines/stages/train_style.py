@@ -1,13 +1,7 @@
 """The stage `train_style` has one cell for each style, and one for each of its pruned networks."""
 
 from pipelines.catalog.paths import STYLES
-from pipelines.catalog.styles import (
-    PrunedStyle,
-    pruned_styles,
-    style_tags,
-    training_inputs,
-    training_of,
-)
+from pipelines.catalog.styles import PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage

@@ -19,14 +19,7 @@ from typing import Any
 import numpy as np
 
 from tasks.deployment.runtimes import open_runtime
-from tasks.deployment.runtimes.protocol import (
-    Arrays,
-    ModelFiles,
-    Prepared,
-    Runtime,
-    load_arrays,
-    save_arrays,
-)
+from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, load_arrays, save_arrays
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 

@@ -469,11 +469,7 @@ def _losses_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, s
     if len(pictures) > 1:
         pace = sorted((_seconds_per_iteration(each), each.label) for each in pictures)
         here = "seconds an iteration: " + ", ".join(f"{label} {number(seconds)}" for seconds, label in pace)
-        yield (
-            "V.C",
-            "Huber and MSE take less time than L1 and smooth L1",
-            here,
-        )
+        yield "V.C", "Huber and MSE take less time than L1 and smooth L1", here
 
 
 def _optimizers_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:

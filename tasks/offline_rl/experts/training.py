@@ -20,11 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tasks.errors import UserError
-from tasks.offline_rl.environments import (
-    TASKS,
-    TIME_LIMIT,
-    d4rl_score,
-)
+from tasks.offline_rl.environments import TASKS, TIME_LIMIT, d4rl_score
 from tasks.offline_rl.experts.collect import collect
 from tasks.offline_rl.experts.config import HIDDEN, ExpertConfig
 from tasks.offline_rl.experts.policy import (

@@ -17,15 +17,7 @@ from tasks.reporting.blocks import Key
 from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, ordered, pruner_keys
 from tasks.reporting.section_pruning import draw_layers, draw_learning, draw_profile
 from tasks.reporting.statistics import BootstrapConfig, bootstrap_interval, performance_profile
-from tasks.reporting.study.comparison import (
-    NETWORK,
-    PART,
-    Estimate,
-    Group,
-    difference,
-    matrices,
-    score,
-)
+from tasks.reporting.study.comparison import NETWORK, PART, Estimate, Group, difference, matrices, score
 
 Draw = Callable[[Axes], None]
 PANEL_INCHES = (3.4, 2.5)

@@ -11,13 +11,7 @@ from torch import Tensor
 
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
-from tasks.style.backbones import (
-    BackboneName,
-    at_least,
-    load_backbone,
-    normalize_activations,
-    save_backbone,
-)
+from tasks.style.backbones import BackboneName, at_least, load_backbone, normalize_activations, save_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.datasets.weights import Origin, WeightsSource, read_backbone, read_lpips_heads
 
