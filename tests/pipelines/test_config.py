@@ -107,10 +107,7 @@ def remove(*keys):
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (
-            put(3, "offline_rl", "algorithms", "bcq", "lamda"),
-            r"algorithms\.bcq\.lamda: .*Unexpected",
-        ),
+        (put(3, "offline_rl", "algorithms", "bcq", "lamda"), r"algorithms\.bcq\.lamda: .*Unexpected"),
         (put(3, "offline_rl2"), "offline_rl2: .*Unexpected"),
         (remove("offline_rl", "sweep", "seeds"), r"offline_rl\.sweep\.seeds: .*required"),
         (remove("conf_digest"), "conf_digest: .*required"),
@@ -148,6 +145,8 @@ def remove(*keys):
         (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
         (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
+        (put(0, "style", "weights", "normalization", "min_mean"), r"normalization\.min_mean: .*greater.*0"),
+        (put(8, "style", "clip", "width"), r"style\.clip\.width: .*16.*\(it is 8\)"),
         (put("a", "style", "clip", "fps"), r"style\.clip: .*fps is 'a'"),
         (
             put("resnet50", "deployment", "classifier", "architecture"),

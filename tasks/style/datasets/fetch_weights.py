@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
+from annotated_types import Ge, Gt, Le
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.style.backbones import BackboneName, at_least, load_backbone, normalize_activations, save_backbone
 from tasks.style.datasets.photos import PhotoSet
@@ -23,22 +23,14 @@ SEED = 0
 class NormalizationConfig:
     """What the mean activations are measured on, with average pooling."""
 
-    crops: int = 256
+    crops: Annotated[int, Ge(1)] = 256
     """Random crops of the photos, in turn. After 96, of 36 COCO photos, a channel's mean over other crops was
     off one by 2 % (shallow layers) to 13 % (deepest), in the median."""
-    size_px: int = 224
-    min_mean: float = 0.05
+    size_px: Annotated[int, Ge(32)] = 224
+    min_mean: Annotated[float, Gt(0), Le(1)] = 0.05
     """Lower bound of a channel's mean, relative to its layer's: a rarer filter is amplified only as if it had
     this. On COCO photos none of VGG16's 4,224 channels was rarer, one of VGG19's 5,504, seven of AlexNet's
     1,152. Relative, since the networks' layers have means from 0.05 to 260."""
-
-    def __post_init__(self) -> None:
-        if self.crops < 1:
-            raise UserError(f"normalization.crops is {self.crops}; it has to be 1 or more")
-        if self.size_px < 32:
-            raise UserError(f"normalization.size_px is {self.size_px}; the networks need 32 or more")
-        if not 0 < self.min_mean <= 1:  # At 0 a filter that never fires would be divided by 0.
-            raise UserError(f"normalization.min_mean is {self.min_mean}; it has to be above 0 and at most 1")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated
 
 import av
 import cv2
 import numpy as np
+from annotated_types import Ge, Gt
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
 from av.packet import Packet
@@ -48,15 +50,12 @@ class ClipParams:
 
     photo: str
     """Name in the :class:`PhotoSet`."""
-    seconds: float = 4.0
-    width: int = 320
-    height: int = 240
+    seconds: Annotated[float, Gt(0)] = 4.0
+    width: Annotated[int, Ge(16)] = 320
+    height: Annotated[int, Ge(16)] = 240
     fps: str = "30000/1001"
 
     def __post_init__(self) -> None:
-        for name, value in (("width", self.width), ("height", self.height)):
-            if value < 16:
-                raise UserError(f"clip.{name} is {value}; it has to be 16 or more")
         try:
             rate = Fraction(self.fps)
         except (ValueError, ZeroDivisionError):
@@ -65,7 +64,7 @@ class ClipParams:
             raise UserError(
                 f"clip.fps is {self.fps!r}; it has to be a positive ratio, such as 25 or 30000/1001"
             )
-        if not 0 < self.seconds < math.inf or round(self.seconds * rate) < 1:
+        if round(self.seconds * rate) < 1:
             raise UserError(f"clip.seconds is {self.seconds}; it has to last a frame at least")
 
 

@@ -46,15 +46,6 @@ there and the decoder needs nothing from before that; else well before; else at 
 
 
 @dataclass(frozen=True)
-class AudioTrack:
-    """A stream of sound."""
-
-    codec: str
-    sample_rate: int
-    channels: int
-
-
-@dataclass(frozen=True)
 class Segment:
     """Consecutive frames of a video."""
 
@@ -75,9 +66,6 @@ class VideoInfo:
 
     format: VideoFormat
     """Upright."""
-    codec: str
-    rotation: int
-    """Degrees, anticlockwise, by which the file asks players to turn its pixels."""
     time_base: Fraction
     """Seconds to a unit of `timestamps`."""
     timestamps: tuple[int, ...]
@@ -90,7 +78,6 @@ class VideoInfo:
     """The frames' timestamps as the file has them; their numbers where it stores none."""
     checksums: tuple[int, ...]
     """Checksums of the frames' pixels, one for each part that is read on its own."""
-    audio: tuple[AudioTrack, ...]
     expected_frames: int
     """How many the file should have had: more than `frames` if it is damaged."""
 
@@ -114,11 +101,6 @@ class VideoInfo:
         """How many can be decoded."""
         return len(self.timestamps)
 
-    @property
-    def duration(self) -> Fraction:
-        """Seconds from the first frame's appearance to the last one's end."""
-        return self.end * self.time_base
-
     def segment(self, start: int, stop: int) -> Segment:
         """Frames `start` to before `stop`."""
         return Segment(
@@ -137,12 +119,12 @@ def probe(path: Path) -> VideoInfo:
         UserError: no such file, no video, or none of its frames can be decoded.
     """
     with open_video(path) as (container, stream):
-        codec, condition = stream.codec_context.name, _Condition()
+        condition = _Condition()
         frames = _decode(demux(container), stream, condition)
         if (first := next(frames, None)) is None:
             raise UserError(
-                f"{path}: none of its frames can be decoded ({codec}); the file is damaged: record or copy "
-                "it again"
+                f"{path}: none of its frames can be decoded ({stream.codec_context.name}); the file is "
+                "damaged: record or copy it again"
             )
         pts, checksums, last = [], [], first
         for last in chain([first], frames):
@@ -151,19 +133,12 @@ def probe(path: Path) -> VideoInfo:
         clock = _clock(stream, pts, last.image.duration)
         info = VideoInfo(
             format=_format(stream, first, clock.frame_rate),
-            codec=codec,
-            rotation=first.image.rotation % 360,
             time_base=clock.time_base,
             timestamps=clock.timestamps,
             end=clock.end,
             start=pts[0] * _tick(stream) - origin(container) if _stores_times(stream) else Fraction(0),
             pts=tuple(pts),
             checksums=tuple(checksums),
-            audio=tuple(
-                AudioTrack(sound.codec_context.name, sound.rate, sound.channels)
-                for sound in container.streams.audio
-                if sound.codec_context
-            ),
             expected_frames=_expected_frames(container, stream, clock, condition),
         )
     if info.expected_frames > info.frames:

@@ -45,15 +45,9 @@ class StylizeSegmentParams:
     batch_size: int = 4
     """Frames to stylise at once."""
 
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size is {self.batch_size}; it has to be 1 or more")
-
 
 def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
     """Segments of nearly equal length, none longer than `frames_per_segment`, that together are the video."""
-    if frames_per_segment < 1:
-        raise UserError(f"frames_per_segment is {frames_per_segment}; it has to be 1 or more")
     segments = -(-info.frames // frames_per_segment)
     bounds = [i * info.frames // segments for i in range(segments + 1)]
     return [info.segment(start, stop) for start, stop in pairwise(bounds)]

@@ -119,11 +119,3 @@ def test_no_photos_is_told(tmp_path: Path) -> None:
     job = Job(PARAMS, PARAMS.inputs(tmp_path / "photos"), tmp_path)
     with pytest.raises(UserError, match="fetch_images"):
         list(fetch_weights([job]))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("crops", 0), ("size_px", 16), ("min_mean", 0), ("min_mean", 1.5)]
-)
-def test_settings_out_of_range_are_named(key: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"normalization\.{key} is {value}"):
-        NormalizationConfig(**{key: value})

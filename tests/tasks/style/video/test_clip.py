@@ -12,7 +12,7 @@ from tasks.errors import UserError
 from tasks.job import Job, Progress
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.video.clip import SAMPLE_RATE, ClipParams, chords, fetch_clip, make_clip, pan_and_zoom
-from tasks.style.video.reader import AudioTrack, probe, read_frames
+from tasks.style.video.reader import probe, read_frames
 
 
 @pytest.fixture
@@ -29,14 +29,15 @@ def test_a_clip_is_what_was_asked_for(tmp_path, photo, size, rate):
     info = probe(path)
     frames = round(1.5 * Fraction(rate))
     assert (info.width, info.height, info.frame_rate, info.frames) == (*size, Fraction(rate), frames)
-    assert info.audio == (AudioTrack("aac", SAMPLE_RATE, 1),)
     assert info.start == 0
     capture = cv2.VideoCapture(str(path))
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(float(Fraction(rate)), abs=1e-9)
     assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == frames
     with av.open(path) as container:
+        (sound,) = container.streams.audio
+        assert (sound.codec_context.name, sound.rate, sound.channels) == ("aac", SAMPLE_RATE, 1)
         heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
-    seconds = float(info.duration)
+    seconds = float(info.end * info.time_base)
     assert len(heard) / SAMPLE_RATE == pytest.approx(seconds, abs=1024 / SAMPLE_RATE)
     # AAC keeps what is heard, not the waveform's every sample.
     wanted = chords(round(seconds * SAMPLE_RATE))[: len(heard)]
@@ -108,8 +109,6 @@ def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
         ({"fps": "1/0"}, "clip.fps is '1/0'"),
         ({"fps": "-25"}, "clip.fps is '-25'"),
         ({"seconds": 0}, "clip.seconds is 0"),
-        ({"seconds": float("nan")}, "clip.seconds is nan"),
-        ({"width": 8}, "clip.width is 8"),
     ],
 )
 def test_wrong_parameters_are_told(wrong, message):

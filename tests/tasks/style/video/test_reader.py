@@ -11,7 +11,7 @@ from av.video.frame import VideoFrame
 from odd_videos import NTSC, make_video, number_of, numbered
 
 from tasks.errors import UserError
-from tasks.style.video.reader import AudioTrack, probe, read_frames, read_segment
+from tasks.style.video.reader import probe, read_frames, read_segment
 
 KINDS = {
     "mp4": {},
@@ -36,7 +36,7 @@ def test_every_container_gives_all_frames_at_exact_times(video):
     rate = Fraction(25) if video.suffix == ".mpg" else NTSC
     assert (info.width, info.height, info.frame_rate, info.frames) == (64, 48, rate, 30)
     assert [time * info.time_base for time in info.timestamps] == [n / rate for n in range(30)]
-    assert info.duration == 30 / rate
+    assert info.end * info.time_base == 30 / rate
     assert info.expected_frames == 30
     assert [number_of(frame) for frame in read_frames(video)] == list(range(30))
 
@@ -94,7 +94,6 @@ def test_opencv_agrees(tmp_path):
 def test_rotated_videos_are_turned_as_opencv_turns_them(tmp_path, rotation):
     video = make_video(tmp_path / "video.mov", frames=2, rotation=rotation)
     info, frame = probe(video), next(read_frames(video))
-    assert info.rotation == rotation
     assert frame.shape == (info.height, info.width, 3) == ((48, 64, 3) if rotation == 180 else (64, 48, 3))
     _, bgr = cv2.VideoCapture(str(video)).read()
     assert np.abs(bgr[..., ::-1].astype(int) - frame).max() <= 2
@@ -109,7 +108,7 @@ def test_a_variable_rate_keeps_its_times(tmp_path):
     times = [0, 40, 73, 200, 233, 300, 301, 360, 500, 533]
     info = probe(make_video(tmp_path / "video.mp4", frames=10, times=times))
     assert [t * info.time_base for t in info.timestamps] == [Fraction(t, 1000) for t in times]
-    assert info.frame_rate == pytest.approx(10 / float(info.duration), rel=1e-3)
+    assert info.frame_rate == pytest.approx(10 / float(info.end * info.time_base), rel=1e-3)
 
 
 def test_lost_frames_leave_gaps_in_a_constant_rate(tmp_path):
@@ -120,10 +119,8 @@ def test_lost_frames_leave_gaps_in_a_constant_rate(tmp_path):
     assert [t * info.time_base for t in info.timestamps] == [n / NTSC for n in numbers]
 
 
-def test_sound_is_described_and_may_begin_first(tmp_path):
-    video = make_video(tmp_path / "video.mkv", sound=["flac", "aac"], video_start=3)
-    info = probe(video)
-    assert info.audio == (AudioTrack("flac", 48000, 1), AudioTrack("aac", 48000, 1))
+def test_sound_may_begin_first(tmp_path):
+    info = probe(make_video(tmp_path / "video.mkv", sound=["flac", "aac"], video_start=3))
     assert float(info.start) == pytest.approx(0.1, abs=1e-3)
 
 

@@ -83,11 +83,10 @@ def test_a_joined_video_is_as_its_source(source, tmp_path):
     assert joined.frames == info.frames
     assert joined.format == info.format
     assert [t * joined.time_base for t in joined.timestamps] == [t * info.time_base for t in info.timestamps]
-    assert joined.duration == info.duration
-    assert (joined.rotation, joined.codec, joined.expected_frames) == (0, "h264", info.frames)
+    assert joined.end * joined.time_base == info.end * info.time_base
+    assert joined.expected_frames == info.frames
     for before, after in zip(read_frames(source), read_frames(output), strict=True):
         assert np.abs(before.astype(int) - after).mean() < 6  # 4:2:0 and crf 18
-    assert joined.audio == info.audio
     for before, after in zip(sounds(source), sounds(output), strict=True):
         assert [content for _, content in before] == [content for _, content in after]
         # MP4 says in milliseconds when a track begins; Matroska, all times.
@@ -129,7 +128,7 @@ def test_a_truncated_video_is_joined_as_far_as_it_goes(tmp_path):
     join_segments(copied(source, info, 10), source, info, output)
     joined = probe(output)
     assert joined.frames == joined.expected_frames == info.frames
-    assert joined.duration == info.duration
+    assert joined.end * joined.time_base == info.end * info.time_base
 
 
 def test_a_segment_too_few_or_too_many_leaves_the_output_as_it_was(tmp_path):
@@ -173,14 +172,6 @@ def test_segments_are_of_nearly_one_length(tmp_path, frames, at_most, lengths):
     segments = plan_segments(probe(make_video(tmp_path / "video.mp4", frames=frames)), at_most)
     assert [segment.frames for segment in segments] == lengths
     assert [segment.start for segment in segments] == [sum(lengths[:i]) for i in range(len(lengths))]
-
-
-def test_segments_without_frames_are_an_error(tmp_path):
-    info = probe(make_video(tmp_path / "video.mp4", frames=2))
-    with pytest.raises(UserError, match="frames_per_segment is 0"):
-        plan_segments(info, 0)
-    with pytest.raises(UserError, match="batch_size is 0"):
-        StylizeSegmentParams(info.segment(0, 2), info.format, batch_size=0)
 
 
 @pytest.fixture
