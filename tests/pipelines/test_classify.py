@@ -13,14 +13,14 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from pipelines.cli.classify import classify_pictures
-from tasks.deployment.classifier import ClassifierCard, Preprocessing, Weights
+from tasks.deployment.classifier import ClassifierCard, Preprocessing, WeightsOrigin
 from tasks.deployment.onnx_model import GraphCard, GraphInput
 from tasks.errors import UserError
 
 MODEL = Path("models/onnx/classifiers/toy/toy.onnx")
 PREPROCESSING = Preprocessing(4, 4, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear")
 CARD = ClassifierCard(
-    "resnet50", Weights("random", "by hand", "none"), PREPROCESSING, ("red", "green", "blue")
+    "resnet50", WeightsOrigin("random", "by hand", "none"), PREPROCESSING, ("red", "green", "blue")
 )
 
 
@@ -139,10 +139,7 @@ def test_other_graphs_are_refused(changes: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize(("content", "readable"), [(None, True), (b"no picture", False)])
 def test_a_picture_on_standard_input(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    content: bytes | None,
-    readable: bool,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, content: bytes | None, readable: bool
 ) -> None:
     given = io.BytesIO(content or Path("album/rose.png").read_bytes())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tasks.deployment.classifier import PREPROCESSING, ClassifierCard, Weights
+from tasks.deployment.classifier import PREPROCESSING, ClassifierCard, WeightsOrigin
 from tasks.deployment.onnx_model import GraphCard, GraphInput
 
 STATE, ACTION, LATENT, SAMPLES = 17, 6, 12, 3
@@ -91,7 +91,7 @@ def _write_bcq(path: Path) -> None:
 
 
 def write_classifier(path: Path, source: str) -> None:
-    weights = Weights(source, "a test", "none")
+    weights = WeightsOrigin(source, "a test", "none")
     card = ClassifierCard("efficientnet_lite0", weights, PREPROCESSING["efficientnet_lite0"], LABELS)
     pictures = GraphInput("pictures", ("batch", 3, 224, 224), -3, 3)
     nodes = [
