@@ -6,22 +6,7 @@ imports nothing heavy, so that the command line can list its commands at once.
 
 from collections.abc import Mapping
 
-from pipelines.catalog.paths import (
-    CLASSIFICATION,
-    EXPORTS,
-    ITERATIONS,
-    LAYERS,
-    PROFILES,
-    PRUNED_STYLES,
-    QUALITY,
-    QUANTIZED,
-    SCORES,
-    SIZES,
-    SPEED,
-    STATISTICS,
-    STUDIES,
-    TIMINGS,
-)
+from pipelines.catalog import paths
 from pipelines.engine.experiments import Experiment
 
 AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
@@ -38,7 +23,7 @@ STAGES: Mapping[str, Experiment] = {
         "Make the masks of every pruned agent of the sweep, before any training.",
         "`layers.csv` has the number of weights that each mask keeps of each layer.",
         tags=AGENT,
-        tables=(LAYERS,),
+        tables=(paths.LAYERS,),
     ),
     "train": Experiment(
         "Train every agent of the sweep under its mask, and score it as it trains.",
@@ -48,7 +33,7 @@ STAGES: Mapping[str, Experiment] = {
         tags=AGENT,
         metrics=("d4rl_score", "return_mean", "updates_per_second"),
         groups=AGENT[:-1],
-        tables=(SCORES,),
+        tables=(paths.SCORES,),
     ),
     "animate": Experiment(
         "Draw an episode of trained agents in motion: each for itself, and dense beside pruned ones in step.",
@@ -60,7 +45,7 @@ STAGES: Mapping[str, Experiment] = {
         "Measure the bytes of every trained agent's networks in each storage format.",
         "They are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by these.",
         tags=AGENT,
-        tables=(SIZES,),
+        tables=(paths.SIZES,),
     ),
     "quantize": Experiment(
         "Round the values of trained agents to fewer bits, and score the agents again.",
@@ -75,7 +60,7 @@ STAGES: Mapping[str, Experiment] = {
             "bytes_fp16",
             "bytes_int8",
         ),
-        tables=(QUANTIZED,),
+        tables=(paths.QUANTIZED,),
     ),
     "fetch_images": Experiment(
         "Pack the photos that styles are trained on, and draw or fetch the paintings.",
@@ -93,7 +78,7 @@ STAGES: Mapping[str, Experiment] = {
         "Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.",
         tags=("study", "backbone", "loss", "optimizer", "style"),
         metrics=("total", "content", "style"),
-        tables=(STUDIES,),
+        tables=(paths.STUDIES,),
     ),
     "prune_style": Experiment(
         "Make the masks of the style networks that are pruned before they are trained.",
@@ -120,13 +105,13 @@ STAGES: Mapping[str, Experiment] = {
         "optimisation (Gatys et al. 2016) that reach the same loss.",
         tags=("style",),
         metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
-        tables=(QUALITY, ITERATIONS),
+        tables=(paths.QUALITY, paths.ITERATIONS),
     ),
     "measure_speed": Experiment(
         "Time a picture by optimisation and by a trained network, at several sizes.",
         "Steps are the pixels of a side. `seconds_<backbone>`: by optimisation. `speed.csv` has all times.",
         tags=("style",),
-        tables=(SPEED,),
+        tables=(paths.SPEED,),
     ),
     "export_onnx": Experiment(
         "Export every trained network, and the ImageNet classifier, to ONNX.",
@@ -135,7 +120,7 @@ STAGES: Mapping[str, Experiment] = {
         "alias `current` is the version in `models/onnx/`.",
         tags=(*AGENT, "style", "architecture"),
         metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
-        tables=(EXPORTS,),
+        tables=(paths.EXPORTS,),
     ),
     "measure_pruned_styles": Experiment(
         "Measure what pruning leaves of styles, and how much faster their networks get.",
@@ -143,7 +128,7 @@ STAGES: Mapping[str, Experiment] = {
         "`parameters`: of the compacted network. `seconds`: for a picture in onnxruntime. `pruning.csv` has "
         "all measurements.",
         tags=("style",),
-        tables=(PRUNED_STYLES,),
+        tables=(paths.PRUNED_STYLES,),
     ),
     "benchmark": Experiment(
         "Run exported networks on every runtime, and compare their outputs and latencies.",
@@ -151,12 +136,12 @@ STAGES: Mapping[str, Experiment] = {
         "the pixels of a side. `timings.csv` has errors and percentiles.",
         tags=(*AGENT, "form", "style", "architecture"),
         metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
-        tables=(TIMINGS, CLASSIFICATION),
+        tables=(paths.TIMINGS, paths.CLASSIFICATION),
     ),
     "evaluate": Experiment(
         "Estimate what pruning leaves of the agents' scores, with intervals over tasks and seeds.",
         "The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.",
-        tables=(STATISTICS, PROFILES),
+        tables=(paths.STATISTICS, paths.PROFILES),
     ),
     "report": Experiment(
         "Write report/index.html, a page of all results beside the papers', and its figures as files.",

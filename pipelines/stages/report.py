@@ -4,15 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.catalog.paths import (
-    PRUNED_PICTURES,
-    PRUNED_STYLES,
-    REPORT,
-    SCORES,
-    STUDIES,
-    TIMINGS,
-    TRANSFERS,
-)
+from pipelines.catalog import paths
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -31,18 +23,23 @@ OWN_RECORD = Path("results/provenance/report.json")
 def run(stage: Stage, config: Config) -> None:
     """Leave `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
     params = FigureParams(config.profile)
-    styles = {"studies": STUDIES, "pictures": TRANSFERS, "pruning": PRUNED_STYLES, "pruned": PRUNED_PICTURES}
+    styles = {
+        "studies": paths.STUDIES,
+        "pictures": paths.TRANSFERS,
+        "pruning": paths.PRUNED_STYLES,
+        "pruned": paths.PRUNED_PICTURES,
+    }
     page_params = PageParams(config.profile, tuple(departures(config.offline_rl)))
     cells = [
-        Cell("figures", draw_figures, params, {"scores": SCORES}),
+        Cell("figures", draw_figures, params, {"scores": paths.SCORES}),
         Cell("style", draw_style_figures, params, styles),
-        Cell("deployment", draw_deployment_figures, params, {"timings": TIMINGS}),
+        Cell("deployment", draw_deployment_figures, params, {"timings": paths.TIMINGS}),
         Cell("page", draw_page, page_params, page_inputs()),
     ]
-    *_, page = stage.compute(cells, REPORT, brief=True)
-    (page / "index.html").rename(REPORT / "index.html")
+    *_, page = stage.compute(cells, paths.REPORT, brief=True)
+    (page / "index.html").rename(paths.REPORT / "index.html")
     page.rmdir()
-    print(f"open {REPORT / 'index.html'} in a browser")
+    print(f"open {paths.REPORT / 'index.html'} in a browser")
 
 
 def departures(config: OfflineRLConfig) -> Iterator[Departure]:
