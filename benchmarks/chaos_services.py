@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from ports import free_port
 from waiting import wait_until
 
 PAUSE_S = 6.0
@@ -219,12 +220,6 @@ def _answers(address: str) -> bool:
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=PAUSE_S):
         return True
     return False
-
-
-def free_port() -> int:
-    """Of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -22,6 +22,7 @@ from pipelines.catalog.styles import judges, training_inputs, training_of
 from pipelines.config.params import Config, configuration
 from tasks.errors import UserError
 from tasks.job import Job
+from tasks.pruning.objective import Masks
 from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Scores
@@ -49,8 +50,6 @@ COLUMNS = (
     "content loss",
     "SSIM",
 )
-
-Masks = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+from browsers import chromium
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -33,3 +35,10 @@ class ByFixture(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
     return ByFixture(config, log)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for a file's tests."""
+    with chromium() as launched:
+        yield launched

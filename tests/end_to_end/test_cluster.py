@@ -11,10 +11,7 @@ from machines import Machine, Network, network, why_not
 from object_store import BUCKET
 from waiting import wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=why_not() or "")]
 
 SWEEP = (
     *BC_ON_TWO_SEEDS,

@@ -14,6 +14,7 @@ from waiting import PATIENCE_S, wait_until
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
+from pipelines.engine.sweep import Recorder
 
 pytestmark = pytest.mark.slow
 
@@ -147,15 +148,12 @@ def test_two_repros_at_once_spoil_nothing(training, undisturbed):
     checkout.check_runs()
 
 
-class Watcher:
-    """A recorder that knows how many cells have begun."""
+class Watcher(Recorder):
+    """Knows how many cells have begun."""
 
     def __init__(self):
         self.begun = []
         self.half_way = threading.Event()
-
-    def reused(self, cells, store):
-        pass
 
     def started(self, cell):
         self.begun.append(cell.name)
@@ -163,12 +161,6 @@ class Watcher:
     def metrics(self, cell, step, values):
         if step >= 2:
             self.half_way.set()
-
-    def flush(self):
-        pass
-
-    def finished(self, cell, directory):
-        pass
 
     def failed(self, cell, reason):
         raise AssertionError(reason)

@@ -3,29 +3,25 @@
 import contextlib
 import re
 import signal
-import socket
 import urllib.parse
 import urllib.request
 
 import pandas
 import pytest
 import yaml
-from browsers import CHROMIUM, chromium
+from browsers import CHROMIUM
 from checkouts import ROOT
 from playwright.sync_api import expect
+from ports import free_port
 from waiting import PATIENCE_S, wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")]
 
 
 @pytest.fixture(scope="module")
 def address(finished_smoke):
     """Where the command of `make ui` says that it serves the run."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     server = finished_smoke.start("python", "-m", "pipelines", "ui", str(port))
 
     def answers():
@@ -38,12 +34,6 @@ def address(finished_smoke):
     yield told
     server.send_signal(signal.SIGINT)
     server.wait(PATIENCE_S)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
 
 
 @pytest.fixture

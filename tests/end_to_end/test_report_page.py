@@ -2,18 +2,12 @@
 
 import pandas
 import pytest
-from browsers import TOO_WIDE, chromium
+from browsers import TOO_WIDE
 from waiting import PATIENCE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
 
 BROKEN = "[...document.images].filter(image => !image.complete || !image.naturalWidth).length"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
 
 
 @pytest.mark.parametrize("width", [390, 1280])

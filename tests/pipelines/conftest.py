@@ -4,6 +4,34 @@ import pytest
 from object_store import BUCKET, s3_server
 from s3fs import S3FileSystem
 
+from pipelines.engine.cells import CellStore
+from pipelines.engine.execution import ExecutorConfig
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CellStore(tmp_path / "cells")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster that tests join, quicker than one each; its workers know nothing of this directory."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield ExecutorConfig(kind="ray", address=cluster.address)
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """MLflow's schema takes seconds to make: once is enough."""
+    import mlflow
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
 
 @pytest.fixture(scope="session")
 def _s3():

@@ -16,7 +16,7 @@ from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.remote_cells import RemoteCellStore, open_store
-from pipelines.engine.sweep import CellsFailedError
+from pipelines.engine.sweep import CellsFailedError, Recorder
 from tasks.errors import UserError
 
 CELL = Cell("a/b", add_up, SumParams(1))
@@ -60,15 +60,12 @@ def fetched(store, cell=CELL):
     return store.has(cell)
 
 
-class Watcher:
-    """A recorder that knows which cells were computed, from which step on."""
+class Watcher(Recorder):
+    """Knows which cells were computed, from which step on."""
 
     def __init__(self, stop_at=None):
         self.stop_at = stop_at
         self.begun, self.steps = [], []
-
-    def reused(self, cells, store):
-        pass
 
     def started(self, cell):
         self.begun.append(cell.name)
@@ -77,18 +74,6 @@ class Watcher:
         self.steps.append(step)
         if step == self.stop_at:
             raise KeyboardInterrupt
-
-    def artifact(self, cell, name, file):
-        pass
-
-    def flush(self):
-        pass
-
-    def finished(self, cell, directory):
-        pass
-
-    def failed(self, cell, reason):
-        pass
 
 
 def test_another_machine_computes_nothing(machine, tmp_path):

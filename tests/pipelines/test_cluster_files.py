@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import pytest
 import yaml
 from checkouts import BIN
 from object_store import Objects, s3_server
+from ports import free_port
 from waiting import PATIENCE_S
 
 from pipelines.config.params import load_config
@@ -102,8 +102,7 @@ def health_check():
 
 @pytest.mark.skipif(shutil.which("wget") is None, reason="the check asks with wget, which the image has")
 def test_a_container_is_healthy_if_what_it_names_answers_or_if_it_names_nothing():
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     for url, code in {"": 0, f"http://127.0.0.1:{port}/health": 4}.items():
         assert subprocess.run(health_check(), env={**os.environ, "HEALTH_URL": url}).returncode == code
 
@@ -377,8 +376,7 @@ def database():
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("wget") is None, reason="the check asks with wget, which the image has")
 def test_the_mlflow_server_answers_to_the_drivers_name_for_it_and_keeps_artifacts_in_s3(tmp_path, database):
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
+    port = free_port()
     command = SERVICES["mlflow"]["command"].replace("--port=5000", f"--port={port} --workers=1")
     address = f"http://127.0.0.1:{port}"
     environment = {"MLFLOW_BACKEND_STORE_URI": database, "HEALTH_URL": f"{address}/health"}

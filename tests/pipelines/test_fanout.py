@@ -23,14 +23,9 @@ from toy_tasks.work import (
     show_previews,
 )
 
+from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
-from pipelines.engine.execution import (
-    Batch,
-    ExecutorConfig,
-    OutOfMemoryError,
-    batches,
-    execute,
-)
+from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, ray_cluster
 from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely
@@ -42,7 +37,7 @@ LOCAL = ExecutorConfig(kind="local")
 RAY = ExecutorConfig(kind="ray")
 
 
-class Recorder:
+class Recorder(sweep.Recorder):
     """What a tracker would be told, as a list."""
 
     def __init__(self):
@@ -60,9 +55,6 @@ class Recorder:
     def artifact(self, cell, name, file):
         self.said.append(("artifact", name, file.read_text()))
 
-    def flush(self):
-        pass
-
     def finished(self, cell, directory):
         self.said.append(("finished", cell.name))
 
@@ -71,21 +63,6 @@ class Recorder:
 
     def about(self, kind):
         return [words[1:] for words in self.said if words[0] == kind]
-
-
-@pytest.fixture
-def store(tmp_path):
-    return CellStore(tmp_path / "cells")
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """A cluster that tests join, quicker than one each; its workers know nothing of this directory."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield ExecutorConfig(kind="ray", address=cluster.address)
-    cluster.shutdown()
 
 
 @pytest.fixture(params=["local", "ray"])

@@ -3,7 +3,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -15,12 +14,13 @@ import numpy as np
 import onnx
 import pytest
 from made import MADE
+from ports import free_port
 from small_networks import save_agent, save_style
 from toy_tasks.work import SumParams, add_up
 from waiting import wait_until
 
 from pipelines.catalog import graph_models as models
-from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import TrackingConfig, tracking
 from tasks.deployment.export import to_onnx, with_sparse_initializers
 from tasks.deployment.networks import open_network
@@ -87,25 +87,12 @@ def graph_bytes(name, sparsity=0.95):
     return graph.SerializeToString()
 
 
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """MLflow's schema takes seconds to make: once is enough."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
 def config(empty_database, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_database, tmp_path / "mlflow.db")
     return TrackingConfig(f"sqlite:///{tmp_path / 'mlflow.db'}")
-
-
-@pytest.fixture
-def store(tmp_path):
-    return CellStore(tmp_path / "cells")
 
 
 @pytest.fixture
@@ -320,8 +307,7 @@ def serve(config):
     servers = []
 
     def start(model):
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            port = unused.getsockname()[1]
+        port = free_port()
         command = [sys.executable, "-m", "mlflow", "models", "serve", "--env-manager", "local"]
         command += ["--model-uri", f"models:/{model.model_id}", "--host", "127.0.0.1", "--port", str(port)]
         environment = os.environ | {

@@ -37,16 +37,6 @@ from tasks.errors import UserError
 from tasks.job import Job
 
 
-@pytest.fixture
-def cluster():
-    """One to join, whose workers know nothing of this directory."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield ExecutorConfig(kind="ray", address=cluster.address)
-    cluster.shutdown()
-
-
 @pytest.mark.slow
 def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_path):
     write_all(tmp_path / "onnx")

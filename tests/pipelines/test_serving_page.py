@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 import pytest
-from browsers import TOO_WIDE, chromium
+from browsers import TOO_WIDE
 from PIL import Image
 from serving_clients import serving_config
 from small_graphs import LABELS, write_all
@@ -29,12 +29,6 @@ def address(tmp_path_factory):
     config = serving_config(stylize=PicturesConfig(max_requests=8, max_body_mb=2.0, max_pixels=200_000))
     with running(find_models(directory), config, ExecutorConfig()) as (address,):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
 
 
 @pytest.fixture

@@ -6,20 +6,18 @@ from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.stage import Stage
+from pipelines.engine.sweep import Recorder
 from pipelines.stages.measure_pruned_styles import run
 from tasks.deployment.measure_pruned_styles import PrunedStyleRow
 
 ROOT = Path(__file__).parents[2]
 
 
-class Recorded:
+class Recorded(Recorder):
     """A tracker that is told of no cells."""
 
     def reused(self, cells, store):
         assert not cells
-
-    def flush(self):
-        pass
 
 
 def test_where_no_style_is_pruned_the_table_has_its_columns_and_no_rows(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -17,23 +16,16 @@ import mlflow.data
 import pytest
 import urllib3.util.retry
 from made import MADE
+from ports import free_port
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.catalog.stages import STAGES
-from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
 from tasks.errors import UserError
 
 CELL = Cell("Hopper/sum", add_up, SumParams(1), tags={"task": "Hopper", "pruner": "snip", "sparsity": "0.95"})
 OTHER = Cell("Hopper/other", add_up, SumParams(2))
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """MLflow's schema takes seconds to make: once is enough."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture
@@ -52,11 +44,6 @@ def uri(name):
 
 def client():
     return mlflow.MlflowClient(uri("mlflow.db"))
-
-
-@pytest.fixture
-def store(tmp_path):
-    return CellStore(tmp_path / "cells")
 
 
 def runs(query=""):
@@ -363,15 +350,10 @@ def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatc
     assert client().get_experiment_by_name("singleshot/train") is None
 
 
-def unused_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 def test_an_unreachable_server_is_one_line(config, monkeypatch):
     waits = []
     monkeypatch.setattr(urllib3.util.retry, "time", SimpleNamespace(sleep=waits.append))
-    server = f"http://127.0.0.1:{unused_port()}"
+    server = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(UserError, match=rf"^MLflow at {server}: .*doctor") as failure:
         tracking(TrackingConfig(server), "train", "smoke").__enter__()
     assert "\n" not in str(failure.value)

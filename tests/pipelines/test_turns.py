@@ -4,12 +4,12 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 from checkouts import BIN, ROOT
+from ports import free_port
 from waiting import wait_until
 
 HOLD = "from pathlib import Path; from pipelines.engine.turns import alone, in_use; import sys\n"
@@ -150,8 +150,7 @@ def test_make_repro_refuses_what_dvc_would_expand_without_end(checkout):
 
 def test_make_clean_leaves_a_checkout_alone_in_which_a_command_runs(checkout, start):
     (checkout / "mlflow.db").touch()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     ui = start(sys.executable, "-m", "pipelines", "ui", str(port))
     wait_until(lambda: ui.said.read_text() or ui.process.poll() is not None, "MLflow is started")
     assert f"error: process {ui.process.pid} works in this checkout" in clean(checkout).stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ports import free_port
 from waiting import PATIENCE_S, wait_until
 
 from pipelines.cli.ui import serve_runs
@@ -30,9 +31,7 @@ def _directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def port():
-    """One that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture

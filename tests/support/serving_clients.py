@@ -1,11 +1,11 @@
 """Requests as clients make them, and a configuration small enough for a test."""
 
 import io
-import socket
 
 import numpy as np
 import requests
 from PIL import Image
+from ports import free_port
 from waiting import PATIENCE_S
 
 from pipelines.config.serving import PicturesConfig, ServingConfig, StatesConfig
@@ -14,12 +14,9 @@ MAX_BODY = 300_000
 
 
 def serving_config(**changes):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     given = {
         "host": "127.0.0.1",
-        "port": port,
+        "port": free_port(),
         "workers": 1,
         "max_workers": 2,
         "num_cpus": 0.5,

@@ -94,11 +94,7 @@ def style(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Resize",
             ["rectified", "", "sizes"],
             ["doubled"],
-            {
-                "mode": "nearest",
-                "coordinate_transformation_mode": "asymmetric",
-                "nearest_mode": "floor",
-            },
+            {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
         ),
         ("Pad", ["doubled", "around"], ["padded_2"], {"mode": "reflect"}),
         ("Conv", ["padded_2", "up"], ["raw"], {}),

@@ -18,17 +18,9 @@ def scores():
         for update in (10, 20)
     ]
     columns = [
-        "task",
-        "algorithm",
-        "pruner",
-        "sparsity",
-        "seed",
-        "update",
-        "return_mean",
-        "return_std",
-        "d4rl_score",
-        "episodes",
-    ]
+        "task", "algorithm", "pruner", "sparsity", "seed", "update", "return_mean", "return_std",
+        "d4rl_score", "episodes",
+    ]  # fmt: skip
     return pandas.DataFrame(rows, columns=columns)
 
 

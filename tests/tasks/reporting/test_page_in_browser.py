@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_results
-from browsers import CHROMIUM, TOO_WIDE, chromium
+from browsers import CHROMIUM, TOO_WIDE
 from waiting import PATIENCE_S
 
 from tasks.job import Job
@@ -16,10 +16,7 @@ from tasks.reporting.page import PageParams, draw_page
 playwright = pytest.importorskip("playwright.sync_api")
 
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")]
 PLAYING = "[...document.querySelectorAll('video')].map(video => !video.paused)"
 
 
@@ -33,12 +30,6 @@ def address(tmp_path_factory):
     inputs = {"templates": Path(module.__file__).with_name("templates"), **report_results.find(root)}
     list(draw_page([Job(PageParams("small"), inputs, output)]))
     return (output / "index.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as launched:
-        yield launched
 
 
 @pytest.fixture

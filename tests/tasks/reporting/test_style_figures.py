@@ -14,17 +14,9 @@ from tasks.reporting.look import FigureParams
 from tasks.reporting.style_figures import draw_style_figures
 
 COLUMNS = [
-    "study",
-    "backbone",
-    "loss",
-    "optimizer",
-    "size_px",
-    "iteration",
-    "content_loss",
-    "style_loss",
-    "total_loss",
-    "seconds",
-]
+    "study", "backbone", "loss", "optimizer", "size_px", "iteration", "content_loss", "style_loss",
+    "total_loss", "seconds",
+]  # fmt: skip
 RUNS = {
     "backbones": [("vgg19", "mse", "lbfgs"), ("alexnet", "mse", "lbfgs")],
     "losses": [("vgg19", loss, "lbfgs") for loss in ("mse", "l1", "smooth_l1", "huber")],
@@ -49,20 +41,8 @@ def studies():
                 total = (
                     10.0 ** (1 + 20 * iteration) if optimizer == "sgd" else (i + 1) * 100 / (1 + iteration)
                 )
-                rows.append(
-                    (
-                        study,
-                        backbone,
-                        loss,
-                        optimizer,
-                        96,
-                        iteration,
-                        1.0,
-                        2.0,
-                        total,
-                        (i + 1) * (iteration + 1),
-                    )
-                )
+                seconds = (i + 1) * (iteration + 1)
+                rows.append((study, backbone, loss, optimizer, 96, iteration, 1.0, 2.0, total, seconds))
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
