@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -89,9 +89,10 @@ def name(word: str) -> str:
     return NAMES.get(word, word)
 
 
-def pruner_keys(pruners: list[str]) -> list[Key]:
-    """A legend of pruners."""
-    return [Key(name(pruner), PRUNERS.get(pruner, OTHER), pruner == DENSE) for pruner in pruners]
+def pruner_keys(pruners: Iterable[str]) -> list[Key]:
+    """A legend of pruners, each once, in their order."""
+    colours = {pruner: PRUNERS.get(pruner, OTHER) for pruner in ordered(list(pruners), PRUNERS)}
+    return [Key(name(pruner), colour, pruner == DENSE) for pruner, colour in colours.items()]
 
 
 def ordered(words: list[str], like: dict[str, str]) -> list[str]:

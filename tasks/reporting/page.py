@@ -58,17 +58,18 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
+        blocks = [block for section in sections for block in (*section.blocks, *section.details)]
         html = environment.get_template("page.html").render(
             opening=opening(found),
             sections=sections,
-            tables=_downloads(found, sections),
+            tables=_downloads(found, blocks),
             citation=citation(found, job.params.profile),
             profile=job.params.profile,
         )
         (job.output / "index.html").write_text(html, encoding="utf-8")
-        blocks = [block for section in sections for block in (*section.blocks, *section.details)]
         kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
-        yield Metrics(i, 0, {name: float(_count(blocks, kind)) for name, kind in kinds.items()})
+        counts = {name: sum(isinstance(block, kind) for block in blocks) for name, kind in kinds.items()}
+        yield Metrics(i, 0, {name: float(count) for name, count in counts.items()})
 
 
 def make_sections(found: Results, params: PageParams) -> list[Section]:
@@ -102,13 +103,8 @@ def _what_did_it_cost(found: Results) -> Section:
     )
 
 
-def _downloads(found: Results, sections: Sequence[Section]) -> list[Download]:
+def _downloads(found: Results, blocks: Sequence[Block]) -> list[Download]:
     """The tables that figures and tables of the page are made of."""
-    blocks = [block for section in sections for block in (*section.blocks, *section.details)]
     shown = {block.data for block in blocks if isinstance(block, Figure | Table)}
     paths = sorted(path for path in shown if path in found.files)
     return [embedded(path, found.files[path]) for path in paths]
-
-
-def _count(blocks: Sequence[Block], kind: type) -> int:
-    return sum(isinstance(block, kind) for block in blocks)

@@ -18,7 +18,7 @@ from tasks.reporting.blocks import (
     percent,
     written_as,
 )
-from tasks.reporting.look import DENSE, PRUNERS, chart, name, ordered, picture, pruner_keys
+from tasks.reporting.look import DENSE, chart, name, picture, pruner_keys
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
 
@@ -80,11 +80,10 @@ def _charts(style: str, rows: pandas.DataFrame) -> Figure:
         chart(partial(plot_pruned, rows=rows, column=column), f"{label} against sparsity, by pruner.", label)
         for column, label in PRUNED_MEASURES.items()
     ]
-    pruners = [pruner for pruner in ordered(list(rows["pruner"]), PRUNERS) if pruner != DENSE]
     return Figure(
         f"Networks of style {style} against sparsity; at 0, the dense one",
         panels,
-        pruner_keys(pruners),
+        pruner_keys(rows.loc[rows["pruner"] != DENSE, "pruner"]),
         data=results.PRUNED_STYLES.path,
     )
 

@@ -86,7 +86,7 @@ def did_pruning_keep_the_return(found: Results) -> Section:
             "return", title, "Not known: no pruned agent's return was compared with a dense one's.", [missing]
         )
     highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
-    keys = pruner_keys(ordered(list(highest["pruner"]), PRUNERS))
+    keys = pruner_keys(highest["pruner"])
     by_algorithm = list(highest.groupby("algorithm"))
     draws = shared([partial(draw_retention, rows=rows) for _, rows in by_algorithm], "x")
     retained = Figure(
@@ -281,7 +281,7 @@ def _profiles(found: Results) -> Iterator[Block]:
             )
             for algorithm, rows in highest.groupby("algorithm")
         ],
-        pruner_keys(ordered(list(highest["pruner"]), PRUNERS)),
+        pruner_keys(highest["pruner"]),
         data=results.PROFILES.path,
     )
 
@@ -415,7 +415,7 @@ def _return_by_sparsity(found: Results) -> Block:
             )
             for draw, ((algorithm, task), _) in zip(draws, groups, strict=True)
         ],
-        pruner_keys(ordered(list(rows["pruner"]), PRUNERS)),
+        pruner_keys(rows["pruner"]),
         of,
         data=results.STATISTICS.path,
     )
@@ -464,7 +464,7 @@ def _layers(found: Results) -> Iterator[Block]:
                 )
                 for draw, ((algorithm, network), panel) in zip(draws, groups, strict=True)
             ],
-            [Key(DENSE, INK), *pruner_keys(ordered(list(rows["pruner"]), PRUNERS))],
+            [Key(DENSE, INK), *pruner_keys(rows["pruner"])],
             of,
             data=results.LAYERS.path,
         )

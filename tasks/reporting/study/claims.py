@@ -161,8 +161,7 @@ def _density(layers: pandas.DataFrame) -> pandas.DataFrame:
 
 def exceeds(estimate: Estimate, threshold: float) -> Verdict:
     """Whether the whole interval is above `threshold`; `undecided` where it has it within, or is missing."""
-    if estimate.low is None or estimate.high is None:
-        return "undecided"
-    if estimate.low > threshold:
+    low, high = estimate.interval or (threshold, threshold)
+    if low > threshold:
         return "holds"
-    return "does not hold" if estimate.high < threshold else "undecided"
+    return "does not hold" if high < threshold else "undecided"

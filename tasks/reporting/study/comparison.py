@@ -36,6 +36,11 @@ class Estimate:
     high: float | None
     seeds: int
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both bounds, if there are any."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 @dataclass(frozen=True)
 class Group:

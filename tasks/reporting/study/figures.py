@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from tasks.pruning.variant import DENSE
 from tasks.reporting.blocks import Key
-from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, ordered, pruner_keys
+from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, pruner_keys
 from tasks.reporting.section_pruning import draw_layers, draw_learning, draw_profile
 from tasks.reporting.statistics import BootstrapConfig, bootstrap_interval, performance_profile
 from tasks.reporting.study.comparison import NETWORK, PART, Estimate, Group, difference, matrices, score
@@ -69,7 +69,7 @@ def draw_layer_counts(path: Path, layers: pandas.DataFrame) -> None:
         (f"{name(str(algorithm))}, {name(str(network))}, {task}", partial(draw_layers, rows=rows))
         for (algorithm, network, task), rows in own.groupby(["algorithm", "network", "task"])
     ]
-    save(path, panels, [Key(DENSE, INK), *pruner_keys(ordered(list(own["pruner"]), PRUNERS))])
+    save(path, panels, [Key(DENSE, INK), *pruner_keys(own["pruner"])])
 
 
 def draw_aggregates(
@@ -104,8 +104,8 @@ def draw_estimates(
     """A row for each estimate: its value, and a bar for its interval."""
     known = {row: estimate for row, estimate in estimates.items() if estimate}
     for at, (row, estimate) in enumerate(known.items()):
-        if estimate.low is not None and estimate.high is not None:
-            axis.hlines(at, estimate.low, estimate.high, color=colours[row], linewidth=2.5, alpha=0.6)
+        if estimate.interval:
+            axis.hlines(at, *estimate.interval, color=colours[row], linewidth=2.5, alpha=0.6)
         axis.plot(estimate.value, at, "o", color=colours[row], markersize=5)
     axis.set_yticks(range(len(known)), list(known))
     axis.set_ylim(len(known) - 0.5, -0.5)
@@ -127,7 +127,7 @@ def draw_profiles(
         (name(str(algorithm)), partial(draw_profile, rows=own))
         for algorithm, own in table.groupby("algorithm")
     ]
-    save(path, panels, pruner_keys(ordered(list(table["pruner"]), PRUNERS)))
+    save(path, panels, pruner_keys(table["pruner"]))
 
 
 def _profile(
@@ -214,8 +214,8 @@ def _draw_setting(
 ) -> None:
     if dense:
         axis.axhline(dense.value, color=INK, linestyle="--")
-        if dense.low is not None and dense.high is not None:
-            axis.axhspan(dense.low, dense.high, color=INK, alpha=0.08, linewidth=0)
+        if dense.interval:
+            axis.axhspan(*dense.interval, color=INK, alpha=0.08, linewidth=0)
     for pruner, own in points.items():
         shift = 0.97 if pruner == "snip" else 1.03  # side by side, so that bars do not cover each other
         settings = [setting * shift for setting, _ in own]
@@ -223,10 +223,8 @@ def _draw_setting(
             settings, [estimate.value for _, estimate in own], "o-", color=PRUNERS[pruner], markersize=4
         )
         for setting, (_, estimate) in zip(settings, own, strict=True):
-            if estimate.low is not None and estimate.high is not None:
-                axis.vlines(
-                    setting, estimate.low, estimate.high, color=PRUNERS[pruner], linewidth=2, alpha=0.5
-                )
+            if estimate.interval:
+                axis.vlines(setting, *estimate.interval, color=PRUNERS[pruner], linewidth=2, alpha=0.5)
     axis.set_xscale("log")
     settings = sorted({setting for own in points.values() for setting, _ in own})
     axis.set_xticks(settings, [str(setting) for setting in settings])

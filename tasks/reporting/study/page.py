@@ -147,14 +147,12 @@ def _capitalized(words: str) -> str:
     return words[0].upper() + words[1:]
 
 
-def in_words(estimate: Estimate | None, digits: int = 3) -> str:
+def in_words(estimate: Estimate | None) -> str:
     """`0.93 (0.90 to 0.97)`; without an interval where there are too few seeds for one."""
     if estimate is None:
         return "not run"
-    value = number(estimate.value, digits)
-    if estimate.low is None or estimate.high is None:
-        return f"{value} (too few seeds)"
-    return f"{value} ({number(estimate.low, digits)} to {number(estimate.high, digits)})"
+    interval = " to ".join(map(number, estimate.interval)) if estimate.interval else "too few seeds"
+    return f"{number(estimate.value)} ({interval})"
 
 
 def main_groups(algorithm: str) -> list[Group]:
