@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
 MOST_BYTES = 1 << 18
@@ -42,5 +42,7 @@ def check_plain(path: Path) -> None:
 if __name__ == "__main__":
     try:
         check_plain(PARAMS)
-    except (UserError, OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+    except UserError as problem:
         sys.exit(f"error: {problem}")
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        sys.exit(f"error: {PARAMS}: {in_a_line(problem)}; {COMPOSE_AGAIN}")
