@@ -405,7 +405,10 @@ def chaos(seed: int, executors: list[str]) -> Iterator[Chaos]:
     os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight processes that we have no use for
     with tempfile.TemporaryDirectory(prefix="chaos-") as directory, s3_server() as s3:
         port = int(s3["AWS_ENDPOINT_URL"].rpartition(":")[2])
-        with contextlib.closing(Services(Path(directory), port, ray="ray" in executors)) as services:
+        with (
+            cleaned(Checkout(Path(directory))),  # of what a run that is interrupted leaves for a moment
+            contextlib.closing(Services(Path(directory), port, ray="ray" in executors)) as services,
+        ):
             yield Chaos(Path(directory), services, seed, executors)
 
 
