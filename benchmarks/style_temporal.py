@@ -34,7 +34,7 @@ from tasks.style.model_file import load_model
 from tasks.style.train_style import train_style
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.clip import ZOOM, pan_and_zoom
-from tasks.style.video.reader import read_frames
+from tasks.style.video.reader import probe, read_frames
 
 WEIGHTS = (0, 300, 1000, 2000)
 COLUMNS = (
@@ -89,7 +89,7 @@ def _rigid_frames(config: Config, network: TransformerNet) -> Iterator[Frame]:
     clip = config.style.clip
     photo = PhotoSet.open(SAMPLES).read(clip.photo, short_side=round(ZOOM * clip.height))
     (picture,) = stylize(network, photo[None])
-    frames = sum(1 for _ in read_frames(video_of(config)))
+    frames = probe(video_of(config)).frames
     yield from pan_and_zoom(picture, frames, (clip.width, clip.height))
 
 

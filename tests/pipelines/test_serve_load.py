@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,7 +17,7 @@ import psutil
 import pytest
 import requests
 from PIL import Image
-from serving_clients import act, photo, refused, serving_config, stylize
+from serving_clients import act, asking_on, photo, refused, serving_config, stylize
 from small_graphs import STATE, bc_action, write_all
 from waiting import PATIENCE_S, wait_until
 
@@ -179,22 +178,9 @@ def test_a_process_that_dies_is_replaced_while_others_answer(tmp_path):
     with serving(tmp_path, workers=2) as (address, process, log):
         first = servers(process)
         assert len(first) == 2
-        stop, answered = threading.Event(), Counter()
-
-        def ask_on():
-            while not stop.is_set():
-                try:
-                    answered[act(address, state=[0.0] * STATE).status_code] += 1
-                except requests.ConnectionError:
-                    answered["cut off"] += 1
-
-        with ThreadPoolExecutor(4) as pool:
-            clients = [pool.submit(ask_on) for _ in range(4)]
+        with asking_on(address) as answered:
             first[0].kill()
             wait_until(lambda: set(servers(process)) - set(first), "another one answers")
-            stop.set()
-            for client in clients:
-                client.result()
         assert answered[200]
         assert set(answered) <= {200, "cut off"}
         assert answered["cut off"] <= 4  # what the one that died was at

@@ -6,9 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,7 @@ import pytest
 import requests
 import torch
 from PIL import Image
-from serving_clients import act, photo, pixels_of, serving_config, stylize
+from serving_clients import act, asking_on, photo, pixels_of, serving_config, stylize
 from skimage.data import chelsea
 from small_graphs import STATE, bc_action, write_all
 from small_networks import save_agent, save_style
@@ -71,21 +68,11 @@ def test_a_replica_that_dies_is_replaced_while_another_answers(cluster, tmp_path
     with running(find_models(tmp_path / "onnx"), serving_config(workers=2), cluster) as (address,):
         first = replicas()
         assert len(first) == 2
-        stop, answered = threading.Event(), Counter()
-
-        def ask_on():
-            while not stop.is_set():
-                answered[act(address, state=[0.0] * STATE).status_code] += 1
-
-        with ThreadPoolExecutor(4) as pool:
-            clients = [pool.submit(ask_on) for _ in range(4)]
+        with asking_on(address) as answered:
             next(iter(first)).kill()
             # So Ray Serve calls what has fewer replicas than it should; it is no end of anything.
             wait_until(lambda: application().status == "UNHEALTHY", "the death is noticed")
             wait_until(lambda: application().status == "HEALTHY", "another replica answers")
-            stop.set()
-            for client in clients:
-                client.result()
         assert answered[200]
         assert set(answered) <= {200, 500}
         assert answered[500] <= 4  # what the one that died was at

@@ -72,6 +72,15 @@ def start(checkout):
         process.process.wait()
 
 
+def at_a_stage(checkout, start):
+    """DVC while it runs a stage's command, which never ends."""
+    (checkout / "dvc.yaml").write_text("stages: {slow: {cmd: touch begun; sleep 9999, outs: [results/a]}}")
+    dvc = start(sys.executable, "-m", "dvc", "repro")
+    begun = checkout / "begun"
+    wait_until(lambda: begun.exists() or dvc.process.poll() is not None, "DVC runs the stage's command")
+    return dvc
+
+
 def clean(checkout):
     command = ["make", "clean", f"PYTHON={sys.executable} -S"]  # without any package
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
@@ -104,10 +113,7 @@ def test_make_clean_leaves_a_checkout_alone_that_dvc_has_locked(checkout, start)
 
 def test_make_clean_leaves_a_checkout_alone_in_which_dvc_has_begun_a_stage(checkout, start):
     """It has unlocked by then, and the stage's command has locked nothing yet."""
-    (checkout / "dvc.yaml").write_text("stages: {slow: {cmd: touch begun; sleep 9999, outs: [results/a]}}")
-    dvc = start(sys.executable, "-m", "dvc", "repro")
-    begun = checkout / "begun"
-    wait_until(lambda: begun.exists() or dvc.process.poll() is not None, "DVC runs the stage's command")
+    dvc = at_a_stage(checkout, start)
     assert f"error: process {dvc.process.pid} works in this checkout" in clean(checkout).stderr
     assert (checkout / "results").exists()
     dvc.process.kill()
@@ -123,10 +129,7 @@ def test_make_params_says_that_a_run_will_read_its_settings(checkout, start):
     compose = (sys.executable, "-m", "pipelines", "params", "profile=smoke")
     first = subprocess.run(compose, cwd=checkout, capture_output=True, text=True, check=True)
     assert first.stderr == ""
-    (checkout / "dvc.yaml").write_text("stages: {slow: {cmd: touch begun; sleep 9999, outs: [results/a]}}")
-    dvc = start(sys.executable, "-m", "dvc", "repro")
-    begun = checkout / "begun"
-    wait_until(lambda: begun.exists() or dvc.process.poll() is not None, "DVC runs the stage's command")
+    dvc = at_a_stage(checkout, start)
     again = subprocess.run(compose, cwd=checkout, capture_output=True, text=True, check=True)
     assert again.stderr.startswith(f"note: process {dvc.process.pid}, dvc, is at work here")
     dvc.process.kill()

@@ -1,11 +1,16 @@
 """Requests as clients make them, and a configuration small enough for a test."""
 
 import io
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import requests
 from PIL import Image
 from ports import free_port
+from small_graphs import STATE
 from waiting import PATIENCE_S
 
 from pipelines.config.serving import PicturesConfig, ServingConfig, StatesConfig
@@ -46,6 +51,28 @@ def stylize(url, content, media_type="image/png", **options):
 
 def act(url, **body):
     return requests.post(f"{url}/act/HalfCheetah", json=body)
+
+
+@contextmanager
+def asking_on(url, clients=4):
+    """Clients that ask for actions within the context; yields how often each status was answered."""
+    stop, answered = threading.Event(), Counter()
+
+    def ask_on():
+        while not stop.is_set():
+            try:
+                answered[act(url, state=[0.0] * STATE).status_code] += 1
+            except requests.ConnectionError:
+                answered["cut off"] += 1
+
+    with ThreadPoolExecutor(clients) as pool:
+        asking = [pool.submit(ask_on) for _ in range(clients)]
+        try:
+            yield answered
+        finally:
+            stop.set()
+        for client in asking:
+            client.result()
 
 
 def refused(response, status, *words):
