@@ -39,6 +39,21 @@ def python(checkout, script, **environment):
     return checkout.run("python", "-c", script, **environment)
 
 
+FILES = {
+    "algorithm": ["M pipelines/config/offline_rl.py", "?? tasks/offline_rl/algorithms/clone.py"],
+    "pruner": ["M tasks/pruning/pruners.py"],
+    "runtime": ["M tasks/deployment/runtimes/__init__.py", "?? tasks/deployment/runtimes/onnx_reference.py"],
+    "style": [],
+    "task": ["M tasks/offline_rl/environments.py", "?? make_ant_data.py"],
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_extension_is_a_file_and_a_few_lines_of_another(follow, page):
+    status = follow(page).run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
+    assert [line.strip() for line in status if "painting.jpg" not in line] == FILES[page]
+
+
 PRUNE = """
 import torch
 from tasks.pruning.masks import PruningConfig, prune
