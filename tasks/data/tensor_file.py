@@ -31,9 +31,9 @@ def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
         return TensorFile(tensors, file.metadata() or {})
 
 
-def read_metadata(path: Path, fix: str = "make it again") -> Mapping[str, str]:
+def read_metadata(path: Path) -> Mapping[str, str]:
     """A file's metadata alone. UserError as of :func:`read_tensor_file`."""
-    with _opened(path, fix) as file:
+    with _opened(path, "make it again") as file:
         return file.metadata() or {}
 
 

@@ -18,7 +18,7 @@ from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
-from tasks.offline_rl.networks import Network
+from tasks.offline_rl.networks import DenseNetwork
 from tasks.offline_rl.randomness import Randomness
 
 MOST_LATENTS = 10**6
@@ -34,7 +34,7 @@ class OnnxPolicy:
     noise_shape: tuple[int, ...]
     """Of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
 
-    def act(self, networks: Mapping[str, Network], state: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+    def act(self, networks: Mapping[str, DenseNetwork], state: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
         """Actions (1, batch, action) for `state` (1, batch, state) on `noise` (1, batch, *noise_shape).
 
         `networks` are ignored: the graph holds its own.

@@ -18,11 +18,11 @@ from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm, AlgorithmConfig
 from tasks.offline_rl.algorithms import algorithm_class, module_of
 from tasks.offline_rl.environments import TASKS, TaskName
-from tasks.offline_rl.networks import Layers, Network, Weights, from_parameters, initialize
+from tasks.offline_rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
 from tasks.pruning.objective import Parts
 
 AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
-Masks = dict[str, Weights]
+AgentMasks = dict[str, LayerTensors]
 """Network → layer → bool (out, in), as files hold them; true where a weight is kept."""
 
 DENSE = "dense"
@@ -60,8 +60,8 @@ class Agent:
 
     spec: AgentSpec
     config: AlgorithmConfig
-    networks: Mapping[str, Network]
-    masks: Masks
+    networks: Mapping[str, DenseNetwork]
+    masks: AgentMasks
 
     @property
     def algorithm(self) -> Algorithm:
@@ -142,17 +142,17 @@ def parts_of(algorithm: Algorithm) -> Parts:
     return {name: architecture.parts for name, architecture in algorithm.architectures.items()}
 
 
-def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, Network]:
+def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, DenseNetwork]:
     """An algorithm's networks before pruning, one agent per seed. Each `draw` gives a seed other weights."""
     return {name: initialize(name, layers, seeds, draw) for name, layers in layers_of(algorithm).items()}
 
 
-def flatten_masks(masks: Mapping[str, Weights]) -> dict[str, Tensor]:
+def flatten_masks(masks: Mapping[str, LayerTensors]) -> dict[str, Tensor]:
     """Masks by `network.layer`, as files hold them."""
     return {f"{name}.{layer}": mask for name, layers in masks.items() for layer, mask in layers.items()}
 
 
-def dense_masks(algorithm: Algorithm) -> Masks:
+def dense_masks(algorithm: Algorithm) -> AgentMasks:
     """Masks that keep every weight."""
     return {
         name: {
@@ -163,7 +163,7 @@ def dense_masks(algorithm: Algorithm) -> Masks:
     }
 
 
-def load_masks(path: Path, algorithm: Algorithm) -> Masks:
+def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:
     """Read a `masks.safetensors` that was made for `algorithm`'s networks.
 
     Raises:

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Layers, PerceptronLayers, Weights, total
+from tasks.offline_rl.networks import Layers, LayerTensors, PerceptronLayers, total
 
 STATE = "state"
 """The input that is a state of the environment. It comes first where there is one."""
@@ -69,7 +69,7 @@ class Architecture:
         """Layers whose inputs begin with the state."""
         return tuple(next(iter(mlp.units)) for mlp in self.mlps.values() if STATE in mlp.inputs)
 
-    def flow(self, weights: Weights) -> Tensor:
+    def flow(self, weights: LayerTensors) -> Tensor:
         """1ᵀ(∏ θ)1: the sum of the outputs for inputs of ones, without biases or nonlinearities, for SynFlow.
 
         What one MLP hands to another flows on, the sum of its heads' outputs; all other inputs are ones.

@@ -22,7 +22,7 @@ from tasks.data.randomness import stream
 if TYPE_CHECKING:
     from tasks.sparse.perceptron import SparsePerceptron
 
-Weights = dict[str, Tensor]
+LayerTensors = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
 """Inputs and outputs of each layer of a network."""
@@ -31,12 +31,12 @@ PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Network:
+class DenseNetwork:
     """K networks of one architecture."""
 
-    weights: Weights
+    weights: LayerTensors
     """(K, in, out) by layer. These are what pruning removes."""
-    biases: Weights
+    biases: LayerTensors
     """(K, 1, out) by layer. Never pruned."""
 
     def parameters(self) -> dict[str, Tensor]:
@@ -47,23 +47,23 @@ class Network:
             for kind, tensor in (("weight", self.weights[layer]), ("bias", self.biases[layer]))
         }
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Network":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "DenseNetwork":
         """The network of what `change` makes of each tensor."""
         return from_parameters({name: change(tensor) for name, tensor in self.parameters().items()})
 
-    def with_weights(self, weights: Weights) -> "Network":
+    def with_weights(self, weights: LayerTensors) -> "DenseNetwork":
         """The same network with other weights."""
         return replace(self, weights=weights)
 
-    def copy(self) -> "Network":
+    def copy(self) -> "DenseNetwork":
         """The same numbers in tensors of their own, without gradients."""
         return self.map(lambda tensor: tensor.detach().clone())
 
-    def to(self, device: str) -> "Network":
+    def to(self, device: str) -> "DenseNetwork":
         """The same network on `device`."""
         return self.map(lambda tensor: tensor.to(device))
 
-    def agent(self, i: int) -> "Network":
+    def agent(self, i: int) -> "DenseNetwork":
         """Agent i alone, as a stack of one."""
         return self.map(lambda tensor: tensor[i : i + 1].detach())
 
@@ -78,7 +78,7 @@ class SparseNetwork:
     """The parameters of each."""
 
     @classmethod
-    def of(cls, perceptrons: Mapping[str, "SparsePerceptron"], network: Network) -> "SparseNetwork":
+    def of(cls, perceptrons: Mapping[str, "SparsePerceptron"], network: DenseNetwork) -> "SparseNetwork":
         """What `perceptrons` hold of a stack of one."""
         values = {
             name: perceptron.gather(network.weights, network.biases).detach()
@@ -98,7 +98,7 @@ class SparseNetwork:
         """The same numbers in tensors of their own, without gradients."""
         return self.map(lambda tensor: tensor.detach().clone())
 
-    def within(self, network: Network) -> Network:
+    def within(self, network: DenseNetwork) -> DenseNetwork:
         """A copy of `network` with these values in their places."""
         whole = network.copy()
         for name, perceptron in self.perceptrons.items():
@@ -106,26 +106,26 @@ class SparseNetwork:
         return whole
 
 
-AnyNetwork = Network | SparseNetwork
+AnyNetwork = DenseNetwork | SparseNetwork
 """What algorithms train and act with."""
 
 
-def from_parameters(parameters: Mapping[str, Tensor]) -> Network:
-    """The inverse of :meth:`Network.parameters`."""
+def from_parameters(parameters: Mapping[str, Tensor]) -> DenseNetwork:
+    """The inverse of :meth:`DenseNetwork.parameters`."""
     weights, biases = (
         {name.removesuffix(kind): tensor for name, tensor in parameters.items() if name.endswith(kind)}
         for kind in (".weight", ".bias")
     )
-    return Network(weights, biases)
+    return DenseNetwork(weights, biases)
 
 
-def stack(networks: Sequence[Network]) -> Network:
+def stack(networks: Sequence[DenseNetwork]) -> DenseNetwork:
     """Networks of one architecture joined along the axis of agents."""
     parameters = [network.parameters() for network in networks]
     return from_parameters({name: torch.cat([p[name] for p in parameters]) for name in parameters[0]})
 
 
-def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> Network:
+def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> DenseNetwork:
     """A network per seed, drawn as `nn.Linear` draws by default, from that seed, the name and `draw` alone.
 
     Weights and biases are uniform in ±1/√in, which is what Kaiming's uniform with a = √5 comes to. Agents
@@ -134,7 +134,7 @@ def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -
     return stack([_initialize(name, layers, seed, draw) for seed in seeds])
 
 
-def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
+def _initialize(name: str, layers: Layers, seed: int, draw: int) -> DenseNetwork:
     generator = stream(f"initial {name}", seed, draw)
 
     def uniform(*shape: int, inputs: int) -> Tensor:
@@ -144,7 +144,7 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> Network:
     for layer, (inputs, outputs) in layers.items():
         weights[layer] = uniform(inputs, outputs, inputs=inputs)
         biases[layer] = uniform(1, outputs, inputs=inputs)
-    return Network(weights, biases)
+    return DenseNetwork(weights, biases)
 
 
 def perceptron(
@@ -163,7 +163,7 @@ def perceptron(
     return tuple(linear(network, head, x) for head in heads)
 
 
-def linear(network: Network, layer: str, x: Tensor) -> Tensor:
+def linear(network: DenseNetwork, layer: str, x: Tensor) -> Tensor:
     """x W + b for each agent: (K, batch, in) to (K, batch, out)."""
     return torch.baddbmm(network.biases[layer], x, network.weights[layer])
 

@@ -10,8 +10,8 @@ from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
 from tasks.job import Event, Job, Progress
 from tasks.offline_rl.agents import (
+    AgentMasks,
     AgentSpec,
-    Masks,
     flatten_masks,
     initial_networks,
     make_algorithm,
@@ -21,7 +21,7 @@ from tasks.offline_rl.algorithm import AlgorithmConfig, Loss
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.networks import Network, Weights, total
+from tasks.offline_rl.networks import DenseNetwork, LayerTensors, total
 from tasks.offline_rl.randomness import Randomness
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective
@@ -78,7 +78,7 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
         yield Progress((i + 1) / len(jobs))
 
 
-def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> Masks:
+def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> AgentMasks:
     """Masks of an agent's networks, bool (out, in).
 
     Each round of pruning sees a batch of its own, of the size that the pruner's paper uses. Batches and noise
@@ -109,12 +109,12 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
     }
 
 
-def _loss_of_weights(network: Network, loss: Loss) -> Callable[[Weights], Tensor]:
+def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
     """A network's loss as a function of its weights alone, which pruning differentiates."""
     return lambda weights: total(loss(network.with_weights(weights)).values()).sum()
 
 
-def _layers(params: PruneParams, masks: Masks) -> Iterator[LayerRow]:
+def _layers(params: PruneParams, masks: AgentMasks) -> Iterator[LayerRow]:
     spec = params.agent
     algorithm = make_algorithm(spec, params.algorithm)
     architectures = algorithm.architectures

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tasks.offline_rl.networks import Network, from_parameters
+from tasks.offline_rl.networks import DenseNetwork, from_parameters
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Normalizer:
         """Normalised states: any shape that ends in (…, state)."""
         return (state - self.mean) / self.scale
 
-    def fold(self, network: Network, layers: Collection[str]) -> Network:
+    def fold(self, network: DenseNetwork, layers: Collection[str]) -> DenseNetwork:
         """The network of raw states that computes what `network` computes of normalised ones.
 
         `layers` are those whose inputs begin with the state. x̂ W + b = x (W / σ) + (b - μ (W / σ)), in double

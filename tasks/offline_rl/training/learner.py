@@ -10,7 +10,14 @@ from torch import Tensor
 from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.data.replay import Batch
-from tasks.offline_rl.networks import AnyNetwork, Network, SparseNetwork, Weights, from_parameters, total
+from tasks.offline_rl.networks import (
+    AnyNetwork,
+    DenseNetwork,
+    LayerTensors,
+    SparseNetwork,
+    from_parameters,
+    total,
+)
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.adam import MOMENTS, Adam
 
@@ -42,9 +49,9 @@ class Learner:
 
     def __init__(
         self,
-        networks: Mapping[str, Network],
+        networks: Mapping[str, DenseNetwork],
         algorithm: Algorithm,
-        masks: Mapping[str, Weights] | None,
+        masks: Mapping[str, LayerTensors] | None,
         device: str = "cpu",
         execution: Execution = "auto",
         updates: int | None = None,
@@ -112,7 +119,7 @@ class Learner:
             followed = self.networks[name].parameters().values()
             torch._foreach_lerp_(list(self.targets[name].parameters().values()), list(followed), τ)
 
-    def whole(self, agent: int) -> dict[str, Network]:
+    def whole(self, agent: int) -> dict[str, DenseNetwork]:
         """Agent `agent`'s networks in full, a stack of one."""
         return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
 
@@ -155,28 +162,28 @@ class Learner:
         values: Tensor = self.optimizers[name].state[parameter][moment]
         return values
 
-    def _hold(self, name: str, network: Network) -> AnyNetwork:
+    def _hold(self, name: str, network: DenseNetwork) -> AnyNetwork:
         """A copy of network `name` in the form in which it is trained."""
         if name in self.perceptrons:
             return SparseNetwork.of(self.perceptrons[name], network)
         return network.copy().to(self.device)
 
-    def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> Network:
+    def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> DenseNetwork:
         """A network of the form of network `name`, with all its weights; moments of what is idle are zero."""
-        if isinstance(network, Network):
+        if isinstance(network, DenseNetwork):
             return network
         idle = self.whole_at_first[name]
         return network.within(idle.map(torch.zeros_like) if moments else idle)
 
 
-def _prune(network: Network, masks: Weights) -> Network:
+def _prune(network: DenseNetwork, masks: LayerTensors) -> DenseNetwork:
     return network.with_weights(
         {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
     )
 
 
 def _sparse_perceptrons(
-    algorithm: Algorithm, masks: Mapping[str, Weights] | None, device: str, execution: Execution
+    algorithm: Algorithm, masks: Mapping[str, LayerTensors] | None, device: str, execution: Execution
 ) -> dict[str, dict[str, "SparsePerceptron"]]:
     """The perceptrons of those networks that are to be held sparsely, by their first layers."""
     if masks is None or execution == "masked":
@@ -203,10 +210,10 @@ def _sparse_perceptrons(
     }
 
 
-def _agents(masks: Mapping[str, Weights]) -> int:
+def _agents(masks: Mapping[str, LayerTensors]) -> int:
     return max(len(mask) for layers in masks.values() for mask in layers.values())
 
 
-def _density(masks: Weights) -> float:
+def _density(masks: LayerTensors) -> float:
     """The fraction of weights that is kept."""
     return sum(int(m.sum()) for m in masks.values()) / sum(m.numel() for m in masks.values())

@@ -18,8 +18,8 @@ from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 from tasks.offline_rl.agents import (
     DENSE,
     Agent,
+    AgentMasks,
     AgentSpec,
-    Masks,
     dense_masks,
     initial_networks,
     load_masks,
@@ -33,7 +33,7 @@ from tasks.offline_rl.evaluation.episode import FILE as EPISODE
 from tasks.offline_rl.evaluation.episode import Episode
 from tasks.offline_rl.evaluation.lockstep import Environments
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
-from tasks.offline_rl.networks import Weights
+from tasks.offline_rl.networks import LayerTensors
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.cuda_graph import repeater
 from tasks.offline_rl.training.learner import Execution, Learner
@@ -343,7 +343,7 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
     return jobs[0].params
 
 
-def _stack_masks(masks: Sequence[Masks]) -> dict[str, Weights]:
+def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:
     """Masks (out, in) of K agents as (K, in, out)."""
     return {
         name: {layer: torch.stack([agent[name][layer].T for agent in masks]) for layer in layers}
