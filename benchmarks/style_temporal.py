@@ -1,7 +1,8 @@
-"""How much the temporal loss steadies a video, and what of the style: `python -m benchmarks.style_temporal`.
+"""What steadies a video, and what of the style it costs: `python -m benchmarks.style_temporal`.
 
-The default profile's styles, each trained with several weights of the temporal loss. Needs the stages
-fetch_images, fetch_weights and make_clip, and three minutes a row.
+The default profile's styles, each trained with several weights of the temporal loss; their frames one by one,
+and smoothed along the video's motion as `stylize` does it. Needs the stages fetch_images, fetch_weights and
+make_clip, and three minutes a row.
 
 Sharp strokes have a warping error even if they move exactly as the scene does, because frames are sampled and
 warping interpolates. The column "rigid" is that part: the error of the clip's camera moving over a photo that
@@ -10,7 +11,7 @@ was stylised once.
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
@@ -21,29 +22,34 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from benchmarks.style_pruners import judged
 from pipelines.catalog.paths import BACKBONES, SAMPLES
-from pipelines.catalog.styles import training_inputs, training_of, video_of
+from pipelines.catalog.styles import judges, training_inputs, training_of, video_of
 from pipelines.config.params import Config, configuration
 from tasks.data.images import Frame
 from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.apply.stylize import stylize
 from tasks.style.datasets.photos import PhotoSet
-from tasks.style.evaluation.flow import warping_error
+from tasks.style.evaluation.evaluator import Evaluator, Picture
+from tasks.style.evaluation.warping_error import warping_error
 from tasks.style.johnson import TrainStyleParams
 from tasks.style.model_file import load_model
 from tasks.style.train_style import train_style
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.clip import ZOOM, pan_and_zoom
 from tasks.style.video.reader import probe, read_frames
+from tasks.style.video.smoothing import smooth
 
-WEIGHTS = (0, 300, 1000, 2000)
+WEIGHTS = (0.0, 300.0, 1000.0, 2000.0)
 COLUMNS = (
     "style",
     "temporal weight",
     "CPU s",
     "warping error, to the original's",
+    "smoothed",
     "rigid",
-    "style ratio",
+    "style ratio of frames, AlexNet",
+    "smoothed",
+    "style ratio of photos",
     "content loss",
     "SSIM",
 )
@@ -51,21 +57,23 @@ COLUMNS = (
 
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS, help="of the temporal loss")
+    options = parser.parse_args()
     config = configuration("profile=default")
     if missing := [path for path in (BACKBONES, SAMPLES, video_of(config)) if not path.exists()]:
         raise UserError(f"{missing[0]}: not there; `dvc repro fetch_images fetch_weights make_clip` makes it")
     torch.set_num_threads(1)
     print(heading("torch"))
-    print_table(COLUMNS, _rows(config))
+    print_table(COLUMNS, _rows(config, options.weights))
 
 
-def _rows(config: Config) -> Iterator[tuple[object, ...]]:
+def _rows(config: Config, weights: Sequence[float]) -> Iterator[tuple[object, ...]]:
     for style in config.style.training.styles:
         default = training_of(config, style)
-        for weight in WEIGHTS:
+        for weight in weights:
             johnson = replace(default.johnson, temporal_weight=weight)
-            yield style, weight, *_row(config, replace(default, johnson=johnson))
+            yield style, f"{weight:g}", *_row(config, replace(default, johnson=johnson))
 
 
 def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
@@ -74,14 +82,15 @@ def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
         list(train_style([Job(training, training_inputs(training.style), output)]))
         yield f"{process_time() - began:.0f}"
         network, _ = load_model(output / "model.safetensors")
-    for frames in (_stylized_frames(config, network), _rigid_frames(config, network)):
-        yield f"{warping_error(read_frames(video_of(config)), frames).relative:.2f}"
+    original = list(read_frames(video_of(config)))
+    stylized = [_stylized(network, frame) for frame in original]
+    smoothed = list(smooth(original, stylized))
+    for frames in (stylized, smoothed, _rigid_frames(config, network)):
+        yield f"{warping_error(original, frames).relative:.2f}"
+    evaluator = Evaluator(judges(training.style), config.style.clip.height, "cpu")
+    for frames in (stylized, smoothed):
+        yield f"{_style_ratio(evaluator, frames, original):.2f}"
     yield from judged(config, training.style, network)
-
-
-def _stylized_frames(config: Config, network: TransformerNet) -> Iterator[Frame]:
-    for frame in read_frames(video_of(config)):
-        yield _stylized(network, frame)
 
 
 def _rigid_frames(config: Config, network: TransformerNet) -> Iterator[Frame]:
@@ -96,6 +105,17 @@ def _rigid_frames(config: Config, network: TransformerNet) -> Iterator[Frame]:
 def _stylized(network: TransformerNet, frame: Frame) -> Frame:
     (picture,) = stylize(network, torch.from_numpy(frame).permute(2, 0, 1)[None])
     return picture.permute(1, 2, 0).contiguous().numpy()
+
+
+def _style_ratio(evaluator: Evaluator, frames: Sequence[Frame], original: Sequence[Frame]) -> float:
+    """Mean over some of the frames, by the judge that trained no network."""
+
+    def represented(frame: Frame) -> Picture:
+        return evaluator.represent(torch.from_numpy(frame).permute(2, 0, 1) / 255)
+
+    pairs = zip(frames[9::10], original[9::10], strict=True)
+    ratios = [evaluator.scores(represented(x), represented(i)).style_ratio_alexnet for x, i in pairs]
+    return sum(ratios) / len(ratios)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipelines.engine.cells import Cell
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.video.reader import VideoInfo
-from tasks.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment
+from tasks.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment, with_lead
 
 
 def segment_cells(
@@ -21,17 +21,15 @@ def segment_cells(
     tags: Mapping[str, str],
 ) -> list[Cell]:
     """A cell for each segment of `video`, of which `info` is the probe; `join_segments` joins their files."""
-    return [
-        Cell(
-            f"{name}/segment-{number:04}",
-            stylize_segment,
-            StylizeSegmentParams(segment, info.format, settings, batch_size),
-            {"video": video, "model": model},
-            tags,
-            size=segment.frames,
+    cells = []
+    for number, segment in enumerate(plan_segments(info, frames_per_segment)):
+        read, lead = with_lead(info, segment)
+        params = StylizeSegmentParams(read, info.format, settings, batch_size, lead)
+        inputs = {"video": video, "model": model}
+        cells.append(
+            Cell(f"{name}/segment-{number:04}", stylize_segment, params, inputs, tags, size=segment.frames)
         )
-        for number, segment in enumerate(plan_segments(info, frames_per_segment))
-    ]
+    return cells
 
 
 def stylized_name(video: Path) -> str:

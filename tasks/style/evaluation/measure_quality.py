@@ -22,7 +22,7 @@ from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.backbones import BackboneName
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.evaluation.evaluator import Evaluator, Picture, Scores
-from tasks.style.evaluation.flow import warping_error
+from tasks.style.evaluation.warping_error import warping_error
 from tasks.style.gatys import LBFGS_HISTORY
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.model_file import ModelCard, load_model

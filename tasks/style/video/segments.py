@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, tee
 from pathlib import Path
 
 import av
@@ -27,6 +27,7 @@ from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.model_file import load_model
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
+from tasks.style.video.smoothing import HISTORY, LEAD, smooth
 
 SEGMENT = "segment.mp4"
 
@@ -39,11 +40,14 @@ class StylizeSegmentParams:
     """What a stylised segment depends on, besides the video and the model."""
 
     segment: Segment
+    """The frames to read."""
     format: VideoFormat
     """Format of the whole video, so that all segments are encoded alike."""
     settings: StylizeSettings = FULL_STYLE
     batch_size: int = 4
     """Frames to stylise at once."""
+    lead: int = 0
+    """How many of the frames, the first, are read for the sake of the smoothing alone, and not written."""
 
 
 def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
@@ -53,11 +57,18 @@ def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
     return [info.segment(start, stop) for start, stop in pairwise(bounds)]
 
 
+def with_lead(info: VideoInfo, segment: Segment) -> tuple[Segment, int]:
+    """A segment with the frames before it that its smoothing needs, and their number."""
+    lead = min(LEAD, segment.start)
+    return info.segment(segment.start - lead, segment.start + segment.frames), lead
+
+
 def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
     """Put a segment of a video into a style (:class:`StylizeSegmentParams`), by PyTorch.
 
     Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
-    the stylised frames at the video's mean rate, without sound. :func:`join_segments` sets their times.
+    the stylised frames, smoothed along the video's motion (:func:`tasks.style.video.smoothing.smooth`), at
+    its mean rate, without sound. :func:`join_segments` sets their times.
 
     Raises:
         UserError: the video isn't the one that the segment was planned for, or the model isn't one.
@@ -86,12 +97,15 @@ def write_segment(
     i: int, jobs: Sequence[Job], params: StylizeSegmentParams, stylizer: Stylizer
 ) -> Iterator[Event]:
     """What :func:`stylize_segment` does for job `i` of `jobs`, by any stylizer."""
-    job, frames = jobs[i], params.segment.frames
+    job, frames = jobs[i], params.segment.frames - params.lead
     start = time.perf_counter()
-    stylized = _stylized(read_segment(job.inputs["video"], params.segment), params.batch_size, stylizer)
+    originals, guides = tee(read_segment(job.inputs["video"], params.segment))
+    stylized = _stylized(originals, params.batch_size, stylizer)
+    # The weaker the style, the less there is to flicker: of none, the original comes out as it is.
+    smoothed = smooth(guides, stylized, HISTORY * params.settings.strength)
     with closing(stylized), av.open(job.output / SEGMENT, "w") as container:
         stream = add_h264(container, params.format)
-        for done, packet in enumerate(encode(stream, stylized), start=1):
+        for done, packet in enumerate(encode(stream, islice(smoothed, params.lead, None)), start=1):
             container.mux(packet)
             yield Progress((i + done / frames) / len(jobs))
     yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})

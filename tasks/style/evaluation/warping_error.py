@@ -4,17 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.images import Frame
 from tasks.errors import UserError
-
-Flow = NDArray[np.float32]
-"""Displacement (x, y) in pixels of each pixel, (height, width, 2)."""
-MIN_SIDE = 12
-"""Pixels of the longer side; DIS needs as many."""
+from tasks.style.video.motion import MIN_SIDE, Flow, optical_flow, targets, warp
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,8 @@ class WarpingError:
 def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> WarpingError:
     """E_warp = mean over t of Σ M_t ‖O_t - warp(O_{t+1}, F_{t→t+1})‖² / Σ M_t (Lai et al. 2018).
 
-    F is optical flow between the *original's* frames, for both videos alike: dense inverse search (Kroeger et
-    al. 2016), where the paper has FlowNet 2. ‖·‖² sums over the three colours. M leaves out what is occluded
+    F is optical flow between the *original's* frames, for both videos alike: dense inverse search, where the
+    paper has FlowNet 2. ‖·‖² sums over the three colours. M leaves out what is occluded
     and what lies at edges of motion (:func:`visible`). Two frames of each video are in memory at a time. A
     pair with nothing to compare isn't counted.
 
@@ -55,20 +50,6 @@ def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> Warpi
     return WarpingError(*np.mean(errors, axis=0).tolist())
 
 
-def optical_flow(frame: Frame, following: Frame) -> Flow:
-    """Where each pixel of `frame` goes: frame(p) looks like following(p + flow(p))."""
-    grey, following_grey = (cv2.cvtColor(each, cv2.COLOR_RGB2GRAY) for each in (frame, following))
-    search = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    return search.calc(grey, following_grey, None)  # type: ignore[call-overload]  # no first guess
-
-
-def warp(picture: NDArray[np.float32], flow: Flow) -> NDArray[np.float32]:
-    """picture(p + flow(p)), bilinear; what its borders have goes on beyond them."""
-    x, y = _targets(flow)
-    warped = cv2.remap(picture, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    return warped.astype(np.float32, copy=False)
-
-
 def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
     """Pixels (height, width) that the next frame shows too, and that aren't at an edge of motion.
 
@@ -82,7 +63,7 @@ def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
     gradients = np.concatenate(np.gradient(w, axis=(0, 1)), axis=-1)
     at_edge = _square(gradients) > 0.01 * _square(w) + 0.002
     height, width = w.shape[:2]
-    x, y = _targets(w)
+    x, y = targets(w)
     inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
     return inside & ~occluded & ~at_edge
 
@@ -103,12 +84,6 @@ def _error(frame: Frame, following: Frame, flow: Flow, M: NDArray[np.bool_]) -> 
     """Mean over visible pixels of the squared difference of colours in [0, 1], summed over the colours."""
     difference = frame.astype(np.float32) - warp(following.astype(np.float32), flow)
     return float(_square(difference)[M].mean(dtype=np.float64)) / 255**2
-
-
-def _targets(flow: Flow) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Coordinates x and y that each pixel goes to."""
-    y, x = np.indices(flow.shape[:2], np.float32)
-    return x + flow[..., 0], y + flow[..., 1]
 
 
 def _square(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

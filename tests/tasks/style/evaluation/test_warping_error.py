@@ -1,40 +1,16 @@
 import math
 
-import cv2
 import numpy as np
 import pytest
+from moving_scenes import pan, smooth_noise
 
 from tasks.errors import UserError
-from tasks.style.evaluation.flow import optical_flow, visible, warp, warping_error
+from tasks.style.evaluation.warping_error import visible, warping_error
 
 
 @pytest.fixture
 def scene():
-    """Smooth noise, 120x160: enough detail to follow, none that interpolation would lose."""
-    noise = np.random.default_rng(0).uniform(0, 255, (120, 160, 3)).astype(np.float32)
-    return cv2.normalize(cv2.GaussianBlur(noise, (0, 0), 3), None, 0, 255, cv2.NORM_MINMAX)
-
-
-def pan(scene, frames, dx, dy=0):
-    """A camera that moves over the scene by whole pixels a frame: 64x48."""
-    windows = [scene[20 + n * dy : 68 + n * dy, 20 + n * dx : 84 + n * dx] for n in range(frames)]
-    return [window.round().astype(np.uint8) for window in windows]
-
-
-def test_flow_of_a_translation_is_its_negative(scene):
-    first, second = pan(scene, 2, dx=3, dy=2)
-    flow = optical_flow(first, second)[8:-8, 8:-8]
-    np.testing.assert_allclose(np.median(flow, axis=(0, 1)), (-3, -2), atol=0.05)
-    assert np.abs(flow - (-3, -2)).mean() < 0.1
-
-
-def test_warping_reads_where_the_flow_points():
-    picture = np.arange(12, dtype=np.float32).reshape(3, 4)
-    flow = np.zeros((3, 4, 2), np.float32)
-    flow[..., 0] = 0.5
-    np.testing.assert_allclose(warp(picture, flow)[:, :3], picture[:, :3] + 0.5)
-    flow[..., 0], flow[..., 1] = 0, 1
-    np.testing.assert_allclose(warp(picture, flow)[:2], picture[1:])
+    return smooth_noise()
 
 
 def test_visible_by_hand():
