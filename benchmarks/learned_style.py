@@ -1,0 +1,109 @@
+"""What `learn-style` reaches, beside optimisation: `python -m benchmarks.learned_style NAME`.
+
+A style's network and Gatys et al.'s optimisation put the default profile's photos into the painting that
+`learn-style` has learned as NAME. VGG16 trained the network and VGG19 drives the optimisation; AlexNet has
+seen neither. Needs the stages fetch_images and fetch_weights, and some minutes a photo. The pictures go to
+`--output`, to be looked at.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.command import positive, run_main
+from benchmarks.paired import heading, print_table
+from pipelines.catalog.paths import BACKBONES, LEARNED, SAMPLES
+from pipelines.catalog.styles import judges, normalized
+from pipelines.cli.learn_style import WORK
+from pipelines.config.params import configuration
+from tasks.data.images import encode_png
+from tasks.errors import UserError
+from tasks.style.apply.stylize import StylizeSettings, stylize
+from tasks.style.backbones import load_backbone
+from tasks.style.datasets.photos import PhotoSet
+from tasks.style.evaluation.evaluator import Evaluator, Picture
+from tasks.style.gatys import GatysConfig, optimize
+from tasks.style.model_file import load_model
+
+LAYERS = ("relu1_1", "relu3_1", "relu5_1")
+"""Of VGG19: colours, strokes, and shapes."""
+COLUMNS = (
+    "photo",
+    "by",
+    "style ratio, VGG16",
+    "VGG19",
+    "AlexNet",
+    *(f"Gram distance, VGG19's {layer}" for layer in LAYERS),
+    "content loss",
+    "SSIM",
+)
+
+
+def main() -> None:
+    """Print a Markdown table, with what it was measured on."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name", help="of the style, as learn-style has it")
+    parser.add_argument("--iterations", type=positive(int), default=200, help="of the optimisation")
+    parser.add_argument(
+        "--output", type=Path, default=Path("build/learned_style"), help="folder for pictures"
+    )
+    options = parser.parse_args()
+    painting, model = (
+        WORK / options.name / "painting/painting.png",
+        LEARNED / options.name / "model.safetensors",
+    )
+    for path in (painting, model, BACKBONES, SAMPLES):
+        if not path.exists():
+            raise UserError(
+                f"{path}: not there; `python -m pipelines learn-style` makes a style, "
+                "`dvc repro fetch_images fetch_weights` the rest"
+            )
+    options.output.mkdir(parents=True, exist_ok=True)
+    print(heading("torch"))
+    print_table(COLUMNS, _rows(painting, model, options.iterations, options.output))
+
+
+def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterator[tuple[str, ...]]:
+    config = configuration("profile=default")
+    quality = config.style.quality
+    evaluator = Evaluator(
+        {**judges(config.style.training.styles[0]), "painting": painting}, quality.size_px, "cpu"
+    )
+    network, card = load_model(model)
+    gatys = GatysConfig(iterations=iterations, size_px=quality.size_px)
+    vgg19 = load_backbone(normalized("vgg19"), pooling="average")
+    for name in quality.photos:
+        photo = evaluator.represent(PhotoSet.open(SAMPLES).read(name, short_side=quality.size_px))
+        *_, last = optimize(photo.pixels, evaluator.painting.pixels, vgg19, gatys)
+        pictures = {
+            "the photo itself": photo.pixels,
+            f"network, {card.steps:,} batches": stylize(
+                network, photo.pixels[None], StylizeSettings(precision="float32")
+            )[0],
+            f"optimisation, {iterations} iterations": last.picture.clamp(0, 1),
+        }
+        for by, pixels in pictures.items():
+            stem = f"{name}-{by.split(',')[0].replace(' ', '-')}"
+            (output / f"{stem}.png").write_bytes(encode_png(pixels))
+            yield name, by, *_judged(evaluator, evaluator.represent(pixels), photo)
+
+
+def _judged(evaluator: Evaluator, picture: Picture, photo: Picture) -> Iterator[str]:
+    scores = evaluator.scores(picture, photo)
+    yield from (
+        f"{r:.2f}" for r in (scores.style_ratio, scores.style_ratio_vgg19, scores.style_ratio_alexnet)
+    )
+    for layer in LAYERS:
+        yield f"{_distance(picture, evaluator.painting, layer):.2f}"
+    yield f"{scores.content_loss:.1f}"
+    yield f"{scores.ssim:.2f}"
+
+
+def _distance(picture: Picture, painting: Picture, layer: str) -> float:
+    """‖G(x) - G(s)‖ / ‖G(s)‖ by VGG19."""
+    x, s = (each.judged["vgg19"][layer] for each in (picture, painting))
+    return float((x - s).norm() / s.norm())
+
+
+if __name__ == "__main__":
+    run_main(main)
