@@ -11,11 +11,14 @@ from tasks.style.johnson import JohnsonConfig, Trainer, initial_network, open_lo
 from tasks.style.precision import resolve
 
 ENOUGH_BATCHES = 1000
-"""For a size to be chosen. With fewer, a smaller one comes nearer to the painting."""
+"""For a size to be chosen. With fewer, a smaller one comes nearer to the painting. So it is with photos in a
+batch: in the same time, 150 batches of four leave a style ratio of 0.45 and 600 of one leave 0.35 (swirls,
+128 px), 500 and 2,000 leave 0.22 and 0.19."""
 MOST_BATCHES = 60_000
 """Two epochs of COCO in batches of 4, as in the paper."""
 FAST_BATCHES = 3000
-"""Up to which the learning rate is `FAST`, three times the paper's: few batches need longer steps."""
+"""Up to which the learning rate is `FAST`, three times the paper's: few batches need longer steps. After
+2,000, both leave a style ratio of 0.19, and with `FAST` the clip flickers 0.7 times as much."""
 FAST, SLOW = 0.003, 0.001
 STYLE_WEIGHT = 8.0
 """In units of 1 / ‖G(s)‖. Hokusai's wave after 160 batches: of a photo's distance to the style, 2 leaves 0.7,
