@@ -10,6 +10,7 @@ from itertools import islice, pairwise, tee
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 import torch
 from av.container import InputContainer, OutputContainer
@@ -98,6 +99,7 @@ def write_segment(
 ) -> Iterator[Event]:
     """What :func:`stylize_segment` does for job `i` of `jobs`, by any stylizer."""
     job, frames = jobs[i], params.segment.frames - params.lead
+    cv2.setNumThreads(1)  # smoothing leaves the other cores to the network
     start = time.perf_counter()
     originals, guides = tee(read_segment(job.inputs["video"], params.segment))
     stylized = _stylized(originals, params.batch_size, stylizer)
