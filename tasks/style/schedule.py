@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, Trainer, initial_network, open_loss
+from tasks.style.perceptual_loss import style_loss
 from tasks.style.precision import resolve
 
 ENOUGH_BATCHES = 1000
@@ -23,17 +26,18 @@ FAST, SLOW = 0.003, 0.001
 STYLE_WEIGHT = 8.0
 """In units of 1 / ‖G(s)‖. Hokusai's wave after 160 batches: of a photo's distance to the style, 2 leaves 0.7,
 hardly more than its colours are changed; 6 leaves 0.4; 20 leaves 0.3, and eyes get lost among the strokes."""
+STRONGEST_STYLE = 100.0
+"""The most that the weighted style loss of the photos themselves may be, with which a training begins. With
+`STYLE_WEIGHT` it is 45 to 121 for nine paintings, and 262 for the mosaic that this project draws. That one
+then hides what a photo shows: after 600 batches content loss is 17.7 and style ratio 0.08, with a weight of 3
+they are 11.8 and 0.11, and figures can be made out."""
+PHOTOS = 4
+"""That it is measured on."""
 TEMPORAL_WEIGHT = 200.0
 """A fifth of the default profile's, with which skies in the style of Van Gogh's starry night have no strokes.
 Already 300 lets videos flicker 0.4 times as much as 0 does (`python -m benchmarks.style_temporal`)."""
 SIZES = tuple(
-    JohnsonConfig(
-        width=width,
-        image_px=image_px,
-        batch_size=batch_size,
-        style_weight=STYLE_WEIGHT,
-        temporal_weight=TEMPORAL_WEIGHT,
-    )
+    JohnsonConfig(width=width, image_px=image_px, batch_size=batch_size, temporal_weight=TEMPORAL_WEIGHT)
     for width, image_px, batch_size in ((32, 256, 4), (32, 256, 2), (32, 256, 1), (16, 192, 1), (16, 128, 1))
 )
 """From the paper's network on its pictures downwards. On a core of an AMD EPYC with AMX, their batches take
@@ -61,9 +65,11 @@ def schedule(inputs: Mapping[str, Path], seconds: float, device: str) -> Schedul
         UserError: one of them is missing or damaged.
     """
     photos = PhotoSet.open(inputs["photos"])
-    smallest = SIZES[-1]
+    style_weight = _style_weight(photos, inputs, device)
+    sizes = [replace(size, style_weight=style_weight) for size in SIZES]
+    smallest = sizes[-1]
     base = _seconds_per_batch(photos, inputs, smallest, device)
-    for size in SIZES[:-1]:
+    for size in sizes[:-1]:
         # Not tried where even its pixels alone take too long: a large batch may take half a minute.
         if ENOUGH_BATCHES * base * _pixels(size) / _pixels(smallest) > 2 * seconds:
             continue
@@ -71,6 +77,15 @@ def schedule(inputs: Mapping[str, Path], seconds: float, device: str) -> Schedul
         if ENOUGH_BATCHES * each <= seconds:
             return Schedule(_config(size, photos, seconds, each), each)
     return Schedule(_config(smallest, photos, seconds, base), base)
+
+
+@torch.no_grad()
+def _style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:
+    """`STYLE_WEIGHT`, or less for a painting that would begin with more than `STRONGEST_STYLE`."""
+    loss = open_loss(inputs, JohnsonConfig(style_weight=STYLE_WEIGHT), device, torch.float32)
+    x = photos.batch(0, 0, PHOTOS, SIZES[-1].image_px, augment=True).to(device)
+    begins = loss.style_weight * float(style_loss(loss.network.represent(x).grams, loss.painting))
+    return round(STYLE_WEIGHT * min(1, STRONGEST_STYLE / begins), 2)
 
 
 def _config(size: JohnsonConfig, photos: PhotoSet, seconds: float, seconds_per_batch: float) -> JohnsonConfig:

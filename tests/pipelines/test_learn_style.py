@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tasks.style.datasets import fetch_weights
 from tasks.style.datasets.weights import Origin
 from tasks.style.johnson import JohnsonConfig
 from tasks.style.model_file import load_model
+from tasks.style.perceptual_loss import PerceptualLoss
 
 ROOT = Path(__file__).parents[2]
 SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
@@ -132,6 +134,7 @@ def test_a_mistake_is_one_line(painting, photos, name, said):
 def test_the_time_decides_on_the_size(monkeypatch, tmp_path, seconds, cost, chosen):
     sizes = tuple(JohnsonConfig(image_px=px, batch_size=n) for px, n in ((256, 4), (256, 1), (128, 1)))
     monkeypatch.setattr(planning, "SIZES", sizes)
+    monkeypatch.setattr(planning, "_style_weight", lambda *_: 8.0)
     # a second for 256 x 256
     monkeypatch.setattr(
         planning, "_seconds_per_batch", lambda p, i, size, d: cost * planning._pixels(size) / 256**2
@@ -140,3 +143,20 @@ def test_the_time_decides_on_the_size(monkeypatch, tmp_path, seconds, cost, chos
     assert (planned.image_px, planned.batch_size, planned.batches) == chosen
     assert planned.augment  # three photos come again and again
     assert planned.learning_rate == (planning.FAST if planned.batches <= 3000 else planning.SLOW)
+
+
+@pytest.mark.parametrize(("strongest", "weight"), [(1e9, 8.0), (2.5, 2.0)])
+def test_a_painting_far_from_all_photos_gets_less_weight(monkeypatch, strongest, weight):
+    """The weighted style loss of the photos is 10, by hand: 8 / ‖(3, 4)‖ of a squared distance of 6.25."""
+    inputs = {"photos": Path(), "painting": Path(), "backbone": Path()}
+    painting = {"relu1_2": torch.tensor([[[3.0, 4.0]]])}
+    grams = {"relu1_2": torch.tensor([[[3.0, 6.5]]])}
+    network = SimpleNamespace(represent=lambda x: SimpleNamespace(grams=grams))
+
+    def open_loss(inputs, config, device, dtype):
+        return PerceptualLoss(network, painting, config.loss_weights)
+
+    monkeypatch.setattr(planning, "open_loss", open_loss)
+    monkeypatch.setattr(planning, "STRONGEST_STYLE", strongest)
+    photos = SimpleNamespace(batch=lambda *_, augment: torch.zeros(4, 3, 8, 8))
+    assert planning._style_weight(photos, inputs, "cpu") == weight
