@@ -8,6 +8,7 @@ probed, decoded, stylised, encoded, joined. Weights of both are random, which ta
 import argparse
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
@@ -25,11 +26,13 @@ from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from tasks.data.h264 import VideoFormat, add_h264, encode
+from tasks.data.images import Frame
 from tasks.deployment.stylizers import STYLIZERS, StylizerParams, open_stylizer
 from tasks.errors import UserError
 from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.model_file import ModelCard, save_model
 from tasks.style.transformer_net import TransformerNet
+from tasks.style.video.smoothing import smooth
 
 SIDE_PX = 640
 BASELINE = "examples"
@@ -43,6 +46,7 @@ def main() -> None:
     print(heading("torch", "openvino", "onnxruntime", "av", threads=cores))
     instructions = torch.backends.cpu.get_cpu_capability()
     print(f"{arguments.frames} frames of {SIDE_PX}x{SIDE_PX}; PyTorch computes with {instructions}.")
+    print(f"Smoothing alone takes {1000 * _smoothing(arguments.frames):.0f} ms of a core a frame.")
     for width in arguments.width:
         with tempfile.TemporaryDirectory() as directory:
             _compare(width, arguments.frames, arguments.rounds, Path(directory))
@@ -80,6 +84,15 @@ def _compare(width: int, frames: int, rounds: int, directory: Path) -> None:
     print_table(("by", "frames/s", "CPU s a frame", "times the baseline", "… by CPU time"), rows)
 
 
+def _smoothing(frames: int) -> float:
+    """Seconds of a core that smoothing takes a frame."""
+    pixels = list(_moving_photo(frames))
+    began = time.process_time()
+    for _ in smooth(pixels, pixels):
+        pass
+    return (time.process_time() - began) / frames
+
+
 def _run_stylize(model: Path, video: Path, outputs: Iterator[Path], options: StylizeOptions) -> None:
     with redirect_stdout(StringIO()):
         stylize_inputs(str(model), [str(video)], next(outputs), options)
@@ -93,13 +106,17 @@ def _run_examples(network: nn.Module, frames: int) -> None:
 
 
 def _write_video(path: Path, frames: int) -> None:
-    """A photo that moves."""
-    photo = torch.from_numpy(astronaut().copy()).permute(2, 0, 1)[None].float()
-    pixels = functional.interpolate(photo, (SIDE_PX, SIDE_PX), mode="bilinear").byte()[0].permute(1, 2, 0)
     with av.open(path, "w") as container:
         stream = add_h264(container, VideoFormat(SIDE_PX, SIDE_PX, "30"))
-        for packet in encode(stream, (pixels.roll(4 * i, dims=1).numpy() for i in range(frames))):
+        for packet in encode(stream, _moving_photo(frames)):
             container.mux(packet)
+
+
+def _moving_photo(frames: int) -> Iterator[Frame]:
+    photo = torch.from_numpy(astronaut().copy()).permute(2, 0, 1)[None].float()
+    pixels = functional.interpolate(photo, (SIDE_PX, SIDE_PX), mode="bilinear").byte()[0].permute(1, 2, 0)
+    for i in range(frames):
+        yield pixels.roll(4 * i, dims=1).numpy()
 
 
 def _examples(width: int) -> nn.Module:
