@@ -172,7 +172,7 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
     where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
     print(
         f"{name}: {johnson.batches:,} batches of {johnson.batch_size} x {johnson.image_px} px "
-        f"of {photos:,} photos, a network of width {johnson.width}, in {minutes:.0f} minutes on {where} "
+        f"of {photos:,} photos, a network of width {johnson.width}, in {minutes:.1f} minutes on {where} "
         f"({plan.seconds_per_batch:.2g} s a batch)\n"
         f"preview: {LEARNED / name / PREVIEW}, renewed every {period:.0f} s, the most an interruption costs"
     )
