@@ -48,10 +48,8 @@ def main() -> None:
         "--output", type=Path, default=Path("build/learned_style"), help="folder for pictures"
     )
     options = parser.parse_args()
-    painting, model = (
-        WORK / options.name / "painting/painting.png",
-        LEARNED / options.name / "model.safetensors",
-    )
+    painting = WORK / options.name / "painting/painting.png"
+    model = LEARNED / options.name / "model.safetensors"
     for path in (painting, model, BACKBONES, SAMPLES):
         if not path.exists():
             raise UserError(
@@ -66,14 +64,13 @@ def main() -> None:
 def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterator[tuple[str, ...]]:
     config = configuration("profile=default")
     quality = config.style.quality
-    evaluator = Evaluator(
-        {**judges(config.style.training.styles[0]), "painting": painting}, quality.size_px, "cpu"
-    )
+    compared = {**judges(config.style.training.styles[0]), "painting": painting}
+    evaluator, photos = Evaluator(compared, quality.size_px, "cpu"), PhotoSet.open(SAMPLES)
     network, card = load_model(model)
     gatys = GatysConfig(iterations=iterations, size_px=quality.size_px)
     vgg19 = load_backbone(normalized("vgg19"), pooling="average")
     for name in quality.photos:
-        photo = evaluator.represent(PhotoSet.open(SAMPLES).read(name, short_side=quality.size_px))
+        photo = evaluator.represent(photos.read(name, short_side=quality.size_px))
         *_, last = optimize(photo.pixels, evaluator.painting.pixels, vgg19, gatys)
         pictures = {
             "the photo itself": photo.pixels,
@@ -90,9 +87,8 @@ def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterato
 
 def _judged(evaluator: Evaluator, picture: Picture, photo: Picture) -> Iterator[str]:
     scores = evaluator.scores(picture, photo)
-    yield from (
-        f"{r:.2f}" for r in (scores.style_ratio, scores.style_ratio_vgg19, scores.style_ratio_alexnet)
-    )
+    for ratio in (scores.style_ratio, scores.style_ratio_vgg19, scores.style_ratio_alexnet):
+        yield f"{ratio:.2f}"
     for layer in LAYERS:
         yield f"{_distance(picture, evaluator.painting, layer):.2f}"
     yield f"{scores.content_loss:.1f}"
