@@ -27,7 +27,7 @@ $(INSTALLED): requirements.lock
 	$(VENV)/bin/python -m tasks.uv pip install -r requirements.lock
 	touch $@
 
-compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: TVM, IREE, and TensorFlow in an environment of its own (3 GB)
+compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, TVM's tuner, and TensorFlow in an environment of its own (3 GB)
 	python -m tasks.uv pip install -r requirements-compilers.lock
 	python -m tasks.deployment.environment
 

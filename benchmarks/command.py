@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
+import torch
+
 from tasks.errors import UserError
 
 Number = TypeVar("Number", int, float)
@@ -33,7 +35,5 @@ def positive(kind: type[Number]) -> Callable[[str], Number]:
 
 def check_device(device: str) -> None:
     """UserError if PyTorch has no such device, `cpu` or `cuda`."""
-    import torch  # not at the top: the interpreters that compare XLA have none
-
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: PyTorch finds no GPU here; give --device cpu")

@@ -1,4 +1,4 @@
-"""The environment of the TensorFlow and XLA runtimes: `python -m tasks.deployment.environment` builds it.
+"""The environment of TensorFlow: `python -m tasks.deployment.environment` builds it.
 
 onnx2tf pins versions that don't fit those of this project, so it has a Python environment of its own, in the
 user's cache. Nothing builds it unasked: it takes 2.6 GB of disk.

@@ -90,7 +90,7 @@ class Compiler:
 
 COMPILERS = (
     Compiler("TensorFlow", "2.5, 4", "TensorFlow", ("tensorflow",)),
-    Compiler("XLA", "3.2", "XLA, by TensorFlow", ("xla",)),
+    Compiler("XLA", "3.2", "XLA, by JAX", ("xla",)),
     Compiler("TVM/NNVM", "3.3", "TVM; NNVM became part of it", ("tvm", "tvm-tuned")),
     Compiler("nGraph", "3.4", "OpenVINO, which took nGraph in", ("openvino-f32", "openvino-bf16")),
 )

@@ -166,9 +166,3 @@ def test_a_sweep_has_no_more_agents_than_its_grid(tmp_path):
     jobs = runpy.run_module("benchmarks.gpu_sweep")["_jobs"]
     with pytest.raises(UserError, match="--agents 66: the grid has 65"):
         jobs(tmp_path, 66, "cpu")
-
-
-def test_xla_says_which_interpreter_it_needs(refusal):
-    assert (
-        refusal("xla", "jax") == "error: No module named 'jax'; run it by the interpreter that --help names"
-    )

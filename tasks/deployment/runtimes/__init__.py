@@ -17,14 +17,14 @@ RUNTIMES = (
     "openvino-bf16",
     "tvm",
     "tvm-tuned",
-    "tensorflow",
     "xla",
+    "tensorflow",
     "iree",
     "onnxruntime-cuda",
     "onnxruntime-tensorrt",
     "torch-cuda",
 )
-"""All there are adapters for. nGraph's successor is OpenVINO; `xla` is TensorFlow's own compiler;
+"""All there are adapters for. nGraph's successor is OpenVINO;
 `numba-sparse` is this project's kernels for what pruning keeps."""
 
 PACKAGES = {
@@ -36,21 +36,21 @@ PACKAGES = {
     "openvino-bf16": ("openvino",),
     "tvm": ("apache-tvm",),
     "tvm-tuned": ("apache-tvm",),
+    "xla": ("jaxlib",),
     "tensorflow": ("tensorflow", "tensorflow-cpu"),
-    "xla": ("tensorflow", "tensorflow-cpu"),
     "iree": ("iree-base-runtime",),
     "onnxruntime-cuda": ("onnxruntime-gpu", "onnxruntime"),
     "onnxruntime-tensorrt": ("onnxruntime-gpu", "onnxruntime"),
     "torch-cuda": ("torch",),
 }
 """Of the package index: any of these holds the runtime."""
-ISOLATED = frozenset({"tensorflow", "xla"})
+ISOLATED = frozenset({"tensorflow"})
 """These live in an environment of their own, see `tasks.deployment.environment`."""
 FOR_PRUNED = frozenset({"numba-sparse"})
 """These compute nothing but networks that were pruned."""
 NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
-THREADS_ARE_FINAL = ISOLATED
-"""TensorFlow's number of threads can be set once in a process."""
+THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
+"""Their number of threads can be set once in a process."""
 
 
 def open_runtime(name: str, streams: int = 1) -> Runtime:
@@ -86,10 +86,14 @@ def open_runtime(name: str, streams: int = 1) -> Runtime:
             from tasks.deployment.runtimes.tvm import TUNE_S, TVM
 
             return TVM(TUNE_S if name == "tvm-tuned" else 0)
-        case "tensorflow" | "xla":
+        case "xla":
+            from tasks.deployment.runtimes.xla import XLA
+
+            return XLA()
+        case "tensorflow":
             from tasks.deployment.runtimes.tensorflow import TensorFlow
 
-            return TensorFlow(jit_compile=name == "xla")
+            return TensorFlow()
         case "iree":
             from tasks.deployment.runtimes.iree import IREE
 

@@ -1,6 +1,5 @@
 """Compilers give what onnxruntime gives, for each kind of network. They are skipped where not installed."""
 
-import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tasks.deployment.environment import tensorflow_python
 from tasks.deployment.runtimes.iree import IREE, _reason
-from tasks.deployment.runtimes.protocol import ModelFiles
+from tasks.deployment.runtimes.protocol import ModelFiles, Runtime
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 from tasks.deployment.runtimes.tvm import TVM
+from tasks.deployment.runtimes.xla import XLA
 
 ROOT = Path(__file__).parents[3]
 Inputs = Mapping[str, NDArray[np.float32]]
@@ -148,11 +148,11 @@ def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.F
         np.testing.assert_allclose(session.run([name], dict(inputs))[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("runtime", [TVM(), IREE()], ids=["tvm", "iree"])
+@pytest.mark.parametrize("runtime", [TVM(), XLA(), IREE()], ids=["tvm", "xla", "iree"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
 def test_a_compiled_network_gives_what_onnxruntime_gives(
-    runtime: TVM | IREE, kind: str, batch: int, request: pytest.FixtureRequest
+    runtime: Runtime, kind: str, batch: int, request: pytest.FixtureRequest
 ) -> None:
     if reason := runtime.unavailable():
         pytest.skip(reason)
@@ -193,12 +193,12 @@ def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: py
 
 
 RUN = """
-import json, sys
+import sys
 from pathlib import Path
 import numpy as np
-from tasks.deployment.runtimes.protocol import ModelFiles
+from tasks.deployment.runtimes.protocol import ModelFiles, Runtime
 from tasks.deployment.runtimes.tensorflow import TensorFlow
-directory, runtime = Path(sys.argv[1]), TensorFlow(jit_compile=json.loads(sys.argv[2]))
+directory, runtime = Path(sys.argv[1]), TensorFlow()
 path, inputs = directory / "graph.onnx", dict(np.load(directory / "inputs.npz"))
 shapes = {name: value.shape for name, value in inputs.items()}
 prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)
@@ -207,11 +207,10 @@ np.savez(directory / "outputs.npz", **prepared.run(inputs))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["tensorflow", "xla"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
 def test_tensorflow_gives_what_onnxruntime_gives(
-    kind: str, batch: int, jit_compile: bool, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, batch: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     python = tensorflow_python()
     if python is None:
@@ -220,8 +219,7 @@ def test_tensorflow_gives_what_onnxruntime_gives(
     given = path.read_bytes()
     (tmp_path / "graph.onnx").write_bytes(given)
     np.savez(tmp_path / "inputs.npz", **inputs)
-    command = [python, "-c", RUN, tmp_path, json.dumps(jit_compile)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    subprocess.run([python, "-c", RUN, tmp_path], cwd=ROOT, check=True)
     _compare(dict(np.load(tmp_path / "outputs.npz")), _reference(path, inputs))
     assert (tmp_path / "graph.onnx").read_bytes() == given  # onnx2tf would write to it
 

@@ -37,17 +37,17 @@ def test_each_runtime_is_part_of_a_package():
 
 def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: None)
-    assert installed_version("xla") is None
+    assert installed_version("tensorflow") is None
     with pytest.raises(WorkerFailed, match="make compilers"):
-        Worker("xla", time_limit_s=PATIENCE_S)
+        Worker("tensorflow", time_limit_s=PATIENCE_S)
     python = tmp_path / "bin" / "python"
     monkeypatch.setattr("tasks.deployment.environment.tensorflow_python", lambda: python)
-    assert interpreter("tensorflow") == interpreter("xla") == python
+    assert interpreter("tensorflow") == python
     assert installed_version("tensorflow") is None
     package = tmp_path / "lib/python3.12/site-packages/tensorflow_cpu-2.19.0.dist-info"
     package.mkdir(parents=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
-    assert installed_version("tensorflow") == installed_version("xla") == "2.19.0"
+    assert installed_version("tensorflow") == "2.19.0"
     assert interpreter("torch") == Path(sys.executable)
 
 
