@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -31,6 +32,13 @@ def positive(kind: type[Number]) -> Callable[[str], Number]:
 
     convert.__name__ = kind.__name__  # which argparse names where `text` is no number
     return convert
+
+
+def check_inputs(*paths: Path, stages: str) -> None:
+    """UserError if one of `paths` is missing, which `stages` make."""
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: not there; `dvc repro {stages}` makes it")
 
 
 def check_device(device: str) -> None:

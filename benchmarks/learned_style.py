@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.command import positive, run_main
+from benchmarks.command import check_inputs, positive, run_main
 from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, LEARNED, SAMPLES
 from pipelines.catalog.styles import judges, normalized
@@ -50,12 +50,9 @@ def main() -> None:
     options = parser.parse_args()
     painting = WORK / options.name / "painting/painting.png"
     model = LEARNED / options.name / "model.safetensors"
-    for path in (painting, model, BACKBONES, SAMPLES):
-        if not path.exists():
-            raise UserError(
-                f"{path}: not there; `python -m pipelines learn-style` makes a style, "
-                "`dvc repro fetch_images fetch_weights` the rest"
-            )
+    if not (painting.exists() and model.exists()):
+        raise UserError(f"{model}: not there; `python -m pipelines learn-style` makes it")
+    check_inputs(BACKBONES, SAMPLES, stages="fetch_images fetch_weights")
     options.output.mkdir(parents=True, exist_ok=True)
     print(heading("torch"))
     print_table(COLUMNS, _rows(painting, model, options.iterations, options.output))

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.command import run_main
+from benchmarks.command import check_inputs, run_main
 from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import judges, training_inputs, training_of
 from pipelines.config.params import Config, configuration
-from tasks.errors import UserError
 from tasks.job import Job
 from tasks.pruning.objective import Masks
 from tasks.style.apply.stylize import StylizeSettings, stylize
@@ -73,8 +72,7 @@ class Bench:
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    if missing := [path for path in (BACKBONES, SAMPLES) if not path.is_dir()]:
-        raise UserError(f"{missing[0]}: not there; fetch it with `dvc repro fetch_images fetch_weights`")
+    check_inputs(BACKBONES, SAMPLES, stages="fetch_images fetch_weights")
     torch.set_num_threads(1)
     benches = [Bench(configuration("profile=default"), seed) for seed in SEEDS]
     masks = [_masks(bench) for bench in benches]

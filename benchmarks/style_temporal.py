@@ -18,14 +18,13 @@ from time import process_time
 
 import torch
 
-from benchmarks.command import run_main
+from benchmarks.command import check_inputs, run_main
 from benchmarks.paired import heading, print_table
 from benchmarks.style_pruners import judged
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import judges, training_inputs, training_of, video_of
 from pipelines.config.params import Config, configuration
 from tasks.data.images import Frame
-from tasks.errors import UserError
 from tasks.job import Job
 from tasks.style.apply.stylize import stylize
 from tasks.style.datasets.photos import PhotoSet
@@ -61,8 +60,7 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS, help="of the temporal loss")
     options = parser.parse_args()
     config = configuration("profile=default")
-    if missing := [path for path in (BACKBONES, SAMPLES, video_of(config)) if not path.exists()]:
-        raise UserError(f"{missing[0]}: not there; `dvc repro fetch_images fetch_weights make_clip` makes it")
+    check_inputs(BACKBONES, SAMPLES, video_of(config), stages="fetch_images fetch_weights make_clip")
     torch.set_num_threads(1)
     print(heading("torch"))
     print_table(COLUMNS, _rows(config, options.weights))

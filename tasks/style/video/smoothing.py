@@ -36,7 +36,7 @@ def smooth(
     before: tuple[Frame, NDArray[np.float32]] | None = None
     for original, frame in zip(originals, stylized, strict=True):
         smoothed = frame.astype(np.float32)
-        if before and max(frame.shape[:2]) >= MIN_SIDE:
+        if before and history and max(frame.shape[:2]) >= MIN_SIDE:
             previous, last = before
             flow = optical_flow(original, previous, cv2.DISOPTICAL_FLOW_PRESET_FAST)
             w = history * _agreement(original, previous, flow)
