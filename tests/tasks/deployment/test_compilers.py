@@ -162,6 +162,14 @@ def test_a_compiled_network_gives_what_onnxruntime_gives(
     _compare(prepared.run(inputs), _reference(path, inputs))
 
 
+def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    path = tmp_path / "graph.onnx"
+    _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
+    with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
+        XLA().prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
+
+
 @pytest.mark.slow
 def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = TVM(tune_s=1)
