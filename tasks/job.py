@@ -7,13 +7,14 @@ on from. It knows nothing of where it runs or who listens, so a plain loop may d
     for event in train([job]):
         print(event)
 
-Most tasks take one job at a time; a task that can advance several at once (a stack of agents) is
-handed them together. Files must depend on `params`, `inputs` and `seed`s in them alone: no times,
-host names or absolute paths, so that two runs of a job are byte-identical.
+Most tasks compute a job alone, and are functions of one (:func:`per_job`). One that can advance several
+at once (a stack of agents) is handed them together. Files must depend on `params`, `inputs` and `seed`s in
+them alone: no times, host names or absolute paths, so that two runs of a job are byte-identical.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +41,19 @@ class Job:
 class Metrics:
     """Measurements of one job, for whoever records them."""
 
-    job: int
-    """Position of the job in the sequence the task was called with."""
     step: int
     values: Mapping[str, float]
+    job: int = 0
+    """Position of the job in the sequence that the task was called with."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Everything one job needs to go on from here, bit for bit."""
 
-    job: int
     step: int
     state: bytes
+    job: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Artifact:
     It is shown at once, and kept with the files of `output`, also those from before an interruption.
     """
 
-    job: int
     name: str
     """Path relative to `output`."""
     content: bytes
+    job: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,18 @@ class Progress:
 
 Event = Metrics | Checkpoint | Artifact | Progress
 Task = Callable[[Sequence[Job]], Iterator[Event]]
+
+
+def per_job(compute: Callable[[Job], Iterator[Event] | None]) -> Task:
+    """A decorator that makes a task of a function of one job, which yields events if it has any."""
+
+    @wraps(compute)
+    def task(jobs: Sequence[Job]) -> Iterator[Event]:
+        for i, job in enumerate(jobs):
+            for event in compute(job) or ():
+                if isinstance(event, Progress):
+                    yield Progress((i + event.fraction) / len(jobs))
+                else:
+                    yield replace(event, job=i)
+
+    return task

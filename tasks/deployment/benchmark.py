@@ -1,7 +1,7 @@
 """Task: one network by all runtimes: whether each computes what PyTorch does, and how fast."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from tasks.deployment.parity import Parity, Reference, compare, random_inputs, r
 from tasks.deployment.runtimes import NOT_INSTALLED, THREADS_ARE_FINAL, RuntimeAt
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
 from tasks.deployment.timing import Timing, take_turns
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_environment
 
 
@@ -102,8 +102,9 @@ class TimingRow:
     """That were repeated, because something else on the machine took the processor."""
 
 
-def benchmark(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Compare and time each job's network (:class:`BenchmarkParams`). Nothing else should run meanwhile.
+@per_job
+def benchmark(job: Job) -> Iterator[Event]:
+    """Compare and time a job's network (:class:`BenchmarkParams`). Nothing else should run meanwhile.
 
     Inputs: `onnx`, a graph this project exported, and `source`, the file it was exported from. The output
     gets `timings.csv` (:class:`TimingRow`). Metrics have the batch, or the pictures' side, as their step.
@@ -116,14 +117,13 @@ def benchmark(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is missing, damaged, or of another kind.
     """
-    for i, job in enumerate(jobs):
-        form = read_card(job.inputs["onnx"]).form
-        files = ModelFiles(job.inputs["onnx"], job.inputs["source"], form)
-        yield from measure(i, len(jobs), job.params, files, job.output)
+    form = read_card(job.inputs["onnx"]).form
+    files = ModelFiles(job.inputs["onnx"], job.inputs["source"], form)
+    return measure(job.params, files, job.output)
 
 
-def measure(i: int, jobs: int, params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterator[Event]:
-    """Job `i` of `jobs`: one network. Leave `timings.csv` in `output`."""
+def measure(params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterator[Event]:
+    """Compare and time one network. Leave `timings.csv` in `output`."""
     cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
     rows: list[TimingRow] = []
     with _Bench(params, files) as bench:
@@ -131,8 +131,8 @@ def measure(i: int, jobs: int, params: BenchmarkParams, files: ModelFiles, outpu
             case = bench.measure(threads, size)
             rows += case
             if timed := {f"{row.runtime}_p50_ms_threads_{threads}": row.p50_ms for row in case if row.p50_ms}:
-                yield Metrics(i, size.size_px or size.batch, timed)
-            yield Progress((i + n / len(cases)) / jobs)
+                yield Metrics(size.size_px or size.batch, timed)
+            yield Progress(n / len(cases))
     write_csv(output / "timings.csv", TimingRow, rows)
 
 

@@ -1,6 +1,6 @@
 """Task: the actor of a BCQ agent, out of its packed file, by all runtimes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from tasks.deployment.benchmark import BenchmarkParams, measure
 from tasks.deployment.export import card_of, to_onnx
 from tasks.deployment.onnx_model import Form
 from tasks.deployment.runtimes.protocol import ModelFiles
-from tasks.job import Event, Job
+from tasks.job import Event, Job, per_job
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class ActorParams:
     benchmark: BenchmarkParams
 
 
-def benchmark_actor(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Compare and time each job's actor (:class:`ActorParams`), as `benchmark` does whole networks.
+@per_job
+def benchmark_actor(job: Job) -> Iterator[Event]:
+    """Compare and time a job's actor (:class:`ActorParams`), as `benchmark` does whole networks.
 
     Input is `source`, the `agent.safetensors` of a BCQ agent. Runtimes are given its actor in a packed file,
     and as a graph made of that. An actor alone is nothing to deploy, so both go in the end. The output gets
@@ -38,13 +39,12 @@ def benchmark_actor(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the input is missing, damaged, or no agent of BCQ.
     """
-    for i, job in enumerate(jobs):
-        params: ActorParams = job.params
-        with TemporaryDirectory() as directory:
-            files = actor_files(
-                Path(directory), job.inputs["source"], params.form, params.cell, job.commit, params.opset
-            )
-            yield from measure(i, len(jobs), params.benchmark, files, job.output)
+    params: ActorParams = job.params
+    with TemporaryDirectory() as directory:
+        files = actor_files(
+            Path(directory), job.inputs["source"], params.form, params.cell, job.commit, params.opset
+        )
+        yield from measure(params.benchmark, files, job.output)
 
 
 def actor_files(directory: Path, source: Path, form: Form, cell: str, commit: str, opset: int) -> ModelFiles:

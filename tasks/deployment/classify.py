@@ -26,7 +26,7 @@ from tasks.deployment.classifier import (
 from tasks.deployment.isolation import Worker, WorkerFailed
 from tasks.deployment.runtimes import NOT_INSTALLED, RuntimeAt
 from tasks.deployment.runtimes.protocol import ModelFiles
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.style.datasets.photos import PhotoSet
 
 Preparation = Literal["right", "reported"]
@@ -88,8 +88,9 @@ class _Picture:
     """(classes), PyTorch's."""
 
 
-def classify(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Classify each job's photos (:class:`ClassifyParams`) on every runtime, each on one thread.
+@per_job
+def classify(job: Job) -> Iterator[Event]:
+    """Classify a job's photos (:class:`ClassifyParams`) on every runtime, each on one thread.
 
     As many compile and compute at once as there are cores. Inputs: `photos` (directory of a
     :class:`PhotoSet`), `source` (what :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`,
@@ -104,18 +105,17 @@ def classify(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, or there is no photo of a name.
     """
-    for i, job in enumerate(jobs):
-        params: ClassifyParams = job.params
-        network, card = load_classifier(job.inputs["source"])
-        pictures = _pictures(job, network, card)
-        rows: list[AnswerRow] = []
-        answers = partial(_answers, job=job, pictures=pictures, labels=card.labels)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for n, answered in enumerate(pool.map(answers, params.runtimes), start=1):
-                rows += answered
-                yield Progress((i + n / len(params.runtimes)) / len(jobs))
-        write_csv(job.output / "classification.csv", AnswerRow, rows)
-        yield Metrics(i, 0, _metrics(rows, pictures))
+    params: ClassifyParams = job.params
+    network, card = load_classifier(job.inputs["source"])
+    pictures = _pictures(job, network, card)
+    rows: list[AnswerRow] = []
+    answers = partial(_answers, job=job, pictures=pictures, labels=card.labels)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for n, answered in enumerate(pool.map(answers, params.runtimes), start=1):
+            rows += answered
+            yield Progress(n / len(params.runtimes))
+    write_csv(job.output / "classification.csv", AnswerRow, rows)
+    yield Metrics(0, _metrics(rows, pictures))
 
 
 def _pictures(job: Job, network: nn.Module, card: ClassifierCard) -> list[_Picture]:

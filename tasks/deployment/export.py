@@ -78,10 +78,8 @@ def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
     return f"{slug}{suffix}.onnx"
 
 
-def export(
-    i: int, job: Job, params: ExportParams, source: Path, networks: Sequence[Network]
-) -> Iterator[Event]:
-    """Write `networks`, all forms of what `source` holds, to job i's output, and `exports.csv`, a row a file.
+def export(job: Job, params: ExportParams, source: Path, networks: Sequence[Network]) -> Iterator[Event]:
+    """Write `networks`, all forms of what `source` holds, and `exports.csv`, a row a file.
 
     Each is compared with the first. Metrics are by form.
 
@@ -103,7 +101,7 @@ def export(
             rows.append(_row(params, network, job.output / name, made, error, references))
             form = network.form if made is graph else "sparse"
             values = {"bytes": rows[-1].bytes, "parameters": rows[-1].parameters, "max_abs_error": error}
-            yield Metrics(i, 0, {f"{key}_{form}": value for key, value in values.items()})
+            yield Metrics(0, {f"{key}_{form}": value for key, value in values.items()})
     write_csv(job.output / "exports.csv", ExportRow, rows)
 
 

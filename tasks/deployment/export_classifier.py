@@ -1,6 +1,6 @@
 """Task: the ImageNet classifier as an ONNX file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from annotated_types import Ge
 from tasks.deployment.classifier import Architecture, WeightsSource, fetch_classifier, save_classifier
 from tasks.deployment.export import ExportParams, export
 from tasks.deployment.networks import open_classifier
-from tasks.job import Event, Job, Progress
+from tasks.job import Event, Job, per_job
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,9 @@ class ClassifierParams:
     """Version of ONNX's operators."""
 
 
-def export_classifier(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Fetch each job's classifier (:class:`ClassifierParams`) and export it.
+@per_job
+def export_classifier(job: Job) -> Iterator[Event]:
+    """Fetch a job's classifier (:class:`ClassifierParams`) and export it.
 
     There are no inputs. The output gets `classifier.safetensors`
     (:func:`~tasks.deployment.classifier.load_classifier`), its graph and `exports.csv`, as
@@ -35,10 +36,8 @@ def export_classifier(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: the weights can't be had.
         ArithmeticError: the graph computes something else.
     """
-    for i, job in enumerate(jobs):
-        params: ClassifierParams = job.params
-        source = job.output / "classifier.safetensors"
-        module, card = fetch_classifier(params.architecture, params.weights)
-        save_classifier(module, card, source)
-        yield from export(i, job, ExportParams(params.cell, params.opset), source, [open_classifier(source)])
-        yield Progress((i + 1) / len(jobs))
+    params: ClassifierParams = job.params
+    source = job.output / "classifier.safetensors"
+    module, card = fetch_classifier(params.architecture, params.weights)
+    save_classifier(module, card, source)
+    return export(job, ExportParams(params.cell, params.opset), source, [open_classifier(source)])

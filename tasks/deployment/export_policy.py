@@ -1,15 +1,16 @@
 """Task: policies of trained agents as ONNX files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tasks.deployment.export import export
 from tasks.deployment.policies import forms_of, open_policy
-from tasks.job import Event, Job, Progress
+from tasks.job import Event, Job, per_job
 from tasks.offline_rl.agents import load_agent
 
 
-def export_policy(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Export each job's agent (:class:`~tasks.deployment.export.ExportParams`), in every form it has.
+@per_job
+def export_policy(job: Job) -> Iterator[Event]:
+    """Export a job's agent (:class:`~tasks.deployment.export.ExportParams`), in every form it has.
 
     Input is `source`, an `agent.safetensors`. The output gets a graph for each form, named by
     :func:`~tasks.deployment.export.graph_name`, and `exports.csv`
@@ -19,8 +20,6 @@ def export_policy(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: the input holds no agent.
         ArithmeticError: a graph computes something else.
     """
-    for i, job in enumerate(jobs):
-        source = job.inputs["source"]
-        networks = [open_policy(source, form) for form in forms_of(load_agent(source).spec)]
-        yield from export(i, job, job.params, source, networks)
-        yield Progress((i + 1) / len(jobs))
+    source = job.inputs["source"]
+    networks = [open_policy(source, form) for form in forms_of(load_agent(source).spec)]
+    return export(job, job.params, source, networks)

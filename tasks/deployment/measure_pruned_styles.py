@@ -19,7 +19,7 @@ from tasks.deployment.onnx_model import load_onnx
 from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.pruning.variant import DENSE, variant_name
 from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
@@ -92,8 +92,9 @@ class PrunedStyleRow:
     onnxruntime_compacted_seconds: float | None
 
 
-def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Measure each job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
+@per_job
+def measure_pruned_styles(job: Job) -> Iterator[Event]:
+    """Measure a job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16` and `alexnet`
     (`weights.safetensors`), `lpips` (`heads.safetensors`); by each network's variant its `model.safetensors`,
@@ -105,23 +106,21 @@ def measure_pruned_styles(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, or it is another style's or another network's.
     """
-    for i, job in enumerate(jobs):
-        params: PrunedStylesParams = job.params
-        evaluator = Evaluator(job.inputs, params.quality_px, job.device)
-        photos = PhotoSet.open(job.inputs["photos"])
-        pictures = [
-            evaluator.represent(photos.read(name, short_side=params.quality_px)) for name in params.photos
-        ]
-        (job.output / "photo.png").write_bytes(encode_png(pictures[0].pixels.cpu()))
-        scores = {}
-        for n, network in enumerate(params.networks, start=1):
-            scores[network] = _quality(job, network, evaluator, pictures)
-            yield Progress((i + n / len(params.networks) / 2) / len(jobs))
-        seconds = _seconds(job)
-        rows = [_row(job, network, scores[network], seconds) for network in params.networks]
-        write_csv(job.output / "pruning.csv", PrunedStyleRow, rows)
-        yield Metrics(i, 0, dict(_metrics(rows)))
-        yield Progress((i + 1) / len(jobs))
+    params: PrunedStylesParams = job.params
+    evaluator = Evaluator(job.inputs, params.quality_px, job.device)
+    photos = PhotoSet.open(job.inputs["photos"])
+    pictures = [
+        evaluator.represent(photos.read(name, short_side=params.quality_px)) for name in params.photos
+    ]
+    (job.output / "photo.png").write_bytes(encode_png(pictures[0].pixels.cpu()))
+    scores = {}
+    for n, network in enumerate(params.networks, start=1):
+        scores[network] = _quality(job, network, evaluator, pictures)
+        yield Progress(n / len(params.networks) / 2)
+    seconds = _seconds(job)
+    rows = [_row(job, network, scores[network], seconds) for network in params.networks]
+    write_csv(job.output / "pruning.csv", PrunedStyleRow, rows)
+    yield Metrics(0, dict(_metrics(rows)))
 
 
 def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[Picture]) -> Scores:

@@ -1,12 +1,12 @@
 """Task: a segment of a video in a style, by a certain runtime."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from tasks.deployment.stylizers import StylizerName, StylizerParams, open_stylizer
-from tasks.job import Event, Job
+from tasks.job import Event, Job, per_job
 from tasks.style.video.segments import StylizeSegmentParams, write_segment
 
 
@@ -18,16 +18,16 @@ class RuntimeSegmentParams:
     runtime: StylizerName
 
 
-def stylize_segment_by_runtime(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def stylize_segment_by_runtime(job: Job) -> Iterator[Event]:
     """:func:`tasks.style.video.segments.stylize_segment` by a runtime (:class:`RuntimeSegmentParams`).
 
     Raises:
         UserError: the video isn't the one that the segment was planned for, the model isn't one, or the
             runtime can't run here.
     """
-    for i, job in enumerate(jobs):
-        params: RuntimeSegmentParams = job.params
-        frames = params.segment.format
-        stylizer = StylizerParams(params.runtime, frames.width, frames.height, params.segment.settings)
-        opened = open_stylizer(job.inputs["model"], stylizer, job.device, torch.get_num_threads())
-        yield from write_segment(i, jobs, params.segment, opened)
+    params: RuntimeSegmentParams = job.params
+    frames = params.segment.format
+    stylizer = StylizerParams(params.runtime, frames.width, frames.height, params.segment.settings)
+    opened = open_stylizer(job.inputs["model"], stylizer, job.device, torch.get_num_threads())
+    yield from write_segment(job, params.segment, opened)

@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Self
 from tasks.data.download import download_cached, is_remote
 from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.data.d4rl import read_d4rl
 from tasks.offline_rl.data.minari import fetch_minari, read_minari, write_minari
 from tasks.offline_rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
@@ -112,8 +112,9 @@ class _Origin:
     sha256: str | None = None
 
 
-def prepare_dataset(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Make each job's dataset (:class:`DatasetParams`).
+@per_job
+def prepare_dataset(job: Job) -> Iterator[Event]:
+    """Make a job's dataset (:class:`DatasetParams`).
 
     Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
     :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
@@ -123,27 +124,23 @@ def prepare_dataset(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the source can't be reached, or what it holds is damaged or another task's.
     """
-    for i, job in enumerate(jobs):
-        params: DatasetParams = job.params
-        task = TASKS[params.task]
-        if params.data.source == "expert":
-            dataset, origin = yield from _roll_out(i, len(jobs), job, task)
-        elif params.data.source == "minari":
-            dataset, origin = _read_minari(job, task)
-        else:
-            dataset, origin = _read_d4rl(job, task)
-        dataset.transitions.save(job.output / "transitions.safetensors")
-        card = _card(params, dataset, origin)
-        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
-        if card.returns:
-            values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
-            yield Metrics(i, card.transitions, values)
-        yield Progress((i + 1) / len(jobs))
+    params: DatasetParams = job.params
+    task = TASKS[params.task]
+    if params.data.source == "expert":
+        dataset, origin = yield from _roll_out(job, task)
+    elif params.data.source == "minari":
+        dataset, origin = _read_minari(job, task)
+    else:
+        dataset, origin = _read_d4rl(job, task)
+    dataset.transitions.save(job.output / "transitions.safetensors")
+    card = _card(params, dataset, origin)
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    if card.returns:
+        values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
+        yield Metrics(card.transitions, values)
 
 
-def _roll_out(
-    i: int, jobs: int, job: Job, task: MujocoTask
-) -> Generator[Event, None, tuple[Dataset, _Origin]]:
+def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Dataset, _Origin]]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], task)
@@ -154,9 +151,9 @@ def _roll_out(
     ):
         episodes.append(episode)
         collected += len(episode)
-        yield Progress((i + collected / data.transitions) / jobs)
+        yield Progress(collected / data.transitions)
     seconds = time.perf_counter() - start
-    yield Metrics(i, collected, {"steps_per_second": collected / seconds})
+    yield Metrics(collected, {"steps_per_second": collected / seconds})
     dataset = from_episodes(episodes)
     dataset.transitions.check(job.inputs["expert"], task)
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"

@@ -1,6 +1,6 @@
 """Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import safetensors.torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
-from tasks.job import Event, Job, Progress
+from tasks.job import Job, per_job
 from tasks.offline_rl.agents import (
     AgentMasks,
     AgentSpec,
@@ -58,8 +58,9 @@ class PruneParams:
     pruning: PruningConfig
 
 
-def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Make the masks of each job's agent, from the initial weights of its seed.
+@per_job
+def prune_agent(job: Job) -> None:
+    """Make the masks of a job's agent, from the initial weights of its seed.
 
     Input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where a
     weight is kept) and `layers.csv` (a :class:`LayerRow` for each layer).
@@ -67,15 +68,13 @@ def prune_agent(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the dataset is damaged, or the scores aren't finite.
     """
-    for i, job in enumerate(jobs):
-        params: PruneParams = job.params
-        transitions = Transitions.load(job.inputs["dataset"], TASKS[params.agent.task])
-        data = ReplayBuffer(transitions, job.device, params.algorithm.normalize_states)
-        masks = make_masks(params, data, job.device)
-        cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
-        safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
-        write_csv(job.output / "layers.csv", LayerRow, _layers(params, masks))
-        yield Progress((i + 1) / len(jobs))
+    params: PruneParams = job.params
+    transitions = Transitions.load(job.inputs["dataset"], TASKS[params.agent.task])
+    data = ReplayBuffer(transitions, job.device, params.algorithm.normalize_states)
+    masks = make_masks(params, data, job.device)
+    cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
+    safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
+    write_csv(job.output / "layers.csv", LayerRow, _layers(params, masks))
 
 
 def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> AgentMasks:

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasks.job import Event, Job, Metrics
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.look import save_png
 
 LOG_SCALE_FROM = 20
@@ -28,18 +28,18 @@ CONDITIONS = ["form", "threads", "inputs"]
 """That a runtime is timed under; `inputs` are batch and size in words."""
 
 
-def draw_deployment_figures(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Draw each job's `timings`, a `timings.csv`: a figure a model, e.g. `hopper-bcq-snip-0.95-seed-0.png`.
+@per_job
+def draw_deployment_figures(job: Job) -> Iterator[Event]:
+    """Draw a job's `timings`, a `timings.csv`: a figure a model, e.g. `hopper-bcq-snip-0.95-seed-0.png`.
 
     The metric `figures` is their number.
     """
-    for i, job in enumerate(jobs):
-        timings = pandas.read_csv(job.inputs["timings"])
-        models = timings.groupby("model", sort=False)
-        for model, rows in models:
-            figure = draw_latencies(str(model), rows)
-            save_png(figure, job.params.profile, job.output / f"{str(model).replace('/', '-').lower()}.png")
-        yield Metrics(i, 0, {"figures": float(len(models))})
+    timings = pandas.read_csv(job.inputs["timings"])
+    models = timings.groupby("model", sort=False)
+    for model, rows in models:
+        figure = draw_latencies(str(model), rows)
+        save_png(figure, job.params.profile, job.output / f"{str(model).replace('/', '-').lower()}.png")
+    yield Metrics(0, {"figures": float(len(models))})
 
 
 def draw_latencies(model: str, rows: pandas.DataFrame) -> Figure:

@@ -10,7 +10,7 @@ import pandas
 
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.pruning.variant import DENSE, variant_name
 from tasks.reporting.statistics import (
     Array,
@@ -73,8 +73,9 @@ class ProfileRow:
     fraction_high: float | None
 
 
-def evaluate_scores(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Estimate how well each job's agents do (`scores`, a `scores.csv`), by its :class:`BootstrapConfig`.
+@per_job
+def evaluate_scores(job: Job) -> Iterator[Event]:
+    """Estimate how well a job's agents do (`scores`, a `scores.csv`), by its :class:`BootstrapConfig`.
 
     The output gets `statistics.csv` (:class:`StatisticsRow`), `profiles.csv` (:class:`ProfileRow`, at every
     whole score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
@@ -83,14 +84,13 @@ def evaluate_scores(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an agent has no score for a task and a seed that others have one for.
     """
-    for i, job in enumerate(jobs):
-        runs = last_scores(job.inputs["scores"])
-        rows = list(_statistics(runs, job.params))
-        write_csv(job.output / "statistics.csv", StatisticsRow, rows)
-        write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
-        summary = _summary(rows)
-        (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n")
-        yield Metrics(i, 0, {name: value for name, value in summary.items() if value is not None})
+    runs = last_scores(job.inputs["scores"])
+    rows = list(_statistics(runs, job.params))
+    write_csv(job.output / "statistics.csv", StatisticsRow, rows)
+    write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
+    summary = _summary(rows)
+    (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n")
+    yield Metrics(0, {name: value for name, value in summary.items() if value is not None})
 
 
 def last_scores(path: Path) -> pandas.DataFrame:

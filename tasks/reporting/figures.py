@@ -1,21 +1,19 @@
 """Figures of results, from their CSV files."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from tasks.job import Event, Job
+from tasks.job import Job, per_job
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
 
 
-def draw_figures(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Draw `scores.png` of each job's `scores`, a `scores.csv`."""
-    for job in jobs:
-        draw_scores(pandas.read_csv(job.inputs["scores"]), job.params.profile, job.output / "scores.png")
-    yield from ()
+@per_job
+def draw_figures(job: Job) -> None:
+    """Draw `scores.png` of a job's `scores`, a `scores.csv`."""
+    draw_scores(pandas.read_csv(job.inputs["scores"]), job.params.profile, job.output / "scores.png")
 
 
 def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:

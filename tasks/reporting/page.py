@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from tasks.job import Event, Job, Metrics
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.blocks import Block, Download, Figure, NotRun, Section, Table
 from tasks.reporting.look import embedded
 from tasks.reporting.opening import opening
@@ -37,8 +37,9 @@ class PageParams:
     departures: tuple[Departure, ...] = ()
 
 
-def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Write each job's `index.html`, which needs nothing beside it.
+@per_job
+def draw_page(job: Job) -> Iterator[Event]:
+    """Write a job's `index.html`, which needs nothing beside it.
 
     Inputs: the directory `templates`, and those of `results.FILES` that there are, each by its path from the
     repository's root. What is missing is said to be. Metrics: `figures`, `tables`, and `not_run`, how many of
@@ -47,29 +48,28 @@ def draw_page(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: a table lacks a column, or a picture is damaged.
     """
-    for i, job in enumerate(jobs):
-        found = Results(job.inputs)
-        sections = make_sections(found, job.params)
-        loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
-        environment = jinja2.Environment(
-            loader=loader,
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            undefined=jinja2.StrictUndefined,
-        )
-        blocks = [block for section in sections for block in (*section.blocks, *section.details)]
-        html = environment.get_template("page.html").render(
-            opening=opening(found),
-            sections=sections,
-            tables=_downloads(found, blocks),
-            citation=citation(found, job.params.profile),
-            profile=job.params.profile,
-        )
-        (job.output / "index.html").write_text(html, encoding="utf-8")
-        kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
-        counts = {name: sum(isinstance(block, kind) for block in blocks) for name, kind in kinds.items()}
-        yield Metrics(i, 0, {name: float(count) for name, count in counts.items()})
+    found = Results(job.inputs)
+    sections = make_sections(found, job.params)
+    loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    blocks = [block for section in sections for block in (*section.blocks, *section.details)]
+    html = environment.get_template("page.html").render(
+        opening=opening(found),
+        sections=sections,
+        tables=_downloads(found, blocks),
+        citation=citation(found, job.params.profile),
+        profile=job.params.profile,
+    )
+    (job.output / "index.html").write_text(html, encoding="utf-8")
+    kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
+    counts = {name: sum(isinstance(block, kind) for block in blocks) for name, kind in kinds.items()}
+    yield Metrics(0, {name: float(count) for name, count in counts.items()})
 
 
 def make_sections(found: Results, params: PageParams) -> list[Section]:

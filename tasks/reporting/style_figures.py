@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tasks.data.images import read_rgb
-from tasks.job import Event, Job, Metrics
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.pruning.variant import variant_name
 from tasks.reporting.blocks import number, percent
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES, save_png
@@ -55,8 +55,9 @@ class Variant:
     diverged: bool
 
 
-def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Draw the figures of each job's studies: `<study>_<what>.png`, those of `FIGURES`.
+@per_job
+def draw_style_figures(job: Job) -> Iterator[Event]:
+    """Draw the figures of a job's studies: `<study>_<what>.png`, those of `FIGURES`.
 
     Also those of pruned networks, `pruning_<style>.png` and `pruning_<style>_pictures.png`, where there are
     any.
@@ -70,18 +71,17 @@ def draw_style_figures(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: a picture is missing or damaged.
     """
-    for i, job in enumerate(jobs):
-        studies = pandas.read_csv(job.inputs["studies"])
-        drawn = dict.fromkeys((f"figures_of_{study}" for study in VARIED), 0.0)
-        for (study, what), draw in FIGURES.items():
-            rows = studies[studies["study"] == study]
-            if len(rows):
-                figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
-                save_png(figure, job.params.profile, job.output / f"{study}_{what}.png")
-                drawn[f"figures_of_{study}"] += 1
-        for name, figure in _pruned_figures(job.inputs["pruning"], job.inputs["pruned"]):
-            save_png(figure, job.params.profile, job.output / f"{name}.png")
-        yield Metrics(i, 0, drawn)
+    studies = pandas.read_csv(job.inputs["studies"])
+    drawn = dict.fromkeys((f"figures_of_{study}" for study in VARIED), 0.0)
+    for (study, what), draw in FIGURES.items():
+        rows = studies[studies["study"] == study]
+        if len(rows):
+            figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
+            save_png(figure, job.params.profile, job.output / f"{study}_{what}.png")
+            drawn[f"figures_of_{study}"] += 1
+    for name, figure in _pruned_figures(job.inputs["pruning"], job.inputs["pruned"]):
+        save_png(figure, job.params.profile, job.output / f"{name}.png")
+    yield Metrics(0, drawn)
 
 
 def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Variant]:

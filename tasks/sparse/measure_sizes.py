@@ -1,13 +1,13 @@
 """Task: what a trained model's networks take in each storage format."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from tasks.data.tables import write_csv
 from tasks.data.tensor_file import read_tensor_file
-from tasks.job import Event, Job, Progress
+from tasks.job import Job, per_job
 from tasks.sparse.formats import measure
 
 
@@ -37,15 +37,14 @@ class SizeRow:
     entropy_bound_bytes: int
 
 
-def measure_sizes(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Write `sizes.csv` of each job's model: a row for each network and format.
+@per_job
+def measure_sizes(job: Job) -> None:
+    """Write `sizes.csv` of a job's model: a row for each network and format.
 
     Input is `model`, a safetensors file with tensors `network.layer.weight` and `….bias`; what else it
     holds (masks) is not counted.
     """
-    for i, job in enumerate(jobs):
-        write_csv(job.output / "sizes.csv", SizeRow, _rows(job))
-        yield Progress((i + 1) / len(jobs))
+    write_csv(job.output / "sizes.csv", SizeRow, _rows(job))
 
 
 def _rows(job: Job) -> Iterator[SizeRow]:

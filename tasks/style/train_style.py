@@ -18,7 +18,7 @@ from tasks.data.images import encode_jpeg, side_by_side
 from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.style.contact_sheet import contact_sheet
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, Trainer, TrainStyleParams, initial_network, open_loss
@@ -56,8 +56,9 @@ class Losses:
         return {f"{name}_loss": value for name, value in asdict(self).items() if name != "step"}
 
 
-def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Train each job's style (:class:`TrainStyleParams`).
+@per_job
+def train_style(job: Job) -> Iterator[Event]:
+    """Train a job's style (:class:`TrainStyleParams`).
 
     Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
     and, for a pruned network, its `mask` (:func:`load_mask`): initial weights, photos and updates are then
@@ -71,11 +72,7 @@ def train_style(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, or a loss is no longer finite.
     """
-    for i, job in enumerate(jobs):
-        for event in _Training(i, job).run():
-            if isinstance(event, Progress):
-                event = Progress((i + event.fraction) / len(jobs))
-            yield event
+    return _Training(job).run()
 
 
 class _Batches(Dataset[Tensor]):
@@ -96,8 +93,8 @@ class _Batches(Dataset[Tensor]):
 class _Training:
     """One job: its trainer, and what it records on the way."""
 
-    def __init__(self, index: int, job: Job) -> None:
-        self.index, self.job = index, job
+    def __init__(self, job: Job) -> None:
+        self.job = job
         self.params: TrainStyleParams = job.params
         self.config, seed = self.params.johnson, self.params.seed
         self.photos = PhotoSet.open(job.inputs["photos"])
@@ -135,8 +132,8 @@ class _Training:
             self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
             if not last:
                 model = encode_model(self.trainer.network, self._card())
-                yield Artifact(self.index, f"checkpoints/{self.step:06}.safetensors", model)
-                yield Checkpoint(self.index, self.step, self._state())
+                yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
+                yield Checkpoint(self.step, self._state())
         self._write()
 
     def _loader(self) -> DataLoader[Tensor]:
@@ -158,7 +155,7 @@ class _Training:
         seconds = (time.perf_counter() - start) / len(losses)
         self._check_finite(losses)
         self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
-        return Metrics(self.index, self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
+        return Metrics(self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
 
     def _check_finite(self, losses: Tensor) -> None:
         """UserError if a loss of the last batches (B, 5) is not finite, or what they made of the network."""
@@ -194,7 +191,7 @@ class _Training:
         generator = stream("preview", self.params.seed, self.step, bits=64)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
         picture = side_by_side(photo, self.trainer.stylize(photo))
-        return Artifact(self.index, f"previews/{self.step:06}.jpg", encode_jpeg(picture))
+        return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}

@@ -12,7 +12,7 @@ import torch
 
 from tasks.data.images import encode_png, read_rgb
 from tasks.data.tables import write_csv
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.style.backbones import load_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.gatys import GatysConfig, Iterate, optimize
@@ -89,8 +89,9 @@ class Summary:
         )
 
 
-def transfer_style(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Make each job's picture (:class:`TransferParams`).
+@per_job
+def transfer_style(job: Job) -> Iterator[Event]:
+    """Make a job's picture (:class:`TransferParams`).
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` (picture file),
     `backbone` (`normalized.safetensors`). The output gets `picture.png`; `content.png` and `style.png`, the
@@ -102,12 +103,6 @@ def transfer_style(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: an input is missing or damaged, or the set has no such photo.
         FloatingPointError: the losses are not finite from the start.
     """
-    for i, job in enumerate(jobs):
-        for event in _transfer(i, job):
-            yield Progress((i + event.fraction) / len(jobs)) if isinstance(event, Progress) else event
-
-
-def _transfer(i: int, job: Job) -> Iterator[Event]:
     params: TransferParams = job.params
     config = params.config
     content = PhotoSet.open(job.inputs["photos"]).read(params.content, short_side=config.size_px)
@@ -128,13 +123,13 @@ def _transfer(i: int, job: Job) -> Iterator[Event]:
             break
         if seconds - saved >= CHECKPOINT_SECONDS:
             saved = seconds
-            yield Checkpoint(i, iterate.iteration, _checkpoint(history, iterate))
+            yield Checkpoint(iterate.iteration, _checkpoint(history, iterate))
         earlier = history[-1].iteration if history else 0
         if any(earlier < at <= iterate.iteration for at in preview_at):
-            yield Artifact(i, f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
+            yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
         history.append(_row(params, iterate, seconds))
         picture = iterate.picture
-        yield Metrics(i, iterate.iteration, asdict(iterate.losses))
+        yield Metrics(iterate.iteration, asdict(iterate.losses))
         yield Progress(iterate.iteration / config.iterations)
         before, start = seconds, time.perf_counter()
     if not history:
@@ -146,7 +141,6 @@ def _transfer(i: int, job: Job) -> Iterator[Event]:
     write_csv(job.output / "history.csv", HistoryRow, history)
     summary = Summary.of(params, history, diverged)
     (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n")
-    yield Progress(1.0)
 
 
 def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow:

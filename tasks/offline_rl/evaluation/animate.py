@@ -1,11 +1,10 @@
 """Task: the scored episodes of agents as one video, side by side and in step."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from PIL import Image
 
-from tasks.job import Event, Job, Progress
+from tasks.job import Job, per_job
 from tasks.offline_rl.evaluation.drawing import Caption, SideBySide
 from tasks.offline_rl.evaluation.episode import load_episode
 from tasks.offline_rl.evaluation.video import write_video
@@ -24,8 +23,9 @@ class AnimateParams:
     captions: tuple[Caption, ...]
 
 
-def animate(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Draw each job's agents side by side, from the starts of their episodes on.
+@per_job
+def animate(job: Job) -> None:
+    """Draw a job's agents side by side, from the starts of their episodes on.
 
     Inputs: an `episode.safetensors` for each caption, by its label. The output gets `animation.mp4`, and
     `still.jpg`, its picture after a third of the time.
@@ -33,11 +33,9 @@ def animate(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input holds no episode.
     """
-    for i, job in enumerate(jobs):
-        captions = job.params.captions
-        episodes = [load_episode(job.inputs[caption.label]) for caption in captions]
-        scene = SideBySide(episodes, captions, WIDTH, HEIGHT)
-        write_video(job.output / VIDEO, scene.frames(SECONDS), scene.frames_per_second)
-        third = min(scene.longest, round(SECONDS / scene.step_seconds)) // 3
-        Image.fromarray(scene.draw(third)).save(job.output / STILL, quality=85)
-        yield Progress((i + 1) / len(jobs))
+    captions = job.params.captions
+    episodes = [load_episode(job.inputs[caption.label]) for caption in captions]
+    scene = SideBySide(episodes, captions, WIDTH, HEIGHT)
+    write_video(job.output / VIDEO, scene.frames(SECONDS), scene.frames_per_second)
+    third = min(scene.longest, round(SECONDS / scene.step_seconds)) // 3
+    Image.fromarray(scene.draw(third)).save(job.output / STILL, quality=85)

@@ -1,7 +1,7 @@
 """Task: what rounding a trained agent's values costs in return and saves in bytes."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from annotated_types import Ge, MinLen
 
 from tasks.data.tables import write_csv
 from tasks.data.tensor_file import read_tensor_file
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.agents import Agent, AgentSpec, load_agent
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
@@ -51,8 +51,9 @@ class QuantizedRow:
     episodes: int
 
 
-def quantize_agent(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Pack each job's agent in each kind of values, open it again and score that (:class:`QuantizeParams`).
+@per_job
+def quantize_agent(job: Job) -> Iterator[Event]:
+    """Pack a job's agent in each kind of values, open it again and score that (:class:`QuantizeParams`).
 
     Input is `agent`, an `agent.safetensors`. The output gets `quantized.csv` (:class:`QuantizedRow`).
 
@@ -63,16 +64,15 @@ def quantize_agent(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the input holds no agent, or `values` can't hold one of its tensors.
     """
-    for i, job in enumerate(jobs):
-        params: QuantizeParams = job.params
-        rows = []
-        for n, values in enumerate(params.values, start=1):
-            rows.append(_score(job, values))
-            yield Progress((i + n / len(params.values)) / len(jobs))
-        write_csv(job.output / "quantized.csv", QuantizedRow, rows)
-        scores = {f"d4rl_score_{row.values}": row.d4rl_score for row in rows}
-        sizes = {f"bytes_{row.values}": float(row.bytes) for row in rows}
-        yield Metrics(i, params.update, scores | sizes)
+    params: QuantizeParams = job.params
+    rows = []
+    for n, values in enumerate(params.values, start=1):
+        rows.append(_score(job, values))
+        yield Progress(n / len(params.values))
+    write_csv(job.output / "quantized.csv", QuantizedRow, rows)
+    scores = {f"d4rl_score_{row.values}": row.d4rl_score for row in rows}
+    sizes = {f"bytes_{row.values}": float(row.bytes) for row in rows}
+    yield Metrics(params.update, scores | sizes)
 
 
 def _score(job: Job, values: ValuesName) -> QuantizedRow:

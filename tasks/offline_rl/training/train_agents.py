@@ -212,7 +212,7 @@ class Stack:
             score = Score(self.update, mean, std, d4rl_score(self.task, mean), len(own))
             self.scores[i].append(score)
             values = {"return_mean": mean, "d4rl_score": score.d4rl_score, "updates_per_second": speed}
-            yield Metrics(i, self.update, self.losses.means(i) | values)
+            yield Metrics(self.update, self.losses.means(i) | values, job=i)
         self.losses.clear()
         self.stopwatch = _Stopwatch()
 
@@ -227,7 +227,7 @@ class Stack:
             }
             sums = {f"losses.{name}": total[i].cpu().clone() for name, total in self.losses.sums.items()}
             state = safetensors.torch.save(tensors | sums | self.learner.agent_state(i))
-            yield Checkpoint(i, self.update, state)
+            yield Checkpoint(self.update, state, job=i)
 
     def restore(self, checkpoints: Sequence[bytes | None]) -> None:
         """Go on from the jobs' checkpoints, if they have any."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tasks.data.images import encode_jpeg, side_by_side
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.model_file import load_model
@@ -29,7 +29,8 @@ class StylizeParams:
     settings: StylizeSettings = FULL_STYLE
 
 
-def stylize_photos(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def stylize_photos(job: Job) -> Iterator[Event]:
     """Put photos into a style (:class:`StylizeParams`).
 
     Inputs: `photos` (directory of a :class:`PhotoSet`) and `model`
@@ -40,25 +41,22 @@ def stylize_photos(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is missing or damaged, the model is another style's, or there is no such photo.
     """
-    for i, job in enumerate(jobs):
-        params: StylizeParams = job.params
-        network, card = load_model(job.inputs["model"])
-        if card.style != params.style:
-            raise UserError(
-                f"{job.inputs['model']}: of style {card.style}, not {params.style}; train that one"
-            )
-        network, photos = network.to(job.device), PhotoSet.open(job.inputs["photos"])
-        pairs, seconds = [], 0.0
-        for n, name in enumerate(params.photos, start=1):
-            photo = photos.read(name, short_side=params.short_side)
-            start = time.perf_counter()
-            stylized = stylize(network, photo[None], params.settings)[0]
-            seconds += time.perf_counter() - start
-            (job.output / f"{name}.jpg").write_bytes(encode_jpeg(stylized))
-            pairs.append(side_by_side(photo, stylized))
-            yield Progress((i + n / len(params.photos)) / len(jobs))
-        (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(pairs)))
-        yield Metrics(i, card.steps, {"seconds_per_image": seconds / len(pairs)})
+    params: StylizeParams = job.params
+    network, card = load_model(job.inputs["model"])
+    if card.style != params.style:
+        raise UserError(f"{job.inputs['model']}: of style {card.style}, not {params.style}; train that one")
+    network, photos = network.to(job.device), PhotoSet.open(job.inputs["photos"])
+    pairs, seconds = [], 0.0
+    for n, name in enumerate(params.photos, start=1):
+        photo = photos.read(name, short_side=params.short_side)
+        start = time.perf_counter()
+        stylized = stylize(network, photo[None], params.settings)[0]
+        seconds += time.perf_counter() - start
+        (job.output / f"{name}.jpg").write_bytes(encode_jpeg(stylized))
+        pairs.append(side_by_side(photo, stylized))
+        yield Progress(n / len(params.photos))
+    (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(pairs)))
+    yield Metrics(card.steps, {"seconds_per_image": seconds / len(pairs)})
 
 
 def _stacked(pairs: Sequence[Tensor]) -> Tensor:

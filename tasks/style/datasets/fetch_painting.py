@@ -3,7 +3,6 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from tasks.data.download import download, download_cached, is_remote
 from tasks.data.images import encode_png, read_rgb
-from tasks.job import Event, Job, Progress
+from tasks.job import Job, per_job
 from tasks.style.datasets.paintings import draw
 
 DRAWN = "drawn"
@@ -52,8 +51,9 @@ class PaintingCard:
     height_px: int
 
 
-def fetch_painting(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Draw or fetch each job's painting (:class:`PaintingParams`).
+@per_job
+def fetch_painting(job: Job) -> None:
+    """Draw or fetch a job's painting (:class:`PaintingParams`).
 
     Inputs: `painting`, as :meth:`PaintingParams.inputs` says. The output gets `painting.png` and `card.json`
     (:class:`PaintingCard`).
@@ -62,31 +62,29 @@ def fetch_painting(jobs: Sequence[Job]) -> Iterator[Event]:
         UserError: no painting of that name is drawn; the file is missing, unreachable, damaged, another one
             than its SHA-256 says, or no picture.
     """
-    for i, job in enumerate(jobs):
-        params: PaintingParams = job.params
-        if params.source == DRAWN:
-            picture, sha256 = draw(params.name, params.long_side_px), None
-            origin = DRAWN
-        elif "painting" in job.inputs:
-            file, origin = job.inputs["painting"], job.inputs["painting"].name
-            with tempfile.TemporaryDirectory() as directory:
-                sha256 = download(str(file), Path(directory) / "painting", params.sha256)
-            picture = _read(file, params.long_side_px)
-        else:
-            file, sha256 = download_cached(params.source, params.sha256)
-            picture, origin = _read(file, params.long_side_px), params.source
-        content = encode_png(picture)
-        (job.output / "painting.png").write_bytes(content)
-        card = PaintingCard(
-            name=params.name,
-            origin=origin,
-            origin_sha256=sha256,
-            sha256=hashlib.sha256(content).hexdigest(),
-            width_px=picture.shape[2],
-            height_px=picture.shape[1],
-        )
-        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
-        yield Progress((i + 1) / len(jobs))
+    params: PaintingParams = job.params
+    if params.source == DRAWN:
+        picture, sha256 = draw(params.name, params.long_side_px), None
+        origin = DRAWN
+    elif "painting" in job.inputs:
+        file, origin = job.inputs["painting"], job.inputs["painting"].name
+        with tempfile.TemporaryDirectory() as directory:
+            sha256 = download(str(file), Path(directory) / "painting", params.sha256)
+        picture = _read(file, params.long_side_px)
+    else:
+        file, sha256 = download_cached(params.source, params.sha256)
+        picture, origin = _read(file, params.long_side_px), params.source
+    content = encode_png(picture)
+    (job.output / "painting.png").write_bytes(content)
+    card = PaintingCard(
+        name=params.name,
+        origin=origin,
+        origin_sha256=sha256,
+        sha256=hashlib.sha256(content).hexdigest(),
+        width_px=picture.shape[2],
+        height_px=picture.shape[1],
+    )
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
 
 
 def _read(file: Path, long_side: int) -> Tensor:

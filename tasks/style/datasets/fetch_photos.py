@@ -18,7 +18,7 @@ from tasks.data.hashing import sha256_of
 from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
 from tasks.data.packages import read_zipped
 from tasks.errors import UserError, in_a_line
-from tasks.job import Event, Job, Progress
+from tasks.job import Event, Job, Progress, per_job
 from tasks.style.datasets.photos import ARCHIVE
 
 logger = logging.getLogger(__name__)
@@ -94,8 +94,9 @@ class PhotosCard:
     """Pictures that can't be read: path in the source, and why."""
 
 
-def fetch_photos(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Pack each job's shard of the photos (:class:`PhotosParams`).
+@per_job
+def fetch_photos(job: Job) -> Iterator[Event]:
+    """Pack a job's shard of the photos (:class:`PhotosParams`).
 
     Inputs: `folder` or `zip`, as :meth:`PhotosParams.inputs` says. The output gets `photos.zip`, for
     :class:`PhotoSet`, and `card.json` (:class:`PhotosCard`). A picture that can't be read
@@ -104,28 +105,27 @@ def fetch_photos(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the source is missing, unreachable or damaged, or no picture of the shard can be read.
     """
-    for i, job in enumerate(jobs):
-        params: PhotosParams = job.params
-        config = params.config
-        with SOURCES[config.source](config, job.inputs) as source:
-            pictures = _named(source.paths[: config.limit])
-            shard = pictures[params.shard :: config.shards]
-            skipped = yield from _pack(i, len(jobs), job, source, shard)
-        if len(skipped) == len(shard):
-            reason = next(iter(skipped.values()), f"{len(pictures)} pictures for {config.shards} shards")
-            raise UserError(f"{source.origin}: no photo for shard {params.shard} ({reason}); add some")
-        card = PhotosCard(
-            source=config.source,
-            origin=source.origin,
-            sha256=source.sha256,
-            licences=source.licences,
-            shard=params.shard,
-            shards=config.shards,
-            short_side_px=config.short_side_px,
-            photos=len(shard) - len(skipped),
-            skipped=skipped,
-        )
-        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
+    params: PhotosParams = job.params
+    config = params.config
+    with SOURCES[config.source](config, job.inputs) as source:
+        pictures = _named(source.paths[: config.limit])
+        shard = pictures[params.shard :: config.shards]
+        skipped = yield from _pack(job, source, shard)
+    if len(skipped) == len(shard):
+        reason = next(iter(skipped.values()), f"{len(pictures)} pictures for {config.shards} shards")
+        raise UserError(f"{source.origin}: no photo for shard {params.shard} ({reason}); add some")
+    card = PhotosCard(
+        source=config.source,
+        origin=source.origin,
+        sha256=source.sha256,
+        licences=source.licences,
+        shard=params.shard,
+        shards=config.shards,
+        short_side_px=config.short_side_px,
+        photos=len(shard) - len(skipped),
+        skipped=skipped,
+    )
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,7 @@ def _named(paths: Sequence[str]) -> list[_Picture]:
     ]
 
 
-def _pack(
-    i: int, jobs: int, job: Job, source: _Source, pictures: Sequence[_Picture]
-) -> Generator[Event, None, dict[str, str]]:
+def _pack(job: Job, source: _Source, pictures: Sequence[_Picture]) -> Generator[Event, None, dict[str, str]]:
     """Write the job's archive; returns which pictures were skipped, and why.
 
     Members are stored, not compressed: JPEGs don't shrink, and a PhotoSet reads them where they are.
@@ -174,7 +172,7 @@ def _pack(
                 member = zipfile.ZipInfo(f"{picture.name}.jpg", TIMESTAMP)
                 member.create_system = 3  # Unix, wherever this runs
                 archive.writestr(member, encode_jpeg(photo, QUALITY))
-            yield Progress((i + (k + 1) / len(pictures)) / jobs)
+            yield Progress((k + 1) / len(pictures))
     return skipped
 
 

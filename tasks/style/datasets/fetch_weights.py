@@ -1,7 +1,7 @@
 """Task: a backbone's trained weights, as they are and normalised, or the heads of LPIPS; with a card."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.style.backbones import BackboneName, at_least, load_backbone, normalize_activations, save_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.datasets.weights import Origin, WeightsSource, read_backbone, read_lpips_heads
@@ -98,8 +98,9 @@ class WeightsCard:
     normalization: Normalization | None
 
 
-def fetch_weights(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Fetch each job's weights (:class:`WeightsParams`).
+@per_job
+def fetch_weights(job: Job) -> Iterator[Event]:
+    """Fetch a job's weights (:class:`WeightsParams`).
 
     For a backbone the output gets `weights.safetensors`, the trained values, and `normalized.safetensors`,
     those after :func:`~tasks.style.backbones.normalize_activations`; both are for
@@ -110,22 +111,20 @@ def fetch_weights(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the weights can't be had or are damaged, or there are no photos.
     """
-    for i, job in enumerate(jobs):
-        params: WeightsParams = job.params
-        normalization = None
-        if params.backbone == "lpips":
-            heads, origin = read_lpips_heads()
-            save_file(heads, job.output / "heads.safetensors")
-        else:
-            backbone, origin = read_backbone(params.backbone, params.source)
-            save_backbone(backbone, job.output / "weights.safetensors")
-            normalization = _normalize(job)
-            for depth, layer in enumerate(normalization.layers.values(), start=1):
-                values = {"mean": layer.mean, "smallest_mean": layer.smallest, "clamped": layer.clamped}
-                yield Metrics(i, depth, values)
-        card = WeightsCard(params.backbone, origin, normalization)
-        (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
-        yield Progress((i + 1) / len(jobs))
+    params: WeightsParams = job.params
+    normalization = None
+    if params.backbone == "lpips":
+        heads, origin = read_lpips_heads()
+        save_file(heads, job.output / "heads.safetensors")
+    else:
+        backbone, origin = read_backbone(params.backbone, params.source)
+        save_backbone(backbone, job.output / "weights.safetensors")
+        normalization = _normalize(job)
+        for depth, layer in enumerate(normalization.layers.values(), start=1):
+            values = {"mean": layer.mean, "smallest_mean": layer.smallest, "clamped": layer.clamped}
+            yield Metrics(depth, values)
+    card = WeightsCard(params.backbone, origin, normalization)
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
 
 
 def _normalize(job: Job) -> Normalization:

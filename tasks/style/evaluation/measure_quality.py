@@ -17,7 +17,7 @@ from torch import Tensor
 from tasks.data.images import Frame, read_rgb
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.backbones import BackboneName
 from tasks.style.datasets.photos import PhotoSet
@@ -119,8 +119,9 @@ class IterationRow:
         return self.total_loss <= self.johnson_total_loss
 
 
-def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Measure each job's style (:class:`QualityParams`).
+@per_job
+def measure_quality(job: Job) -> Iterator[Event]:
+    """Measure a job's style (:class:`QualityParams`).
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16`, `vgg19`
     and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
@@ -137,12 +138,6 @@ def measure_quality(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, or it isn't what the parameters say.
     """
-    for i, job in enumerate(jobs):
-        for event in _measure(i, job):
-            yield Progress((i + event.fraction) / len(jobs)) if isinstance(event, Progress) else event
-
-
-def _measure(i: int, job: Job) -> Iterator[Event]:
     params: QualityParams = job.params
     evaluator = Evaluator(job.inputs, params.config.size_px, job.device)
     photos = PhotoSet.open(job.inputs["photos"])
@@ -172,7 +167,7 @@ def _measure(i: int, job: Job) -> Iterator[Event]:
         yield Progress(1.0)
     write_csv(job.output / "quality.csv", QualityRow, rows)
     write_csv(job.output / "iterations.csv", IterationRow, iterations)
-    yield Metrics(i, card.steps, _means(rows))
+    yield Metrics(card.steps, _means(rows))
 
 
 def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from tasks.data.images import read_rgb
 from tasks.data.tables import write_csv
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.style.apply.stylize import StylizeSettings, stylize
 from tasks.style.backbones import BackboneName, load_backbone
 from tasks.style.datasets.photos import PhotoSet
@@ -100,8 +100,9 @@ class _Case:
     size_px: int
 
 
-def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Time each job's versions and sizes (:class:`SpeedParams`). Nothing else should run meanwhile.
+@per_job
+def measure_speed(job: Job) -> Iterator[Event]:
+    """Time a job's versions and sizes (:class:`SpeedParams`). Nothing else should run meanwhile.
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` and, by its name, each
     backbone's `normalized.safetensors` for Version 1, `model` for Version 2. The output gets `speed.csv`
@@ -121,26 +122,25 @@ def measure_speed(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, or Version 1 can't even begin.
     """
-    for i, job in enumerate(jobs):
-        params: SpeedParams = job.params
-        bench = _Bench(job)
-        cases = [
-            _Case(backbone, size_px)
-            for size_px in params.config.sizes_px
-            for backbone in (None, *params.config.backbones)
-        ]
-        warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
-        for case in warm_up:
-            bench.time(case, bench.names[0])
-        samples: dict[_Case, list[_Seconds]] = {case: [] for case in cases}
-        turns = list(product(range(params.config.repeats), bench.names, cases))
-        for n, (_, photo, case) in enumerate(turns, start=1):
-            samples[case].append(bench.time(case, photo))
-            yield Progress((i + n / len(turns)) / len(jobs))
-        rows = [bench.row(case, seconds) for case, seconds in samples.items()]
-        write_csv(job.output / "speed.csv", SpeedRow, rows)
-        for size_px in params.config.sizes_px:
-            yield Metrics(i, size_px, _metrics([row for row in rows if row.size_px == size_px]))
+    params: SpeedParams = job.params
+    bench = _Bench(job)
+    cases = [
+        _Case(backbone, size_px)
+        for size_px in params.config.sizes_px
+        for backbone in (None, *params.config.backbones)
+    ]
+    warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
+    for case in warm_up:
+        bench.time(case, bench.names[0])
+    samples: dict[_Case, list[_Seconds]] = {case: [] for case in cases}
+    turns = list(product(range(params.config.repeats), bench.names, cases))
+    for n, (_, photo, case) in enumerate(turns, start=1):
+        samples[case].append(bench.time(case, photo))
+        yield Progress(n / len(turns))
+    rows = [bench.row(case, seconds) for case, seconds in samples.items()]
+    write_csv(job.output / "speed.csv", SpeedRow, rows)
+    for size_px in params.config.sizes_px:
+        yield Metrics(size_px, _metrics([row for row in rows if row.size_px == size_px]))
 
 
 class _Bench:

@@ -1,6 +1,6 @@
 """Task: single-shot pruning of a style's network, by the loss that it is going to be trained with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, per_job
 from tasks.pruning.masks import PruningConfig, prune
 from tasks.pruning.objective import Objective, Weights
 from tasks.pruning.statistics import LayerCount, count_layers
@@ -42,8 +42,9 @@ class PruneStyleParams:
     mask: MaskSettings
 
 
-def prune_style(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Make each job's mask (:class:`PruneStyleParams`), from the initial weights of its training.
+@per_job
+def prune_style(job: Job) -> Iterator[Event]:
+    """Make a job's mask (:class:`PruneStyleParams`), from the initial weights of its training.
 
     Inputs are those of :func:`tasks.style.train_style.train_style`. The output gets `mask.safetensors`
     (:class:`Mask`) and `layers.csv` (what is left of each layer). Weights of all layers
@@ -52,14 +53,12 @@ def prune_style(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: an input is damaged, there is no such pruner, or scores aren't finite.
     """
-    for i, job in enumerate(jobs):
-        params: PruneStyleParams = job.params
-        kept = make_mask(job)
-        Mask(asdict(params.mask), kept).save(job.output / "mask.safetensors")
-        layers = count_layers({params.training.style: kept})
-        write_csv(job.output / "layers.csv", LayerCount, layers)
-        yield Metrics(i, 0, {"weights_kept": sum(layer.weights_kept for layer in layers)})
-        yield Progress((i + 1) / len(jobs))
+    params: PruneStyleParams = job.params
+    kept = make_mask(job)
+    Mask(asdict(params.mask), kept).save(job.output / "mask.safetensors")
+    layers = count_layers({params.training.style: kept})
+    write_csv(job.output / "layers.csv", LayerCount, layers)
+    yield Metrics(0, {"weights_kept": sum(layer.weights_kept for layer in layers)})
 
 
 def make_mask(job: Job) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """Task: a video of our own where no other is given: a slow pan and zoom over a photo, with chords."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from torch import Tensor
 from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
 from tasks.errors import UserError
-from tasks.job import Event, Job, Progress
+from tasks.job import Job, per_job
 from tasks.style.datasets.photos import PhotoSet
 
 CLIP = "clip.mp4"
@@ -68,18 +68,15 @@ class ClipParams:
             raise UserError(f"clip.seconds is {self.seconds}; it has to last a frame at least")
 
 
-def fetch_clip(jobs: Sequence[Job]) -> Iterator[Event]:
-    """Make each job's clip (:class:`ClipParams`).
+@per_job
+def fetch_clip(job: Job) -> None:
+    """Make a job's clip (:class:`ClipParams`).
 
     Input: `photos`, a directory for :meth:`PhotoSet.open`. The output gets `clip.mp4` (:func:`make_clip`).
     """
-    for i, job in enumerate(jobs):
-        params: ClipParams = job.params
-        photo = PhotoSet.open(job.inputs["photos"]).read(params.photo)
-        make_clip(
-            photo, job.output / CLIP, params.seconds, Fraction(params.fps), (params.width, params.height)
-        )
-        yield Progress((i + 1) / len(jobs))
+    params: ClipParams = job.params
+    photo = PhotoSet.open(job.inputs["photos"]).read(params.photo)
+    make_clip(photo, job.output / CLIP, params.seconds, Fraction(params.fps), (params.width, params.height))
 
 
 def make_clip(photo: Tensor, path: Path, seconds: float, frame_rate: Fraction, size: tuple[int, int]) -> None:

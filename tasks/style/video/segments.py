@@ -23,7 +23,7 @@ from tasks.data.h264 import VideoFormat, add_h264, encode, mux
 from tasks.data.images import Frame
 from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
-from tasks.job import Event, Job, Metrics, Progress
+from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.model_file import load_model
 from tasks.style.transformer_net import TransformerNet
@@ -64,7 +64,8 @@ def with_lead(info: VideoInfo, segment: Segment) -> tuple[Segment, int]:
     return info.segment(segment.start - lead, segment.start + segment.frames), lead
 
 
-def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def stylize_segment(job: Job) -> Iterator[Event]:
     """Put a segment of a video into a style (:class:`StylizeSegmentParams`), by PyTorch.
 
     Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
@@ -74,9 +75,8 @@ def stylize_segment(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         UserError: the video isn't the one that the segment was planned for, or the model isn't one.
     """
-    for i, job in enumerate(jobs):
-        network = load_model(job.inputs["model"])[0].to(job.device)
-        yield from write_segment(i, jobs, job.params, torch_stylizer(network, job.params.settings))
+    network = load_model(job.inputs["model"])[0].to(job.device)
+    yield from write_segment(job, job.params, torch_stylizer(network, job.params.settings))
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,9 @@ def torch_stylizer(network: TransformerNet, settings: StylizeSettings) -> Styliz
     return Stylizer(lambda frames: stylize(network, frames, settings))
 
 
-def write_segment(
-    i: int, jobs: Sequence[Job], params: StylizeSegmentParams, stylizer: Stylizer
-) -> Iterator[Event]:
-    """What :func:`stylize_segment` does for job `i` of `jobs`, by any stylizer."""
-    job, frames = jobs[i], params.segment.frames - params.lead
+def write_segment(job: Job, params: StylizeSegmentParams, stylizer: Stylizer) -> Iterator[Event]:
+    """What :func:`stylize_segment` does, by any stylizer."""
+    frames = params.segment.frames - params.lead
     cv2.setNumThreads(1)  # smoothing leaves the other cores to the network
     start = time.perf_counter()
     originals, guides = tee(read_segment(job.inputs["video"], params.segment))
@@ -109,8 +107,8 @@ def write_segment(
         stream = add_h264(container, params.format)
         for done, packet in enumerate(encode(stream, islice(smoothed, params.lead, None)), start=1):
             container.mux(packet)
-            yield Progress((i + done / frames) / len(jobs))
-    yield Metrics(i, frames, {"frames_per_second": frames / (time.perf_counter() - start)})
+            yield Progress(done / frames)
+    yield Metrics(frames, {"frames_per_second": frames / (time.perf_counter() - start)})
 
 
 def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> Generator[Frame, None, None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from tasks.errors import UserError
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress
+from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from toy_tasks.constants import OFFSET
 
 
@@ -36,8 +36,8 @@ def add_up(jobs: Sequence[Job]) -> Iterator[Event]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         for index, (job, state) in enumerate(zip(jobs, states, strict=True)):
             state["step"], state["sum"] = step, state["sum"] + job.params.start + step
-            yield Metrics(index, step, {"sum": state["sum"]})
-            yield Checkpoint(index, step, json.dumps(state).encode())
+            yield Metrics(step, {"sum": state["sum"]}, job=index)
+            yield Checkpoint(step, json.dumps(state).encode(), job=index)
         yield Progress(step / jobs[0].params.steps)
     for job, state in zip(jobs, states, strict=True):
         given = {name: path.read_text() for name, path in job.inputs.items()}
@@ -63,21 +63,21 @@ class KillParams:
     times: int
 
 
-def kill_worker(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def kill_worker(job: Job) -> Iterator[Event]:
     """Die by SIGKILL in the middle, as often as asked, then finish."""
-    (job,) = jobs
     step = int(job.checkpoint or b"0")
     deaths = len(list(Path(job.params.deaths).iterdir()))
     if step == 0:
         step = 1
-        yield Metrics(0, 1, {"step": 1})
-        yield Checkpoint(0, 1, b"1")
+        yield Metrics(1, {"step": 1})
+        yield Checkpoint(1, b"1")
     if deaths < job.params.times:
         (Path(job.params.deaths) / str(deaths)).touch()
         while not list(Path(job.params.store).glob("checkpoints/*/1")):
             time.sleep(0.05)  # till the driver has what was yielded
         os.kill(os.getpid(), signal.SIGKILL)
-    yield Metrics(0, 2, {"step": 2})
+    yield Metrics(2, {"step": 2})
     (job.output / "began_at").write_text(str(step))
 
 
@@ -89,12 +89,12 @@ class PreviewParams:
     fail_at: int | None = None
 
 
-def show_previews(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def show_previews(job: Job) -> Iterator[Event]:
     """A job that shows how far it is, and leaves the commit it was computed at."""
-    (job,) = jobs
     for step in range(int(job.checkpoint or b"0") + 1, job.params.steps + 1):
-        yield Artifact(0, f"previews/{step}.txt", f"step {step}".encode())
-        yield Checkpoint(0, step, str(step).encode())
+        yield Artifact(f"previews/{step}.txt", f"step {step}".encode())
+        yield Checkpoint(step, str(step).encode())
         if step == job.params.fail_at:
             raise ZeroDivisionError("the toy broke")
     (job.output / "commit.txt").write_text(job.commit)
@@ -109,9 +109,9 @@ class MeetParams:
     count: int
 
 
-def meet(jobs: Sequence[Job]) -> Iterator[Event]:
+@per_job
+def meet(job: Job) -> Iterator[Event]:
     """Leave a file, and wait for those of the others."""
-    (job,) = jobs
     place = Path(job.params.place)
     (place / job.params.name).touch()
     while len(list(place.iterdir())) < job.params.count:

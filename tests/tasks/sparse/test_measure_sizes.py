@@ -3,7 +3,7 @@ import csv
 import safetensors.torch
 import torch
 
-from tasks.job import Job, Progress
+from tasks.job import Job
 from tasks.sparse.formats import FORMATS
 from tasks.sparse.measure_sizes import SizeParams, measure_sizes
 
@@ -20,10 +20,7 @@ def test_a_row_for_each_network_and_format(tmp_path):
     model = tmp_path / "agent.safetensors"
     safetensors.torch.save_file(tensors, model)
     (tmp_path / "out").mkdir()
-    events = list(
-        measure_sizes([Job(SizeParams("Hopper/bc", "snip", 0.9, 3), {"model": model}, tmp_path / "out")])
-    )
-    assert events == [Progress(1.0)]
+    list(measure_sizes([Job(SizeParams("Hopper/bc", "snip", 0.9, 3), {"model": model}, tmp_path / "out")]))
     rows = list(csv.DictReader((tmp_path / "out" / "sizes.csv").open()))
     assert {(row["network"], row["format"]) for row in rows} == {
         (network, format.name) for network in ("actor", "critic") for format in FORMATS

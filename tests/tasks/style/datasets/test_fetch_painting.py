@@ -15,7 +15,7 @@ from PIL import Image
 from tasks.data.hashing import sha256_of
 from tasks.data.images import read_rgb
 from tasks.errors import UserError
-from tasks.job import Job, Progress
+from tasks.job import Job
 from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
 from tasks.style.datasets.paintings import draw
 
@@ -23,7 +23,7 @@ from tasks.style.datasets.paintings import draw
 def fetch(output: Path, name: str, source: str, sha256: str | None = None, px: int = 64) -> dict[str, Any]:
     output.mkdir()
     params = PaintingParams(name, source, sha256, px)
-    assert list(fetch_painting([Job(params, params.inputs(), output)])) == [Progress(1)]
+    list(fetch_painting([Job(params, params.inputs(), output)]))
     return json.loads((output / "card.json").read_text())
 
 

@@ -13,7 +13,7 @@ from skimage import data
 
 from tasks.data.images import encode_jpeg
 from tasks.errors import UserError
-from tasks.job import Job, Metrics, Progress
+from tasks.job import Job, Metrics
 from tasks.style.backbones import load_backbone
 from tasks.style.datasets.fetch_weights import SEED, NormalizationConfig, WeightsParams, fetch_weights
 from tasks.style.datasets.photos import PhotoSet
@@ -80,7 +80,6 @@ def test_card_and_metrics_say_what_was_measured(job: Job, events: list, photos: 
         {"mean": layer["mean"], "smallest_mean": layer["smallest"], "clamped": layer["clamped"]}
         for layer in card["layers"].values()
     ]
-    assert events[-1] == Progress(1)
 
 
 def test_normalised_means_are_one(job: Job, events: list, photos: Path) -> None:
@@ -101,7 +100,7 @@ def test_equal_bytes_again(job: Job, events: list, tmp_path: Path) -> None:
 def test_heads_of_lpips(tmp_path: Path) -> None:
     params = WeightsParams.of("lpips", "torchvision", CONFIG)
     assert params == WeightsParams.of("lpips", "packages", NormalizationConfig())
-    assert list(fetch_weights([Job(params, params.inputs(tmp_path), tmp_path)])) == [Progress(1)]
+    list(fetch_weights([Job(params, params.inputs(tmp_path), tmp_path)]))
     heads = load_file(tmp_path / "heads.safetensors")
     assert [len(heads[f"alexnet.relu{i}"]) for i in range(1, 6)] == [64, 192, 384, 256, 256]
     assert [len(heads[f"vgg16.relu{i}"]) for i in ("1_2", "2_2", "3_3", "4_3", "5_3")] == [

@@ -9,7 +9,7 @@ import torch
 
 from tasks.data.images import encode_jpeg
 from tasks.errors import UserError
-from tasks.job import Job, Progress
+from tasks.job import Job
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.video.clip import SAMPLE_RATE, ClipParams, chords, fetch_clip, make_clip, pan_and_zoom
 from tasks.style.video.reader import probe, read_frames
@@ -94,8 +94,7 @@ def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
     with zipfile.ZipFile(photos / "photos.zip", "w") as archive:
         archive.writestr("gradient.jpg", encode_jpeg(photo))
     params = ClipParams("gradient", seconds=0.4, width=64, height=48)
-    events = list(fetch_clip([Job(params, {"photos": photos}, output)]))
-    assert events == [Progress(1.0)]
+    list(fetch_clip([Job(params, {"photos": photos}, output)]))
     direct = tmp_path / "direct.mp4"
     make_clip(PhotoSet.open(photos).read("gradient"), direct, 0.4, Fraction(30000, 1001), (64, 48))
     assert (output / "clip.mp4").read_bytes() == direct.read_bytes()
