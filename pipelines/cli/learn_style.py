@@ -1,14 +1,14 @@
 """`python -m pipelines learn-style`: a network for a user's own painting, in the time there is."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -50,11 +50,12 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     Raises:
         UserError: the painting or the photos can't be read, or the name is taken.
     """
-    name = _check_name(name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-"))
+    config = load_config()
+    name = name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-")
+    _check_name(name, config.style.training.styles)
     for path in filter(None, (painting, photos)):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder; correct the path")
-    config = load_config()
     # One training, hence here and on all cores; a Ray cluster has nothing to share out.
     cores = len(os.sched_getaffinity(0))
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
@@ -69,7 +70,8 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
                 f"{output}: has a network of another painting, other photos or another time; "
                 "give another --name, or remove it"
             )
-        _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
+        if not store.has(cell):
+            _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
         output.mkdir(parents=True, exist_ok=True)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
@@ -89,10 +91,11 @@ class _Preview(Recorder):
                 shutil.copyfile(file, preview)
 
 
-def _check_name(name: str) -> str:
+def _check_name(name: str, styles: Sequence[str]) -> None:
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
-    return name
+    if name in styles:
+        raise UserError(f"{name!r} is a style of the pipeline (params.yaml); give another --name")
 
 
 def _prepare(
@@ -128,11 +131,12 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
 
 
 def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
-    """The schedule that an interrupted training had, or else one for the machine as it is now."""
-    path = WORK / name / "schedule.json"
+    """The schedule that an earlier training of the same had, or else one for the machine as it is now."""
     key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
-    if path.exists() and (kept := read_schedule(path, key)):
-        return kept
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    path = WORK / name / f"schedule-{digest[:16]}.json"
+    if path.exists():
+        return read_schedule(path)
     import torch
 
     torch.set_num_threads(executor.num_cpus)
@@ -142,17 +146,14 @@ def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: Executor
     return planned
 
 
-def read_schedule(path: Path, key: Mapping[str, Any]) -> Schedule | None:
-    """What an earlier call planned for the same inputs; None if it was for others.
+def read_schedule(path: Path) -> Schedule:
+    """What an earlier call planned.
 
     Raises:
         UserError: the file is damaged.
     """
     with reading(path, "a schedule", "remove it, and the training is planned anew"):
-        kept = json.loads(path.read_text())
-        if kept["for"] != key:
-            return None
-        planned = TypeAdapter(Schedule).validate_python(kept["schedule"])
+        planned = TypeAdapter(Schedule).validate_python(json.loads(path.read_text())["schedule"])
         if planned.config.batches is None:
             raise ValueError("it has no number of batches")
         return planned
@@ -165,8 +166,8 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
     period = johnson.checkpoint_every * plan.seconds_per_batch
     if johnson.batches < FEW_BATCHES:
         print(
-            f"{name}: pictures are hardly more than grey before some {FEW_BATCHES} batches; give more "
-            "--minutes, or begin when the machine has less else to do",
+            f"{name}: a style is faint before some {FEW_BATCHES} batches; give more --minutes, or begin when "
+            "the machine has less else to do",
             file=sys.stderr,
         )
     where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
@@ -174,7 +175,8 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
         f"{name}: {johnson.batches:,} batches of {johnson.batch_size} x {johnson.image_px} px "
         f"of {photos:,} photos, a network of width {johnson.width}, in {minutes:.1f} minutes on {where} "
         f"({plan.seconds_per_batch:.2g} s a batch)\n"
-        f"preview: {LEARNED / name / PREVIEW}, renewed every {period:.0f} s, the most an interruption costs"
+        f"preview: {LEARNED / name / PREVIEW}, renewed every {period:.0f} s; "
+        "an interruption costs a minute at most"
     )
 
 

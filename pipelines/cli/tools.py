@@ -252,7 +252,7 @@ def learn_style(
     """
     from pipelines.cli.learn_style import learn_style as learn
 
-    with resumable("the same command goes on from the last preview"):
+    with resumable("the same command goes on from the last checkpoint, a minute old at most"):
         learn(painting, photos, name, 60 * minutes)
 
 

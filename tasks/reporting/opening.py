@@ -1,8 +1,9 @@
 """The page's first screen: agents in motion, and a number of each of the three reports with its interval."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+import pandas
 
 from tasks.reporting import results
 from tasks.reporting.blocks import Headline, Opening, Panel, count, number, percent
@@ -48,9 +49,8 @@ def _return(found: Results) -> Iterator[Headline]:
         return
     interval = f"95 % interval {percent(row['retention_low'])} to {percent(row['retention_high'])}"
     if not np.isfinite([row["retention_low"], row["retention_high"]]).all():
-        low, high = percent(tasks["retention"].min()), percent(tasks["retention"].max())
         seeds = count(int(tasks["seeds"].min()), "seed")
-        interval = f"{low} to {high} over {count(len(tasks), 'task')}; {seeds}: no confidence interval"
+        interval = f"{_range(tasks['retention'], percent, 'task')}; {seeds}: no confidence interval"
     what = (
         f"of the dense agents' score is what {name(str(algorithm))} agents keep when {name(pruner)} prunes "
         f"{percent(row['sparsity'])} of their weights before training"
@@ -64,9 +64,7 @@ def _speed(found: Results) -> Iterator[Headline]:
     if fastest is None:
         return
     runtime, mean, speedups = fastest
-    interval = (
-        f"{number(speedups.min(), 2)} to {number(speedups.max(), 2)} over {count(len(speedups), 'condition')}"
-    )
+    interval = _range(speedups, lambda speedup: number(speedup, 2), "condition")
     what = f"PyTorch's speed is what {runtime} reaches, the fastest runtime in full precision"
     yield Headline(f"{number(mean, 2)}×", interval, what, "compilers")
 
@@ -76,6 +74,12 @@ def _style(found: Results) -> Iterator[Headline]:
     ratios = style_ratios(found)
     if ratios.empty:
         return
-    interval = f"{percent(ratios.min())} to {percent(ratios.max())} over {count(len(ratios), 'picture')}"
+    interval = _range(ratios, percent, "picture")
     what = "of a photo's squared distance to the painting's style is what trained networks leave, by AlexNet"
     yield Headline(percent(ratios.mean()), interval, what, "styles")
+
+
+def _range(values: pandas.Series, written: Callable[[float], str], what: str) -> str:
+    """From the lowest to the highest over so many of `what`; of one there is no range."""
+    over = count(len(values), what)
+    return over if len(values) == 1 else f"{written(values.min())} to {written(values.max())} over {over}"

@@ -30,6 +30,9 @@ from tasks.style.pruning.masks import Mask, load_mask
 GPU_READERS = 4
 """Processes that read photos while a GPU trains. On a CPU they would take cores from training, and reading is
 a twentieth of a batch's time."""
+CHECKPOINT_SECONDS = 30.0
+"""Of training after which there is a checkpoint, however few batches those were: a busy machine may take
+many times as long for a batch as it was planned to."""
 REPORT_EVERY = 10
 """Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
 CONTACT_PX = 192
@@ -121,20 +124,26 @@ class _Training:
 
     def run(self) -> Iterator[Event]:
         """Train to the end."""
-        photos = iter(self._loader())
+        photos, saved = iter(self._loader()), time.monotonic()
         while self.step < len(self.batches):
             yield self._train(itertools.islice(photos, self._next_stop() - self.step))
             yield Progress(self.step / len(self.batches))
             last = self.step == len(self.batches)
-            if not last and self.step % self.config.checkpoint_every:
-                continue
-            yield self._preview()
-            self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
-            if not last:
-                model = encode_model(self.trainer.network, self._card())
-                yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
+            shown = last or self.step % self.config.checkpoint_every == 0
+            if shown:
+                yield from self._show(last)
+            if not last and (shown or time.monotonic() - saved >= CHECKPOINT_SECONDS):
                 yield Checkpoint(self.step, self._state())
+                saved = time.monotonic()
         self._write()
+
+    def _show(self, last: bool) -> Iterator[Event]:
+        """A preview and, before the end, the network as it is."""
+        self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
+        model = None if last else encode_model(self.trainer.network, self._card())
+        yield self._preview()
+        if model is not None:
+            yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
 
     def _loader(self) -> DataLoader[Tensor]:
         """Batches from this step on."""

@@ -105,12 +105,22 @@ def test_another_time_does_not_overwrite_a_style():
     assert load_model(Path("styles/longer/model.safetensors"))[1].steps == 9
 
 
+def test_a_refused_call_leaves_the_plan_of_the_style_as_it_was(monkeypatch, capsys):
+    learn()
+    monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 2.0)
+    with pytest.raises(UserError, match="has a network of another painting"):
+        learn(seconds=9)
+    learn()
+    assert "1 reused, 0 to compute" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("painting", "photos", "name", "said"),
     [
         ("none.png", None, None, r"none\.png: no such file"),
         ("My Painting.png", "nowhere", None, "nowhere: no such file"),
         ("My Painting.png", None, "../up", "can't be a style's name"),
+        ("My Painting.png", None, "swirls", "'swirls' is a style of the pipeline"),
         ("params.yaml", "holiday", None, "params.yaml"),
     ],
 )

@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 MEMORY_BYTES = 1 << 29
 """That reading a small file may take besides what the readers' libraries do."""
-SCHEDULE_KEY = {"seconds": 60.0, "painting": "0" * 64}
 """That the sample of a schedule is for."""
 CPU_SECONDS = 30
 """For a file; a whole process is killed that takes more, with all its threads."""
@@ -133,7 +132,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "backbone": load_backbone,
         "style": load_model,
         "style's mask": load_mask,
-        "schedule": lambda path: read_schedule(path, SCHEDULE_KEY),
+        "schedule": read_schedule,
         "video": probe,
         "video's frames": lambda path: sum(1 for _ in read_frames(path)),
         "video's segment": read_last_half,

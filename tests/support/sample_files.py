@@ -17,7 +17,6 @@ import onnx
 import torch
 from odd_videos import make_video
 from PIL import Image
-from reader_process import SCHEDULE_KEY
 from small_graphs import write_bc, write_classifier
 from small_networks import save_agent, save_style
 
@@ -136,7 +135,7 @@ def _episode(path: Path) -> None:
 
 def _schedule(path: Path) -> None:
     planned = Schedule(dataclasses.replace(SIZES[-1], batches=100), 0.5)
-    path.write_text(json.dumps({"for": SCHEDULE_KEY, "schedule": dataclasses.asdict(planned)}))
+    path.write_text(json.dumps({"for": {"seconds": 60.0}, "schedule": dataclasses.asdict(planned)}))
 
 
 def _photos(path: Path) -> None:

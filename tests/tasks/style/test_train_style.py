@@ -12,6 +12,7 @@ from torch.nn import functional
 from tasks.data.images import read_rgb
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
+from tasks.style import train_style as module
 from tasks.style.backbones import load_backbone
 from tasks.style.datasets.photos import PhotoSet
 from tasks.style.johnson import JohnsonConfig, TrainStyleParams
@@ -58,11 +59,23 @@ def losses(job):
     "settings", [{}, {"temporal_weight": 10.0, "precision": "bfloat16"}], ids=["", "temporal"]
 )
 def test_interrupted_training_ends_with_the_same_bytes(make_job, settings):
+    assert _interruptions(make_job, settings) == 2
+
+
+def test_a_checkpoint_is_made_when_it_is_time(make_job, monkeypatch):
+    """After batch 10, where a row of losses is written, besides that of batch 20."""
+    settings = {"batches": 21, "checkpoint_every": 20}
+    assert _interruptions(make_job, settings) == 1
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    assert _interruptions(make_job, settings) == 2
+
+
+def _interruptions(make_job, settings):
+    """How often a training is killed: right after each call's first checkpoint. Results are the same."""
     through = make_job(**settings)
     expected = results(through, train_style([through]))
-
     artifacts, checkpoint, interruptions = [], None, 0
-    while True:  # every call is killed right after its first checkpoint
+    while True:
         job = make_job(checkpoint=checkpoint, **settings)
         events = train_style([job])
         for event in events:
@@ -73,8 +86,8 @@ def test_interrupted_training_ends_with_the_same_bytes(make_job, settings):
                 break
         else:
             break
-    assert interruptions == 2
     assert results(job, artifacts) == expected
+    return interruptions
 
 
 def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job):
