@@ -379,8 +379,9 @@ def serve(
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, by this machine or by the cluster at RAY_ADDRESS.
 
-    A browser finds a page to play with there. POST /stylize/STYLE and /classify take a picture, /act/TASK a
-    state; GET /docs describes them.
+    They are those below models/onnx, which the stage export_onnx makes; a style of learn-style is not among
+    them until it is a style of the pipeline. A browser finds a page to play with. POST /stylize/STYLE and
+    /classify take a picture, /act/TASK a state; GET /docs describes them.
     """
     from pipelines.catalog.paths import GRAPHS
     from pipelines.config.params import load_config
