@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import torch
-
 from tasks.errors import UserError
 
 Number = TypeVar("Number", int, float)
@@ -43,5 +41,7 @@ def check_inputs(*paths: Path, stages: str) -> None:
 
 def check_device(device: str) -> None:
     """UserError if PyTorch has no such device, `cpu` or `cuda`."""
+    import torch  # takes seconds, and many benchmarks don't need it
+
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: PyTorch finds no GPU here; give --device cpu")

@@ -1,7 +1,6 @@
 """`python -m pipelines learn-style`: a network for a user's own painting, in the time there is."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
+from tasks.data.hashing import sha256_of_value
 from tasks.data.tensor_file import reading
 from tasks.data.whole_file import whole_file
 from tasks.errors import UserError
@@ -65,12 +65,12 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         plan = _plan(name, inputs, seconds, executor)
         params = TrainStyleParams(name, plan.config)
         cell = Cell(name, train_style, params, inputs, {"style": name})
-        if (output / "model.safetensors").exists() and not store.has(cell):
-            raise UserError(
-                f"{output}: has a network of another painting, other photos or another time; "
-                "give another --name, or remove it"
-            )
         if not store.has(cell):
+            if (output / "model.safetensors").exists():
+                raise UserError(
+                    f"{output}: has a network of another painting, other photos or another time; "
+                    "give another --name, or remove it"
+                )
             _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
         output.mkdir(parents=True, exist_ok=True)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
@@ -133,7 +133,7 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
 def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
     """The schedule that an earlier training of the same had, or else one for the machine as it is now."""
     key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    digest = sha256_of_value(key)
     path = WORK / name / f"schedule-{digest[:16]}.json"
     if path.exists():
         return read_schedule(path)

@@ -4,7 +4,6 @@ A choice by time may fall differently the next time, and with it a video's bytes
 kind of processor, versions of the packages and architecture of a network, until its file is removed.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from pipelines.engine.provenance import instructions, processor
+from tasks.data.hashing import sha256_of_value
 from tasks.data.whole_file import whole_file
 from tasks.deployment.measure_stylizers import SIDE_PX, Measured, measure_stylizers
 from tasks.deployment.runtimes import installed_version
@@ -25,7 +25,7 @@ from tasks.style.pruning.compaction import compact
 def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> StylizerName:
     """The runtime for the network in the file `model`; measures them, and says so, if none is kept."""
     key = {"machine": machine(), "network": _architecture(model), "precision": settings.precision}
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    digest = sha256_of_value(key)
     path = _directory() / f"{digest[:16]}.json"
     if kept := _read(path):
         return kept["runtime"]

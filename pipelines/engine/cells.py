@@ -22,7 +22,7 @@ from typing import Any
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
-from tasks.data.hashing import sha256_of
+from tasks.data.hashing import sha256_of, sha256_of_value
 from tasks.errors import UserError
 from tasks.job import Task
 
@@ -50,7 +50,7 @@ def file_digest(path: Path) -> str:
             for file in sorted(path.rglob("*"))
             if file.is_file()
         ]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return sha256_of_value(parts)
     try:
         stat = path.stat()
     except FileNotFoundError as error:

@@ -1,6 +1,7 @@
-"""SHA-256 of files."""
+"""SHA-256 of files and of values."""
 
 import hashlib
+import json
 from pathlib import Path
 
 
@@ -8,3 +9,8 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_value(value: object) -> str:
+    """SHA-256 of what JSON can hold, in hexadecimal, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

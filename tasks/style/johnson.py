@@ -65,7 +65,7 @@ class JohnsonConfig:
     precision: Precision = "auto"
     """Arithmetic of convolutions."""
     checkpoint_every: Annotated[int, Ge(1)] = 500
-    """Batches between checkpoints, each with previews."""
+    """Batches between previews, each with a checkpoint; there are others by the clock."""
 
     @property
     def loss_weights(self) -> LossWeights:

@@ -67,8 +67,8 @@ def train_style(job: Job) -> Iterator[Event]:
     and, for a pruned network, its `mask` (:func:`load_mask`): initial weights, photos and updates are then
     those of the dense one, without the pruned weights. The output gets
     `model.safetensors` (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
-    `contact_sheet.jpg` (one photo through every checkpoint). Artifacts are `previews/000500.jpg`, a photo of
-    the batch beside its stylised picture, for every checkpoint and the end, and for every checkpoint
+    `contact_sheet.jpg` (one photo through all previews). Artifacts come every `checkpoint_every` batches:
+    `previews/000500.jpg`, a photo of the batch beside its stylised picture, also at the end, and
     `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal
     bytes, with or without interruptions.
 

@@ -1,7 +1,6 @@
 """Apache TVM (Relax), compiled by LLVM for this machine's processor."""
 
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from platformdirs import user_cache_path
 
+from tasks.data.hashing import sha256_of_value
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 
@@ -107,7 +107,7 @@ def _key(path: Path, shapes: Shapes, target: "tvm.target.Target", tune_s: float)
         tune_s,
         version("apache-tvm"),
     ]
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    return sha256_of_value(described)
 
 
 def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, directory: Path) -> None:
