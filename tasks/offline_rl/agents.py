@@ -1,4 +1,4 @@
-"""What an agent is: the point of a sweep that names it, its algorithm, its networks, its file."""
+"""Agents: the specification of an agent within a sweep, its networks and masks, and its file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ from tasks.pruning.objective import Parts
 
 AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
 AgentMasks = dict[str, LayerTensors]
-"""Network → layer → bool (out, in), as files hold them; true where a weight is kept."""
+"""Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
 
 DENSE = "dense"
-"""The pruner of agents that keep all weights."""
+"""Pruner name of agents that keep all their weights."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class AgentSpec:
 
     task: TaskName
     algorithm: str
-    """One of `algorithms`."""
+    """Name of a module in `algorithms`."""
     pruner: str
-    """One of `tasks.pruning`'s, or `dense`."""
+    """Name of a pruner in `tasks.pruning`, or `dense`."""
     sparsity: Annotated[float, Ge(0), Lt(1)]
     """Fraction of weights pruned before training: 0 if and only if the pruner is `dense`."""
     seed: Annotated[int, Ge(0)]
@@ -56,7 +56,7 @@ class AgentSpec:
 
 @dataclass(frozen=True)
 class Agent:
-    """A trained agent, as its file holds it: a stack of one."""
+    """A trained agent, as it is stored in its file. Its networks are stacks of one agent."""
 
     spec: AgentSpec
     config: AlgorithmConfig
@@ -65,23 +65,26 @@ class Agent:
 
     @property
     def algorithm(self) -> Algorithm:
-        """What makes a policy of the networks."""
+        """The algorithm, which turns the networks into a policy."""
         return make_algorithm(self.spec, self.config)
 
     def save(self, path: Path) -> None:
-        """Write as safetensors: `actor.pi.0.weight` (out, in), `….bias` (out,), `….mask` (bool), and what is
-        needed to rebuild the policy as JSON in its metadata. Equal agents give equal bytes."""
+        """Write the agent as safetensors; equal agents give equal bytes.
+
+        Tensors are named `actor.pi.0.weight` (out, in), `….bias` (out,) and `….mask` (bool). The metadata
+        hold specification and configuration as JSON, from which the policy can be rebuilt.
+        """
         tensors = {
             f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0].T
             for name, network in self.networks.items()
             for parameter_name, parameter in network.parameters().items()
         }
         tensors |= {f"{key}.mask": mask for key, mask in flatten_masks(self.masks).items()}
-        # A single key: safetensors writes several in an order that changes from run to run.
+        # A single key, because safetensors writes several keys in an order that changes from run to run.
         description = json.dumps({"spec": asdict(self.spec), "config": asdict(self.config)}, sort_keys=True)
         contiguous = {
-            # A negative weight that was pruned is -0.0. Plus 0.0 it is +0.0 as all others are: such signs
-            # would be a fifth of a packed file (`tasks.sparse.packed`).
+            # A negative weight becomes -0.0 when it is pruned. Adding 0.0 makes it +0.0 like all other pruned
+            # weights: these signs would be a fifth of a packed file (`tasks.sparse.packed`).
             name: (tensor if tensor.dtype == torch.bool else tensor + 0.0).detach().cpu().contiguous()
             for name, tensor in tensors.items()
         }
@@ -125,7 +128,11 @@ def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -
 
 
 def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
-    """The algorithm of `spec` for the sizes of its task. UserError if `config` is another algorithm's."""
+    """Make the algorithm of `spec` for the state and action sizes of its task.
+
+    Raises:
+        UserError: `config` belongs to another algorithm.
+    """
     task, algorithm = TASKS[spec.task], algorithm_class(spec.algorithm)
     if type(config) is not algorithm.config_type:
         raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
@@ -133,7 +140,7 @@ def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
 
 
 def layers_of(algorithm: Algorithm) -> dict[str, Layers]:
-    """Inputs and outputs of each layer, by network."""
+    """Numbers of inputs and outputs of each layer, by network."""
     return {name: architecture.layers for name, architecture in algorithm.architectures.items()}
 
 
@@ -143,12 +150,12 @@ def parts_of(algorithm: Algorithm) -> Parts:
 
 
 def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, DenseNetwork]:
-    """An algorithm's networks before pruning, one agent per seed. Each `draw` gives a seed other weights."""
+    """An algorithm's networks before pruning, one agent per seed. Another `draw` gives other weights."""
     return {name: initialize(name, layers, seeds, draw) for name, layers in layers_of(algorithm).items()}
 
 
 def flatten_masks(masks: Mapping[str, LayerTensors]) -> dict[str, Tensor]:
-    """Masks by `network.layer`, as files hold them."""
+    """Masks by `network.layer`, as they are named in files."""
     return {f"{name}.{layer}": mask for name, layers in masks.items() for layer, mask in layers.items()}
 
 
@@ -167,7 +174,7 @@ def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:
     """Read a `masks.safetensors` that was made for `algorithm`'s networks.
 
     Raises:
-        UserError: the file is missing or damaged, or its masks are of other networks.
+        UserError: the file is missing or damaged, or its masks are for other networks.
     """
     tensors = read_tensor_file(path, "make it with `dvc repro prune`").tensors
     expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}

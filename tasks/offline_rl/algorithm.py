@@ -1,7 +1,7 @@
-"""What an algorithm is: networks, a loss for each of them, and a policy; for K agents at once.
+"""The interface of an algorithm: networks, a loss for each network, and a policy, for K agents at once.
 
-Whatever else there is to do with an agent follows from these: `training` takes a step down each loss,
-`prune_agent` asks which weights matter to it, `tasks.deployment` exports the policy.
+Everything else is derived from these: `training` minimises the losses, `prune_agent` scores weights with
+them, and `tasks.deployment` exports the policy.
 """
 
 from abc import ABC, abstractmethod
@@ -18,9 +18,9 @@ from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
-"""The terms of a network's loss, by name, (K,) each: what is minimised is their sum."""
+"""Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
-"""A trained agent's MLP, by its network and its layers, as a module (batch, in) → (batch, out)."""
+"""Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
 
 
 @dataclass(frozen=True)
@@ -30,48 +30,49 @@ class AlgorithmConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam, for all networks."""
     learning_rate_decay: bool = False
-    """Let it fall linearly, to 0 at the last update, which the paper doesn't."""
+    """Whether the learning rate falls linearly, to 0 at the last update. In the paper it does not."""
     batch_size: Annotated[int, Ge(1)] = 100
-    """Transitions in the batch of an update."""
+    """Number of transitions in the batch of an update."""
     normalize_states: bool = False
-    """Train on states of zero mean and unit variance (see `normalization.py`), which the paper doesn't."""
+    """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
+    In the paper they are not."""
 
 
 class Policy(nn.Module):
-    """A trained policy for one agent, from `state` (batch, state) and, if it takes any, normal `latents`."""
+    """One agent's trained policy. Inputs: `state` (batch, state) and, if it takes any, normal `latents`."""
 
     outputs: ClassVar[tuple[str, ...]] = ("action",)
-    """Names of what `forward` returns, first of all the actions (batch, action)."""
+    """Names of the outputs of `forward`. The first output is the actions (batch, action)."""
 
 
 class Algorithm(ABC):
-    """An algorithm for one size of states and actions. Networks and data are given to each method."""
+    """An algorithm for fixed state and action sizes. Networks and data are arguments of its methods."""
 
     config_type: ClassVar[type[AlgorithmConfig]]
 
     def __init__(self, config: Any, state_size: int, action_size: int) -> None:
-        """`config` is a `config_type`."""
+        """`config` is an instance of `config_type`."""
         self.config = config
         self.state_size, self.action_size = state_size, action_size
 
     @property
     @abstractmethod
     def architectures(self) -> Mapping[str, Architecture]:
-        """The networks."""
+        """Architecture of each network, by name."""
 
     @property
     def targets(self) -> Mapping[str, float]:
-        """Networks that a slowly following copy is kept of, and τ, the fraction by which it follows."""
+        """τ of each network with a target network: the fraction by which the target follows per update."""
         return {}
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
-        """Shape of the standard normal numbers that :meth:`act` takes for a state; () if it takes none."""
+        """Shape of the standard normal numbers that :meth:`act` takes per state; () if it takes none."""
         return ()
 
     @property
     def target_samples(self) -> int:
-        """Actions that an update looks at in each state at most, which decides the memory that it takes."""
+        """Largest number of actions per state that an update evaluates, which determines its memory use."""
         return 1
 
     @abstractmethod
@@ -82,10 +83,10 @@ class Algorithm(ABC):
         batch: Batch,
         randomness: Randomness,
     ) -> Iterator[tuple[str, Loss]]:
-        """Each network with its loss, in the order of the update, as a function of that network alone.
+        """Yield each network's name and loss, a function of that network alone, in the order of the update.
 
-        All else is fixed when the loss is asked for: training takes a network's step before it asks for the
-        next one's loss, which may then depend on the network as it has become; pruning takes none.
+        Everything else is fixed when a loss is yielded. Training updates a network before it requests the
+        next loss, which may therefore depend on the updated network. Pruning makes no updates in between.
         """
 
     @abstractmethod
@@ -94,4 +95,4 @@ class Algorithm(ABC):
 
     @abstractmethod
     def policy(self, perceptron: Perceptron) -> Policy:
-        """What :meth:`act` computes, for one agent, as a plain module to export."""
+        """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""

@@ -1,4 +1,4 @@
-"""What a network consists of: one description, from which all that has to know its layers derives."""
+"""Descriptions of networks, from which all other code derives what it has to know about their layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 from tasks.offline_rl.networks import Layers, LayerTensors, PerceptronLayers, total
 
 STATE = "state"
-"""The input that is a state of the environment. It comes first where there is one."""
+"""Name of the input that is a state of the environment. An MLP that has this input has it first."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +18,17 @@ class MLP:
     """A multilayer perceptron: hidden layers with a ReLU after each, then linear heads."""
 
     inputs: Mapping[str, int]
-    """Sizes of the inputs, which are read side by side."""
+    """Sizes of the inputs, which are concatenated."""
     units: Mapping[str, int]
-    """Outputs of each layer."""
+    """Number of outputs of each layer, heads last."""
     heads: int = 1
-    """How many of the layers, the last ones, are heads: each reads the last hidden layer."""
+    """Number of heads: the last layers, each of which reads the last hidden layer."""
     output: str | None = None
-    """Of an MLP whose outputs another one of the network reads: the name of that input."""
+    """Name of the input with which another MLP of the network reads these outputs; None if none does."""
 
     @property
     def layers(self) -> Layers:
-        """Inputs and outputs of each layer."""
+        """Numbers of inputs and outputs of each layer."""
         hidden, heads = self.names
         width, shapes = sum(self.inputs.values()), {}
         for layer in hidden:
@@ -38,30 +38,30 @@ class MLP:
 
     @property
     def names(self) -> PerceptronLayers:
-        """Hidden layers and heads."""
+        """Names of the hidden layers and of the heads."""
         names = tuple(self.units)
         return names[: -self.heads], names[-self.heads :]
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network: one MLP or several, by the name of the part that each is."""
+    """A network that consists of one or several MLPs, its parts, by name."""
 
     mlps: Mapping[str, MLP]
 
     @cached_property
     def layers(self) -> Layers:
-        """Inputs and outputs of each layer, in the order in which initial weights are drawn."""
+        """Numbers of inputs and outputs of each layer, in the order in which initial weights are drawn."""
         return {name: shape for mlp in self.mlps.values() for name, shape in mlp.layers.items()}
 
     @property
     def parts(self) -> Mapping[str, tuple[str, ...]]:
-        """The layers of each part: what is pruned on its own in scope `part`."""
+        """The layers of each part. In scope `part`, each part is pruned on its own."""
         return {part: tuple(mlp.units) for part, mlp in self.mlps.items()}
 
     @property
     def perceptrons(self) -> tuple[PerceptronLayers, ...]:
-        """Hidden layers and heads of each MLP."""
+        """Names of the hidden layers and of the heads of each MLP."""
         return tuple(mlp.names for mlp in self.mlps.values())
 
     @property
@@ -72,7 +72,7 @@ class Architecture:
     def flow(self, weights: LayerTensors) -> Tensor:
         """1ᵀ(∏ θ)1: the sum of the outputs for inputs of ones, without biases or nonlinearities, for SynFlow.
 
-        What one MLP hands to another flows on, the sum of its heads' outputs; all other inputs are ones.
+        An MLP that reads another MLP's outputs gets the sum of that MLP's heads. All other inputs are ones.
         """
         first = next(iter(weights.values()))
         read: dict[str, Tensor] = {}

@@ -34,7 +34,8 @@ class MujocoTask:
     """Mean return of D4RL's online SAC expert: D4RL score 100."""
 
 
-# Reference returns: `d4rl/infos.py`, REF_MIN_SCORE and REF_MAX_SCORE, the same for -v0, -v1 and -v2.
+# Reference returns are from D4RL's `d4rl/infos.py`, REF_MIN_SCORE and REF_MAX_SCORE, which are the same for
+# -v0, -v1 and -v2.
 TASKS: Mapping[str, MujocoTask] = MappingProxyType(
     {
         "HalfCheetah": MujocoTask("HalfCheetah", 17, 6, -280.178953, 12135.0),
@@ -47,7 +48,7 @@ TASKS: Mapping[str, MujocoTask] = MappingProxyType(
 def d4rl_score(task: MujocoTask, return_: Score) -> Score:
     """Normalised score 100 · (R - min) / (max - min) of undiscounted returns R (Fu et al. 2020, section 5.1).
 
-    Scales returns. A standard deviation has no minimum to subtract: scale it by 100 / (max - min) instead.
+    This is for returns only: multiply a standard deviation by 100 / (max - min), without subtracting min.
     """
     return 100 * (return_ - task.min_return) / (task.max_return - task.min_return)
 
@@ -75,6 +76,6 @@ def _log_mujoco_warning(message: str) -> None:
     logging.getLogger(__name__).log(level, message.strip())
 
 
-# MuJoCo's own handler prints, and appends to MUJOCO_LOG.TXT in the working directory: HalfCheetah's model
-# (a deprecated attribute) would leave that file wherever a command is run.
+# MuJoCo's own handler prints warnings and appends them to MUJOCO_LOG.TXT in the working directory. Because
+# HalfCheetah's model has a deprecated attribute, that file would appear wherever a command is run.
 mujoco.set_mju_user_warning(_log_mujoco_warning)

@@ -1,12 +1,13 @@
-"""Multilayer perceptrons of K agents side by side: each weight has a leading axis of K.
+"""Multilayer perceptrons of K agents in one batch: each weight tensor has a leading axis of size K.
 
-A network is two plain dicts of tensors by layer, and a forward pass is a function of them: pruning
-differentiates it by the weights, training hands them to an optimiser, and one agent is a slice.
+A network consists of two plain dicts of tensors by layer, and a forward pass is a function of these. So
+pruning can differentiate with respect to the weights, training can hand the tensors to an optimiser, and one
+agent is a slice.
 
-Weights are (K, in, out), a `nn.Linear`'s transposed, for the sake of their gradients: those of the
-transposed view of (K, out, in) come with strides unlike the weights', which costs a copy (10.3 against 8.0 ms
-for an update of BC, K = 1, one core) and, worse, is read in the wrong order by PyTorch 2.13's fused Adam.
-Files hold (out, in) as everybody does.
+Weights are (K, in, out), the transpose of the weights in `nn.Linear`. With a transposed view of (K, out, in),
+the strides of a gradient would differ from those of its weights. That costs a copy (10.3 against 8.0 ms for a
+BC update, K = 1, one core) and, worse, PyTorch 2.13's fused Adam reads such gradients in the wrong order. In
+files, weights are (out, in) as usual.
 """
 
 import functools
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 LayerTensors = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
-"""Inputs and outputs of each layer of a network."""
+"""Numbers of inputs and outputs of each layer of a network."""
 PerceptronLayers = tuple[Sequence[str], Sequence[str]]
-"""Hidden layers in order, and the heads that read the last of them."""
+"""Names of the hidden layers in order, and of the heads that read the last hidden layer."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class DenseNetwork:
     """K networks of one architecture."""
 
     weights: LayerTensors
-    """(K, in, out) by layer. These are what pruning removes."""
+    """(K, in, out) by layer. Only weights are pruned."""
     biases: LayerTensors
     """(K, 1, out) by layer. Never pruned."""
 
@@ -48,7 +49,7 @@ class DenseNetwork:
         }
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "DenseNetwork":
-        """The network of what `change` makes of each tensor."""
+        """The network with `change` applied to each tensor."""
         return from_parameters({name: change(tensor) for name, tensor in self.parameters().items()})
 
     def with_weights(self, weights: LayerTensors) -> "DenseNetwork":
@@ -56,7 +57,7 @@ class DenseNetwork:
         return replace(self, weights=weights)
 
     def copy(self) -> "DenseNetwork":
-        """The same numbers in tensors of their own, without gradients."""
+        """A copy with tensors of its own, without gradients."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def to(self, device: str) -> "DenseNetwork":
@@ -70,16 +71,16 @@ class DenseNetwork:
 
 @dataclass(frozen=True)
 class SparseNetwork:
-    """One pruned agent's network in training on a CPU: kept weights alone, a vector for each perceptron."""
+    """One pruned agent's network for training on a CPU: kept parameters alone, a vector per perceptron."""
 
     perceptrons: Mapping[str, "SparsePerceptron"]
     """Perceptrons by the name of their first layer."""
     values: Mapping[str, Tensor]
-    """The parameters of each."""
+    """Parameter vector of each perceptron."""
 
     @classmethod
     def of(cls, perceptrons: Mapping[str, "SparsePerceptron"], network: DenseNetwork) -> "SparseNetwork":
-        """What `perceptrons` hold of a stack of one."""
+        """Gather the parameters that `perceptrons` keep from `network`, a stack of one agent."""
         values = {
             name: perceptron.gather(network.weights, network.biases).detach()
             for name, perceptron in perceptrons.items()
@@ -91,15 +92,15 @@ class SparseNetwork:
         return dict(self.values)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "SparseNetwork":
-        """The network of what `change` makes of each tensor."""
+        """The network with `change` applied to each tensor."""
         return replace(self, values={name: change(tensor) for name, tensor in self.values.items()})
 
     def copy(self) -> "SparseNetwork":
-        """The same numbers in tensors of their own, without gradients."""
+        """A copy with tensors of its own, without gradients."""
         return self.map(lambda tensor: tensor.detach().clone())
 
     def within(self, network: DenseNetwork) -> DenseNetwork:
-        """A copy of `network` with these values in their places."""
+        """A copy of `network` with these values written to their positions."""
         whole = network.copy()
         for name, perceptron in self.perceptrons.items():
             perceptron.scatter(self.values[name].detach(), whole.weights, whole.biases)
@@ -107,7 +108,7 @@ class SparseNetwork:
 
 
 AnyNetwork = DenseNetwork | SparseNetwork
-"""What algorithms train and act with."""
+"""A network in either form in which algorithms train and act with it."""
 
 
 def from_parameters(parameters: Mapping[str, Tensor]) -> DenseNetwork:
@@ -126,10 +127,10 @@ def stack(networks: Sequence[DenseNetwork]) -> DenseNetwork:
 
 
 def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> DenseNetwork:
-    """A network per seed, drawn as `nn.Linear` draws by default, from that seed, the name and `draw` alone.
+    """Draw one network per seed as `nn.Linear` does by default, from that seed, the name and `draw` alone.
 
-    Weights and biases are uniform in ±1/√in, which is what Kaiming's uniform with a = √5 comes to. Agents
-    of one seed therefore begin with the same weights whatever pruner and sparsity they are for.
+    Agents with the same seed therefore begin with the same weights, whatever their pruner and sparsity.
+    Weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with a = √5.
     """
     return stack([_initialize(name, layers, seed, draw) for seed in seeds])
 
@@ -150,10 +151,10 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> DenseNetwork
 def perceptron(
     network: AnyNetwork, hidden: Sequence[str], heads: Sequence[str], *inputs: Tensor
 ) -> tuple[Tensor, ...]:
-    """Hidden layers with a ReLU after each, then the linear layer of each head: (K, batch, out) of each.
+    """Apply the hidden layers with a ReLU after each, then each linear head: (K, batch, out) per head.
 
-    They read the inputs side by side. The first of two, (K, batch / n, in), may have n times fewer rows, such
-    as states of which each is for the next n actions.
+    Inputs are concatenated. The first of two inputs may have n times fewer rows, (K, batch / n, in), such as
+    states that each belong to n consecutive actions.
     """
     if isinstance(network, SparseNetwork):
         return network.perceptrons[hidden[0]](network.values[hidden[0]], *inputs)
@@ -169,12 +170,15 @@ def linear(network: DenseNetwork, layer: str, x: Tensor) -> Tensor:
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0). In place without gradients: at the target's batch of 1,000 a copy costs more than that."""
+    """max(x, 0), in place where no gradient is needed.
+
+    For the target's batch of 1,000 rows, a copy takes longer than the maximum itself.
+    """
     return x.relu() if x.requires_grad else x.relu_()
 
 
 def side_by_side(*inputs: Tensor) -> Tensor:
-    """(K, batch, sum of in), rows of the first repeated: see :func:`perceptron`."""
+    """Concatenate inputs to (K, batch, sum of in), repeating rows of the first: see :func:`perceptron`."""
     if len(inputs) == 1:
         return inputs[0]
     first, second = inputs
@@ -184,10 +188,10 @@ def side_by_side(*inputs: Tensor) -> Tensor:
 
 
 def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:
-    """Layers with ReLU between them, none after the last, of inputs side by side."""
+    """Apply layers, with a ReLU after each but the last, to the concatenated inputs."""
     return perceptron(network, layers[:-1], layers[-1:], *inputs)[0]
 
 
 def total(tensors: Iterable[Tensor]) -> Tensor:
-    """The sum of one tensor or more, added up in their order."""
+    """The sum of one or more tensors, added in the given order."""
     return functools.reduce(torch.add, tensors)

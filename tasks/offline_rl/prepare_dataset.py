@@ -21,12 +21,12 @@ from tasks.offline_rl.experts.collect import collect
 from tasks.offline_rl.experts.policy import Expert, load_expert
 
 LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
-"""Whose versions a card names: their physics and their formats shape the data."""
+"""Libraries whose versions are recorded in a card, because their physics and formats shape the data."""
 
 
 @dataclass(frozen=True)
 class DatasetParams:
-    """What one task's dataset depends on, besides its input file."""
+    """Everything that one task's dataset depends on, besides its input file."""
 
     task: TaskName
     env_version: EnvironmentVersion
@@ -34,7 +34,9 @@ class DatasetParams:
 
     @classmethod
     def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig) -> Self:
-        """With only what the configured source uses for this task: no other setting is to change its dataset.
+        """Make parameters with only the settings that the configured source uses for this task.
+
+        So a change of any other setting does not change this task's dataset.
 
         Raises:
             UserError: the source has no entry for the task.
@@ -50,7 +52,7 @@ class DatasetParams:
         return cls(task, env_version, replace(unused, d4rl={task: data.d4rl[task]}))
 
     def inputs(self, expert: Path) -> dict[str, Path]:
-        """Files or directories that :func:`prepare_dataset` reads, where the source is not a remote one."""
+        """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""
         if self.data.source == "expert":
             return {"expert": expert}
         if self.data.source == "minari":
@@ -70,11 +72,11 @@ class Returns:
     min: float
     max: float
     d4rl_score: float
-    """Score of the mean return."""
+    """D4RL score of the mean return."""
 
     @classmethod
     def of(cls, dataset: Dataset, task: MujocoTask) -> Self | None:
-        """None where no episode is complete."""
+        """Returns of the complete episodes of `dataset`; None if there are none."""
         returns = dataset.returns
         if len(returns) == 0:
             return None
@@ -86,22 +88,22 @@ class Returns:
 
 @dataclass(frozen=True)
 class DatasetCard:
-    """What a dataset is."""
+    """Description of a dataset."""
 
     task: str
     source: str
     origin: str
-    """Of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
+    """Origin of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
     sha256: str | None
     """SHA-256 of the expert or the D4RL file."""
     environment: str
-    """Gymnasium identifier of the environment to evaluate in; an expert's data were collected in it."""
+    """Gymnasium identifier of the environment to evaluate in. An expert's data were collected in it, too."""
     action_noise: float | None
     seed: int | None
-    """These two of rollouts alone."""
+    """Seed of the rollouts. Like `action_noise`, None unless the source is `expert`."""
     transitions: int
     episodes: int
-    """Those cut short included."""
+    """Number of episodes, including those cut short."""
     returns: Returns | None
     versions: dict[str, str]
 
@@ -122,7 +124,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     rollouts `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
 
     Raises:
-        UserError: the source can't be reached, or what it holds is damaged or another task's.
+        UserError: the source can't be reached, or its data are damaged or for another task.
     """
     params: DatasetParams = job.params
     task = TASKS[params.task]

@@ -43,17 +43,17 @@ class LayerRow:
     weights_total: int
     weights_kept: int
     states_total: int | None
-    """Coordinates of the state, if the layer reads it."""
+    """Number of coordinates of the state; None if the layer does not read the state."""
     states_kept: int | None
-    """Those of them that still have a weight here."""
+    """Number of coordinates of the state for which the layer keeps at least one weight."""
 
 
 @dataclass(frozen=True)
 class PruneParams:
-    """What the masks of one agent depend on, besides its dataset."""
+    """Everything that the masks of one agent depend on, besides its dataset."""
 
     agent: AgentSpec
-    """Not a dense one."""
+    """Specification of the agent, which must not be dense."""
     algorithm: AlgorithmConfig
     pruning: PruningConfig
 
@@ -62,8 +62,8 @@ class PruneParams:
 def prune_agent(job: Job) -> None:
     """Make the masks of a job's agent, from the initial weights of its seed.
 
-    Input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where a
-    weight is kept) and `layers.csv` (a :class:`LayerRow` for each layer).
+    The input is `dataset`. The output gets `masks.safetensors` (bool (out, in) by `network.layer`, true where
+    a weight is kept) and `layers.csv` (a :class:`LayerRow` for each layer).
 
     Raises:
         UserError: the dataset is damaged, or the scores aren't finite.
@@ -80,8 +80,9 @@ def prune_agent(job: Job) -> None:
 def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> AgentMasks:
     """Masks of an agent's networks, bool (out, in).
 
-    Each round of pruning sees a batch of its own, of the size that the pruner's paper uses. Batches and noise
-    depend on the seed alone: pruners, and sparsities of one pruner, are compared on the same ones.
+    Each round of pruning uses its own batch, by default of the size that the pruner's paper uses. Batches
+    and noise depend on the seed alone, so that pruners, and sparsities of one pruner, are compared on the
+    same data.
     """
     spec, pruning = params.agent, params.pruning
     algorithm = make_algorithm(spec, params.algorithm)
@@ -94,7 +95,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
         randomness = Randomness("pruning", [spec.seed], iteration, device=device)
         batch = data.sample(randomness, pruning.batch_size_of(spec.pruner))
         scores = stream("pruning scores", spec.seed, iteration)
-        # At initialization targets are equal to their networks: θ' = θ.
+        # At initialization, target networks equal their networks: θ' = θ.
         return {
             name: Objective(_loss_of_weights(networks[name], loss), architectures[name].flow, scores)
             for name, loss in algorithm.losses(networks, networks, batch, randomness)

@@ -1,4 +1,4 @@
-"""Random numbers that depend on the seed alone, shared by the agents of a stack that have that seed."""
+"""Random numbers that depend only on the seed and are shared by the agents of a stack with that seed."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from tasks.data.randomness import stream
 
 
 class Randomness:
-    """Draws for K agents: once per distinct seed, handed to every agent that has it.
+    """Random numbers for K agents, drawn once per distinct seed and handed to every agent with that seed.
 
-    So agent i of a stack sees exactly what it sees alone. Numbers are drawn on `device`, where they are used:
-    every CPU gives the same ones, a GPU others.
+    So an agent sees exactly the same numbers in a stack as it does alone. Numbers are drawn on `device`,
+    where they are used: every CPU gives the same numbers, a GPU gives others.
     """
 
     def __init__(self, purpose: str, seeds: Sequence[int], *counters: int, device: str = "cpu") -> None:
@@ -38,9 +38,9 @@ class Randomness:
         )
 
     def restore(self, seed: int, state: Tensor, *counters: int) -> None:
-        """Have seed `seed` go on from its generator's `state`.
+        """Continue the generator of `seed` from its `state`.
 
-        A state from another kind of device means nothing here: then its stream of `counters` begins.
+        A state from another kind of device can't be used. The generator then begins the stream of `counters`.
         """
         generator = self.generators[seed]
         if state.shape == generator.get_state().shape:

@@ -1,8 +1,8 @@
-"""The losses of a lone sparse agent, with their gradients written out.
+"""The losses of a single sparse agent, with their gradients written out.
 
-The equations are those of `vae.py` and `bcq.py`, where arguments and results are told; K is 1. PyTorch takes
-each loss for one operation, in place of some 25 small ones and as many gradients: to call them takes longer
-than to compute them.
+The equations are those of `vae.py` and `bcq.py`, which document arguments and results; K is 1. To PyTorch
+each loss is one operation, instead of some 25 small ones and as many gradients. Calling these takes longer
+than computing them.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,17 @@ from tasks.offline_rl.networks import SparseNetwork
 from tasks.sparse.kernels import Floats
 from tasks.sparse.perceptron import ForwardPass, to_array
 
-LOG_STD_LIMITS = -4, 15
 Gradients = Callable[..., tuple[Floats, ...]]
-"""Of each vector of parameters, of a sum of losses of which each counts so much."""
+"""Function from the weight of each loss in a weighted sum to the sum's gradient for each parameter vector."""
 
 
-def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Reconstruction and KL."""
+def vae_loss(
+    vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor, log_std_limits: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
+    """The reconstruction loss and the KL divergence."""
     s, a, ε = (to_array(each[0]) for each in (state, action, noise))
     encoder = _forward_pass(vae, "encoder.0", s, a)
-    μ, log_σ = encoder.y[:, : ε.shape[1]], encoder.y[:, ε.shape[1] :].clip(*LOG_STD_LIMITS)
+    μ, log_σ = encoder.y[:, : ε.shape[1]], encoder.y[:, ε.shape[1] :].clip(*log_std_limits)
     σ = np.exp(log_σ)
     decoder = _forward_pass(vae, "decoder.0", s, μ + σ * ε)
     ã = np.tanh(decoder.y)
@@ -65,7 +66,7 @@ def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> 
 def actor_loss(
     actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, phi: float
 ) -> Tensor:
-    """Differentiable by the actor's parameters alone."""
+    """The actor's loss, differentiable with respect to the actor's parameters alone."""
     s, a = to_array(state[0]), to_array(action[0])
     perturbation = _forward_pass(actor, "pi.0", s, a)
     tanh = np.tanh(perturbation.y)
@@ -85,7 +86,7 @@ def _forward_pass(network: SparseNetwork, name: str, *inputs: Floats) -> Forward
 
 
 def _losses(values: tuple[Any, ...], gradients: Gradients, *parameters: Tensor) -> tuple[Tensor, ...]:
-    """Each value as a loss, (1,), to PyTorch."""
+    """Turn each value into a loss (1,) that PyTorch can differentiate."""
     found: tuple[Tensor, ...] = _Losses.apply(values, gradients, *parameters)  # type: ignore[no-untyped-call]
     return found
 

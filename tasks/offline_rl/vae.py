@@ -1,7 +1,8 @@
-"""The conditional VAE of BCQ: a generative model of the actions that the dataset takes in a state.
+"""BCQ's conditional VAE: a generative model of the dataset's actions in a given state.
 
-Fujimoto et al. 2019, section 4.2 and appendix D: encoder E_ω1(s, a) → μ, σ and decoder D_ω2(s, z) → a, two
-hidden layers of 750 each, a latent twice as large as the action. It is also all there is to BEAR's BC.
+As in Fujimoto et al. 2019, section 4.2 and appendix D, it has an encoder E_ω1(s, a) → μ, σ and a decoder
+D_ω2(s, z) → a, each with two hidden layers of 750 units, and a latent twice as large as the action. BEAR's BC
+consists of this VAE alone.
 """
 
 from torch import Tensor
@@ -13,15 +14,17 @@ WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
 POSTERIOR = ("mean", "log_std")
 DECODER = ("decoder.0", "decoder.1", "decoder.2")
+LOG_STD_LIMITS = -4, 15
+"""Lowest and highest log σ of the posterior, those of the authors' code."""
 
 
 def latent_size(action_size: int) -> int:
-    """Dimensions of z."""
+    """Number of dimensions of the latent z."""
     return 2 * action_size
 
 
 def vae_architecture(state_size: int, action_size: int) -> Architecture:
-    """Encoder and decoder."""
+    """Architecture of the VAE: encoder and decoder."""
     latent = latent_size(action_size)
     encoder = dict.fromkeys(ENCODER, WIDTH) | dict.fromkeys(POSTERIOR, latent)
     decoder = dict.fromkeys(DECODER[:-1], WIDTH) | {DECODER[-1]: action_size}
@@ -34,13 +37,13 @@ def vae_architecture(state_size: int, action_size: int) -> Architecture:
 
 
 def encode(vae: AnyNetwork, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """μ and log σ of q(z | s, a): (K, batch, latent) each; log σ within [-4, 15] as in the authors' code."""
+    """μ and log σ of q(z | s, a): (K, batch, latent) each."""
     mean, log_std = perceptron(vae, ENCODER, POSTERIOR, state, action)
-    return mean, log_std.clamp(-4, 15)
+    return mean, log_std.clamp(*LOG_STD_LIMITS)
 
 
 def decode(vae: AnyNetwork, state: Tensor, z: Tensor) -> Tensor:
-    """Actions in (-1, 1): (K, batch, action). A state may be for several z, one after another."""
+    """Actions in (-1, 1): (K, batch, action). Each state may belong to several consecutive z."""
     return mlp(vae, DECODER, state, z).tanh()
 
 
@@ -57,7 +60,7 @@ def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> d
     if isinstance(vae, SparseNetwork):
         from tasks.offline_rl import sparse_losses  # Numba takes a quarter of a second to import
 
-        reconstruction, kl = sparse_losses.vae_loss(vae, state, action, noise)
+        reconstruction, kl = sparse_losses.vae_loss(vae, state, action, noise, LOG_STD_LIMITS)
     else:
         mean, log_std = encode(vae, state, action)
         z = mean + log_std.exp() * noise

@@ -1,1 +1,1 @@
-"""Pruning at initialization: scores of weights, masks from scores, counts of what is left."""
+"""Pruning at initialization: scores of weights, masks from scores, counts of the weights that are left."""

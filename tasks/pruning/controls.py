@@ -1,7 +1,7 @@
-"""Controls of a pruner: is it which weights it keeps that counts, or how many of each layer?
+"""Controls of pruners: does it matter which weights are kept, or only how many in each layer?
 
-A control is one short function from (masks, generator) to masks, listed in :data:`CONTROLS`. The pruner
-`<pruner>-<control>` makes the pruner's masks and then has the control replace them.
+A control is one short function from (masks, generator) to masks, listed in :data:`CONTROLS`. For the name
+`<pruner>-<control>`, the pruner makes masks, which the control then replaces.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tasks.pruning.objective import Masks
 
 
 def shuffled(masks: Masks, generator: torch.Generator) -> Masks:
-    """Each layer's mask, permuted: it keeps as many weights, but none of the pruner's choice among them.
+    """Permute each layer's mask: as many weights are kept, but at random positions.
 
     Su et al. 2020, *Sanity-checking pruning methods*; Frankle et al. 2021, *Pruning neural networks at
     initialization: why are we missing the mark?*

@@ -22,22 +22,26 @@ class PruningConfig:
     """How masks are made from scores."""
 
     scope: Literal["part", "network", "layer", "agent"] = "part"
-    """Which weights compete with one another for being kept. `part`: those of one perceptron, so that the
-    actor, each critic, the VAE's encoder and its decoder each have the sparsity asked for. This is how
-    algorithm 1 of Arnob et al. (2021) reads, which lists a loss and a mask for each: L(θ_1), L(φ), L(ω_E),
-    L(ω_D) and M_θ1, M_φ, M_ωE, M_ωD. `network`: those of one network, so that encoder and decoder compete,
-    and so do both critics; SNIP then keeps 9.8 % in place of 5 % of the decoder, which is all of BC's policy
-    (HalfCheetah, normalised states). `layer`: those of one layer, so that all layers have the same sparsity.
-    `agent`: those of all of an agent's networks. Their losses have different units, squared rewards or
-    log-likelihoods, so a score counts relative to its network's mean |score|; otherwise the unit of reward
-    would decide how sparse the actor gets. In every scope, scores are those of the whole network's loss."""
+    """Group of weights that compete with one another to be kept. `part`: the weights of one perceptron, so
+    that the actor, each critic, the VAE's encoder and its decoder each have the requested sparsity. This is
+    how algorithm 1 of Arnob et al. (2021) reads, which lists a loss and a mask for each: L(θ_1), L(φ),
+    L(ω_E), L(ω_D) and M_θ1, M_φ, M_ωE, M_ωD. `network`: the weights of one network, so that encoder and
+    decoder compete, and so do both critics; SNIP then keeps 9.8 % instead of 5 % of the decoder, which is all
+    of BC's policy (HalfCheetah, normalised states). `layer`: the weights of one layer, so that all layers
+    have the same sparsity. `agent`: the weights of all of an agent's networks. The networks' losses have
+    different units, squared rewards or log-likelihoods, so a score counts relative to its network's mean
+    |score|; otherwise the unit of reward would decide how sparse the actor gets. In every scope, scores are
+    computed from the whole network's loss."""
     iterations: int = 1
-    """Rounds of scoring and pruning. After round i of n a fraction (1 - sparsity)^(i/n) is left."""
+    """Number of rounds of scoring and pruning. After round i of n, a fraction (1 - sparsity)^(i/n) of the
+    weights is left."""
     batch_size: int | None = None
-    """Transitions a round's scores are computed on; by default the pruner's own (SNIP 100, GraSP 200)."""
+    """Number of transitions on which a round's scores are computed; None for the pruner's default (SNIP 100,
+    GraSP 200)."""
     reinitialize: bool = False
-    """Train freshly drawn weights under the mask, as in the authors' code of SNIP, instead of those that were
-    scored. Masks are the same either way: whoever owns the network acts on this."""
+    """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the
+    weights that were scored. The masks are the same either way; the training of the network follows this
+    setting."""
 
     def __post_init__(self) -> None:
         for name, value in (("iterations", self.iterations), ("batch_size", self.batch_size)):
@@ -45,15 +49,15 @@ class PruningConfig:
                 raise UserError(f"pruning.{name} is {value}; it has to be 1 or more")
 
     def batch_size_of(self, pruner: str) -> int:
-        """Transitions to score with `pruner`: the configured number, else the pruner's own."""
+        """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
         return self.batch_size or find_pruner(pruner).batch_size
 
 
 def find_pruner(name: str) -> Pruner:
-    """The pruner `name`, or the one that the control `name` is of: `snip` for `snip-shuffled`.
+    """The pruner `name`, or the pruner to which the control `name` belongs: `snip` for `snip-shuffled`.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: there is no pruner or control of that name.
     """
     pruner, hyphen, control = name.partition("-")
     if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
@@ -76,15 +80,15 @@ def prune(
 
     `pruner` is a name of :data:`~tasks.pruning.pruners.PRUNERS`, or `<pruner>-<control>` with a name of
     :data:`~tasks.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
-    `parts` says which layers of a network form a part; a network that it doesn't name is one part.
+    `parts` lists the layers of each part of a network; a network without an entry is one part.
 
-    `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network: on a new
-    batch if iterations are to see more than one. Objectives are evaluated with the weights that earlier
-    rounds pruned at zero and without gradient there; such weights don't come back. Equal scores (all units
-    of a dead layer have 0) are kept in order of position, so counts are exact whatever the ties.
+    `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network. It has to
+    use a new batch in each call if the rounds are to see more than one batch. In objectives, weights that
+    earlier rounds pruned are zero and have no gradient; they never come back. Of equal scores (those of a
+    dead layer are all 0), the first ones are kept, so that counts are exact whatever the ties.
 
-    `weights` maps network to layer to tensor. An emptied layer is logged as a warning and has 0 kept weights
-    in :func:`~tasks.pruning.statistics.count_layers`.
+    `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
+    and has 0 kept weights in :func:`~tasks.pruning.statistics.count_layers`.
 
     Raises UserError for an unknown pruner, a sparsity outside [0, 1), or a score that isn't finite.
     """
@@ -148,7 +152,7 @@ def _check_finite(scores: Mapping[str, Scores], pruner: str) -> None:
 def _select(
     scores: Mapping[str, Scores], masks: Mapping[str, Masks], sparsity: float, scope: str, parts: Parts
 ) -> dict[str, Masks]:
-    """The highest scores among the weights not yet pruned, in each group of weights that compete."""
+    """Masks of the highest scores among the weights not yet pruned, in each group of competing weights."""
     candidates = {
         (network, layer): score.double().masked_fill(~masks[network][layer], -torch.inf)
         for network, layers in _comparable(scores, scope).items()
@@ -173,12 +177,12 @@ def _select(
 
 
 def _comparable(scores: Mapping[str, Scores], scope: str) -> Mapping[str, Scores]:
-    """Scores that may be compared within the scope: across networks, relative to each one's mean |score|."""
+    """Scores that are comparable within the scope: across networks, relative to a network's mean |score|."""
     if scope != "agent":
         return scores
     comparable = {}
     for network, layers in scores.items():
-        # |score|, not score: GraSP's are signed, and dividing by a negative mean would turn the order round.
+        # |score|, not score: GraSP's are signed, and dividing by a negative mean would reverse the order.
         mean = torch.cat([score.double().abs().flatten() for score in layers.values()]).mean()
         comparable[network] = {
             layer: score.double() / mean if mean > 0 else score for layer, score in layers.items()
@@ -187,7 +191,7 @@ def _comparable(scores: Mapping[str, Scores], scope: str) -> Mapping[str, Scores
 
 
 def _top(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
-    """Masks of the N - round(N·sparsity) highest of N scores; among equals, those that come first."""
+    """Masks of the N - round(N·sparsity) highest of N scores; of equal scores, the first ones are kept."""
     flat = torch.cat([score.flatten() for score in scores])
     kept = len(flat) - round(len(flat) * sparsity)
     mask = torch.zeros_like(flat, dtype=torch.bool)

@@ -1,7 +1,7 @@
 """Scores of weights at initialization: the weights with the highest scores are kept.
 
-A pruner is one short function from (objective, weights) to scores, listed in :data:`PRUNERS`. What to do
-with the scores (how many, from which layers, in how many rounds) is `masks.py`'s business.
+A pruner is one short function from (objective, weights) to scores, listed in :data:`PRUNERS`. The module
+`masks.py` decides how many weights are kept, in which layers and in how many rounds.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ def snip(objective: Objective, weights: Weights) -> Scores:
 def grasp(objective: Objective, weights: Weights) -> Scores:
     """Gradient signal preservation +θ ⊙ Hg (Wang et al. 2020; Arnob et al. 2021, eq. 4).
 
-    The paper removes the largest -θ ⊙ Hg first, the weights without which the gradient's norm grows most;
-    so the largest +θ ⊙ Hg are kept. The sign matters, there is no absolute value. The temperature of 200 in
-    the authors' code softens the logits of a classifier; a Q or ELBO loss has none, and dividing its
-    network's output would change the residual instead.
+    The paper first removes the weights with the largest -θ ⊙ Hg, whose removal increases the gradient's norm
+    most; so the weights with the largest +θ ⊙ Hg are kept. The sign matters: no absolute value is taken. The
+    temperature of 200 in the authors' code softens the logits of a classifier. A Q or ELBO loss has no
+    logits, and dividing its network's output would change the residual instead.
     """
     g = grad(objective.loss)(weights)
 
@@ -40,7 +40,7 @@ def grasp(objective: Objective, weights: Weights) -> Scores:
 def synflow(objective: Objective, weights: Weights) -> Scores:
     """Synaptic saliency |θ| ⊙ ∂R/∂|θ| of R = 1ᵀ(∏ |θ|)1 (Tanaka et al. 2020, eq. 2). Needs no data.
 
-    Meant for many iterations (the paper's: 100): in one it removes whole layers.
+    It is meant for many iterations (100 in the paper): a single iteration removes whole layers.
     """
     absolute = {layer: θ.abs() for layer, θ in weights.items()}
     R_gradient = grad(objective.flow)(absolute)
@@ -48,12 +48,12 @@ def synflow(objective: Objective, weights: Weights) -> Scores:
 
 
 def magnitude(objective: Objective, weights: Weights) -> Scores:  # noqa: ARG001
-    """|θ|: at initialization a control, as it knows the layers' widths but neither data nor loss."""
+    """|θ|: at initialization a baseline, as it depends on the layers' widths but on neither data nor loss."""
     return {layer: θ.abs() for layer, θ in weights.items()}
 
 
 def random(objective: Objective, weights: Weights) -> Scores:
-    """Uniform noise: the control that any other pruner has to beat."""
+    """Uniform noise: the baseline that any other pruner has to beat."""
     generator = objective.generator
     return {
         layer: torch.rand(θ.shape, generator=generator, device=generator.device).to(θ.device)
@@ -63,7 +63,7 @@ def random(objective: Objective, weights: Weights) -> Scores:
 
 @dataclass(frozen=True)
 class Pruner:
-    """A score function, and the transitions in the batch that its paper computes it on."""
+    """A score function, and the batch size, in transitions, on which its paper computes the scores."""
 
     score: Callable[[Objective, Weights], Scores]
     batch_size: int

@@ -1,4 +1,4 @@
-"""What a mask leaves of each layer: the data of the paper's Figure 3."""
+"""Counts of the weights that masks keep in each layer: the data of the paper's Figure 3."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ class LayerCount:
 
     network: str
     part: str
-    """The network's part that the layer belongs to; the network itself where it has no parts."""
+    """Name of the network's part that the layer belongs to; the network's name if it has no parts."""
     layer: str
     weights_total: int
     weights_kept: int
 
 
 def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list[LayerCount]:
-    """Counts of each layer's mask, by network and layer in the order of `masks`."""
+    """Weight counts of each layer, in the order of networks and layers in `masks`."""
     part_of = {
         (network, layer): part
         for network, own in (parts or {}).items()

@@ -1,9 +1,9 @@
-"""Names of networks by how they were pruned."""
+"""Names that say how a network was pruned."""
 
 DENSE = "dense"
-"""The pruner of a network that was never pruned."""
+"""Pruner name of a network that was never pruned."""
 
 
 def variant_name(pruner: str, sparsity: float) -> str:
-    """How a network was pruned, in a word: `dense`, `snip-0.98`."""
+    """Short name that says how a network was pruned: `dense`, `snip-0.98`."""
     return DENSE if pruner == DENSE else f"{pruner}-{sparsity:g}"

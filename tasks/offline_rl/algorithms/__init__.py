@@ -1,6 +1,7 @@
-"""The algorithms: each module is one, named as the module is, and its class is the module's `ALGORITHM`.
+"""The algorithms, one per module: its name is the module's, and its class is the module's `ALGORITHM`.
 
-They are imported by name, so that a new one is not among the sources of what others computed.
+Modules are imported by name, so that a new algorithm is not among the source files on which the results of
+other algorithms depend.
 """
 
 import functools
@@ -13,12 +14,12 @@ from tasks.offline_rl.algorithm import Algorithm
 
 @functools.cache
 def algorithm_names() -> tuple[str, ...]:
-    """All there are, sorted."""
+    """Names of all algorithms, sorted."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def module_of(name: str) -> str:
-    """The module of the algorithm `name`.
+    """Full name of the module of the algorithm `name`.
 
     Raises:
         UserError: there is no such algorithm.
@@ -29,7 +30,7 @@ def module_of(name: str) -> str:
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """The algorithm `name`.
+    """The class of the algorithm `name`.
 
     Raises:
         UserError: there is no such algorithm.

@@ -1,8 +1,8 @@
 """Behaviour cloning as in BEAR's code (Kumar et al. 2019): the `BC` of Arnob et al. 2021, for K agents.
 
-There, BC is BCQ with `cloning=True`: it acts by the VAE's decoder alone, on z within ±0.25. That code goes on
-training an actor and critics that its policy never reads; here only the VAE is trained, which leaves the
-policy as it was. (An MLP from state to action is another baseline that goes by the same name.)
+In BEAR's code, BC is BCQ with `cloning=True`: it acts with the VAE's decoder alone, on z within ±0.25. That
+code still trains an actor and critics, which its policy never uses. Here only the VAE is trained, which gives
+the same policy. (An MLP from state to action is another baseline with the same name.)
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
 Z_LIMIT = 0.25
-"""Samples of the VAE's prior are kept within ± this: half of BCQ's."""
+"""Limit to which samples of the VAE's prior are clipped: half of BCQ's limit."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class BCConfig(AlgorithmConfig):
 
 
 class BC(Algorithm):
-    """The VAE alone."""
+    """Behaviour cloning: the VAE alone."""
 
     config_type = BCConfig
 
@@ -53,7 +53,7 @@ class BC(Algorithm):
 
     @torch.no_grad()
     def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
-        """D(s, z), z within ±0.25."""
+        """Actions D(s, z) with z within ±0.25."""
         return sample(networks["vae"], state, noise, Z_LIMIT)
 
     def policy(self, perceptron: Perceptron) -> "BCPolicy":  # noqa: D102

@@ -1,1 +1,1 @@
-"""Transitions: read from D4RL or Minari, kept in one form of file, drawn in batches."""
+"""Transitions: read from D4RL or Minari, stored in one file format, drawn in batches."""

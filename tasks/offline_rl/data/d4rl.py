@@ -1,4 +1,4 @@
-"""D4RL's HDF5 files (Fu et al. 2020): flat arrays of steps, whose episodes must be found again."""
+"""D4RL's HDF5 files (Fu et al. 2020): flat arrays of steps, in which episodes have to be found."""
 
 from pathlib import Path
 
@@ -16,16 +16,18 @@ OPTIONAL = ("next_observations", "timeouts")
 
 
 def read_d4rl(path: Path, task: MujocoTask) -> Dataset:
-    """Transitions of a D4RL file: `observations`, `actions`, `rewards`, `terminals`, and where it has them
-    `timeouts` and `next_observations`.
+    """Read the transitions of a D4RL file.
 
-    As D4RL's `qlearning_dataset`: without `timeouts` an episode ends after 1,000 steps; without
-    `next_observations` s' is the next row's, and a step cut by a time limit or by the file's end has none
-    and is left out. Unlike it, a terminal's s' is never the next episode's start, and the file's last step is
-    kept if it is terminal or its s' recorded.
+    The file holds `observations`, `actions`, `rewards`, `terminals`, and optionally `timeouts` and
+    `next_observations`. As in D4RL's `qlearning_dataset`, an episode ends after 1,000 steps if there are no
+    `timeouts`. Without `next_observations`, s' is the next row's observation; a step that is cut by a time
+    limit or by the end of the file has no s' and is left out. Unlike in `qlearning_dataset`, a terminal's s'
+    is never the start of the next episode, and the last step of the file is kept if it is terminal or if its
+    s' is recorded.
 
     Raises:
-        UserError: unreadable, a key missing, lengths differ, or what :meth:`Transitions.check` finds.
+        UserError: the file is unreadable, a key is missing, lengths differ, or :meth:`Transitions.check`
+            fails.
     """
     arrays = _read(path)
     _check_shapes(arrays, path, task)
@@ -97,7 +99,7 @@ def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> N
 
 
 def _timeouts(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where episodes that run from terminal to terminal reach the time limit."""
+    """Mark the steps that reach the time limit, counted from the beginning and from each terminal."""
     rows = np.arange(len(terminals))
     starts = np.concatenate([[0], rows[:-1] * terminals[:-1] + terminals[:-1]])
     step = rows - np.maximum.accumulate(starts)
@@ -107,7 +109,7 @@ def _timeouts(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _next_observations(
     observations: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
 ) -> tuple[NDArray, NDArray[np.bool_]]:
-    """s' of each step from the row after it, and which steps have one (a terminal's stands in: its own s)."""
+    """s' of each step from the next row (its own s for a terminal), and which steps have an s'."""
     following = np.roll(observations, -1, axis=0)
     last = np.arange(len(terminals)) == len(terminals) - 1
     return np.where(terminals[:, None], observations, following), terminals | ~(timeouts | last)
@@ -116,7 +118,7 @@ def _next_observations(
 def _returns(
     rewards: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
 ) -> tuple[int, NDArray[np.float64]]:
-    """Number of episodes, and the returns of the complete ones: those terminal or of full length."""
+    """Number of episodes, and the returns of the complete ones, which are terminal or of full length."""
     ends = np.flatnonzero(terminals | timeouts)
     starts = np.concatenate([[0], ends + 1])
     starts = starts[starts < len(rewards)]

@@ -1,4 +1,4 @@
-"""What is checked of an HDF5 file before any array of it is read."""
+"""Checks of an HDF5 file before any of its arrays is read."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ import h5py
 from tasks.errors import UserError
 
 MOST_COMPRESSED = 1032
-"""Times that deflate, HDF5's usual filter, makes an array smaller at best (zlib's technical notes)."""
+"""Highest compression ratio of deflate, HDF5's usual filter (zlib's technical notes)."""
 
 
 def check_arrays(file: h5py.File, path: Path) -> None:
-    """Check that every array of a file is in the file, and numbers or text.
+    """Check that the data of every array is in the file itself.
 
-    A dataset's header may claim any size, and HDF5 then fills up what was never written; or name another
-    file that holds the data.
+    The header of an array may claim any size, and HDF5 then fills in the part that was never written. A
+    header may also name another file that holds the data.
 
     Raises:
-        UserError: an array that the file is too small for, or that lies in another file.
+        UserError: the file is too small for an array, or an array lies in another file.
     """
     room = MOST_COMPRESSED * path.stat().st_size
 

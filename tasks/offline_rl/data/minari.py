@@ -1,4 +1,4 @@
-"""Minari datasets: writing our own, reading any, and fetching those that the Farama Foundation publishes."""
+"""Minari datasets: writing our own, reading any, and downloading those published by the Farama Foundation."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -38,10 +38,11 @@ def write_minari(
 
 
 def read_minari(directory: Path, task: MujocoTask) -> Dataset:
-    """Transitions of a Minari dataset: the directory that holds `data/`, or `data/` itself.
+    """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
     Raises:
-        UserError: unreadable, another task's, wrong shapes, or what :meth:`Transitions.check` finds.
+        UserError: the dataset is unreadable, is another task's, has wrong shapes, or fails
+            :meth:`Transitions.check`.
     """
     data = directory / "data" if (directory / "data").is_dir() else directory
     try:
@@ -53,7 +54,7 @@ def read_minari(directory: Path, task: MujocoTask) -> Dataset:
         episodes = [_episode(recorded, directory, task) for recorded in dataset]
     except UserError:
         raise
-    except Exception as error:  # Minari checks nothing, so that damaged files may raise anything
+    except Exception as error:  # Minari checks nothing, so damaged files may raise any exception
         raise UserError(
             f"{directory}: not a whole Minari dataset ({in_a_line(error)}); delete it and fetch or make it "
             "again"
@@ -69,7 +70,7 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
     """Download a published dataset into `directory` and return its own directory there.
 
     Raises:
-        UserError: unknown id, no network, or the remote's client is not installed.
+        UserError: the id is unknown, there is no network, or the remote's client is not installed.
     """
     with _datasets_path(directory):
         try:
@@ -83,7 +84,7 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
                 f"Minari dataset {dataset_id!r}: neither a directory here nor to be had ({error}); "
                 "`minari list remote` shows what is"
             ) from error
-        except Exception as error:  # each remote's client has its own: httpx's, requests', google's
+        except Exception as error:  # each remote's client raises its own: httpx's, requests', google's
             raise UserError(
                 f"Minari dataset {dataset_id!r}: can't be downloaded ({type(error).__name__}: {error}). "
                 "Check the network, give a local Minari directory, or use data.source: expert"
@@ -93,7 +94,7 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
 
 @contextmanager
 def _datasets_path(directory: Path) -> Iterator[None]:
-    """Minari keeps its datasets in `directory`, not in ~/.minari."""
+    """Have Minari keep its datasets in `directory` instead of ~/.minari."""
     variable, previous = "MINARI_DATASETS_PATH", os.environ.get("MINARI_DATASETS_PATH")
     os.environ[variable] = str(directory.resolve())
     try:
@@ -118,7 +119,7 @@ def _buffer(episode: Episode) -> EpisodeBuffer:
 
 
 def _check_environment(dataset: minari.MinariDataset, directory: Path, task: MujocoTask) -> None:
-    """HalfCheetah and Walker2d have equal sizes: only the environment's name tells them apart."""
+    """Check the environment's name, because HalfCheetah and Walker2d have equal sizes."""
     environment = dataset.spec.env_spec
     if environment and environment.name != task.name:
         raise UserError(

@@ -1,4 +1,4 @@
-"""States of zero mean and unit variance for training, and networks that need none of it afterwards."""
+"""Normalisation of states for training, which is folded into the networks afterwards."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from tasks.offline_rl.networks import DenseNetwork, from_parameters
 class Normalizer:
     """(s - μ) / (σ + 1e-3), as in TD3+BC (Fujimoto & Gu 2021, section 5).
 
-    The paper's agents see states as they are. HalfCheetah's coordinates differ in scale by a factor of 250,
-    and Adam spends most of a short training on that: on 100,000 transitions of experts, BC under SNIP at 95 %
-    scores 50 (HalfCheetah) and 96 (Hopper) after 2,000 updates on normalised states, 10 and 31 without.
+    The paper's agents are trained on raw states. HalfCheetah's coordinates differ in scale by a factor of
+    250, and Adam spends most of a short training on that: on 100,000 expert transitions, BC with SNIP at 95 %
+    sparsity scores 50 (HalfCheetah) and 96 (Hopper) after 2,000 updates on normalised states, but 10 and 31
+    on raw states.
     """
 
     mean: Tensor
@@ -25,7 +26,7 @@ class Normalizer:
 
     @classmethod
     def of(cls, states: Tensor) -> "Normalizer":
-        """The one for a dataset's states, (N, state)."""
+        """The normaliser of a dataset's states, (N, state)."""
         return cls(states.mean(dim=0), states.std(dim=0) + 1e-3)
 
     def __call__(self, state: Tensor) -> Tensor:
@@ -33,10 +34,10 @@ class Normalizer:
         return (state - self.mean) / self.scale
 
     def fold(self, network: DenseNetwork, layers: Collection[str]) -> DenseNetwork:
-        """The network of raw states that computes what `network` computes of normalised ones.
+        """The network that computes from raw states what `network` computes from normalised states.
 
-        `layers` are those whose inputs begin with the state. x̂ W + b = x (W / σ) + (b - μ (W / σ)), in double
-        precision; pruned weights stay zero.
+        `layers` are the layers whose inputs begin with the state. As x̂ W + b = x (W / σ) + (b - μ (W / σ)),
+        only their parameters change; these are computed in double precision. Pruned weights stay zero.
         """
         parameters = network.parameters()
         for layer in layers:

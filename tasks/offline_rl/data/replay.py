@@ -1,4 +1,4 @@
-"""A dataset on the device that trains, and uniform minibatches of it."""
+"""A dataset on the training device, and minibatches that are drawn uniformly from it."""
 
 from dataclasses import dataclass
 
@@ -23,11 +23,11 @@ class Batch:
     next_state: Tensor
     """(K, batch, state)"""
     not_done: Tensor
-    """(K, batch): 0 where the next state is terminal, 1 elsewhere, time limits included."""
+    """(K, batch): 0 where the next state is terminal, 1 elsewhere, including at time limits."""
 
 
 class ReplayBuffer:
-    """Transitions as tensors of single precision, their states normalised if so wished."""
+    """Transitions as single-precision tensors, with normalised states if `normalize_states` is true."""
 
     def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
         self.size = len(transitions)
@@ -41,6 +41,6 @@ class ReplayBuffer:
             self.state, self.next_state = self.normalizer(self.state), self.normalizer(self.next_state)
 
     def sample(self, randomness: Randomness, batch_size: int) -> Batch:
-        """A minibatch for each seed, with replacement."""
+        """A minibatch for each seed, drawn with replacement."""
         i = randomness.integers(self.size, batch_size)  # (K, batch)
         return Batch(self.state[i], self.action[i], self.reward[i], self.next_state[i], self.not_done[i])

@@ -1,4 +1,4 @@
-"""Transitions of offline RL: what every source of data is turned into, checked and kept as."""
+"""Transitions: the common form into which data from every source are converted, checked and stored."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,7 +16,7 @@ from tasks.errors import UserError
 from tasks.offline_rl.environments import TIME_LIMIT, MujocoTask, TaskName
 
 ACTION_TOLERANCE = 1e-5
-"""How far beyond [-1, 1] an action may be: rounding of float32, not a policy of another range."""
+"""How far beyond [-1, 1] an action may be: enough for float32 rounding, but not for another range."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class D4RLFile:
     """An HDF5 file of D4RL."""
 
     url: str
-    """http(s)://, file:// or a path."""
+    """Location of the file: http(s)://, file:// or a path."""
     sha256: str | None = None
-    """What its SHA-256 must be; without one it is only recorded."""
+    """Expected SHA-256 of the file. Without it, the actual SHA-256 is only recorded."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DataConfig:
 
     source: Literal["expert", "minari", "d4rl"] = "expert"
     transitions: Annotated[int, Ge(1)] = 100_000
-    """Transitions to roll out of an expert; the other sources are used whole."""
+    """Number of transitions to collect from an expert; the other sources are used whole."""
     action_noise: Annotated[float, Ge(0)] = 0.1
     """Standard deviation of the Gaussian noise on an expert's actions."""
     seed: Annotated[int, Ge(0)] = 0
@@ -49,8 +49,9 @@ class DataConfig:
 class Transitions:
     """N transitions (s, a, r, s', terminal), none of them across the end of an episode.
 
-    `terminals` marks transitions into a state that ends the task; an episode cut by a time limit ends without
-    one. Where a terminal's s' was not recorded, s stands for it: no target ever uses its value.
+    `terminals` marks transitions into a state that ends the task; an episode that is cut by a time limit ends
+    without a terminal. Where a terminal's s' was not recorded, s stands in for it: no target ever uses its
+    value.
     """
 
     observations: NDArray[np.float32]
@@ -68,12 +69,13 @@ class Transitions:
         return len(self.rewards)
 
     def check(self, origin: Path | str, task: MujocoTask | None = None) -> Self:
-        """These transitions, if they are sound; `origin` says in errors where they came from.
+        """Check these transitions and return them; error messages name `origin` as their source.
 
-        With a `task`, the sizes of observations and actions are compared with it too.
+        If `task` is given, the sizes of observations and actions are compared with the task's, too.
 
         Raises:
-            UserError: no transition, wrong shapes, NaN or infinity, or actions outside [-1, 1].
+            UserError: there is no transition, or there are wrong shapes, NaN, infinity, or actions outside
+                [-1, 1].
         """
         if self.rewards.size == 0:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
@@ -100,7 +102,7 @@ class Transitions:
         return self
 
     def save(self, path: Path) -> None:
-        """Write as safetensors, one tensor a field; equal transitions give equal bytes."""
+        """Write as safetensors, one tensor per field; equal transitions give equal bytes."""
         arrays = {f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
         safetensors.numpy.save_file(arrays, path)
 
@@ -127,7 +129,7 @@ class Transitions:
         next_observations: NDArray,
         terminals: NDArray,
     ) -> Self:
-        """From arrays of any numeric type: float32, and bool for `terminals`."""
+        """Make transitions from arrays of any numeric type, cast to float32, or bool for `terminals`."""
         return cls(
             np.asarray(observations, np.float32),
             np.asarray(actions, np.float32),
@@ -139,7 +141,7 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Episode:
-    """T steps in order, from a reset to a terminal state, the time limit, or wherever recording stopped."""
+    """T steps in order, from a reset to a terminal state, the time limit, or the end of the recording."""
 
     observations: NDArray[np.floating]
     """s_0 … s_T, (T + 1, S)"""
@@ -148,18 +150,18 @@ class Episode:
     rewards: NDArray[np.floating]
     """(T,)"""
     terminated: bool
-    """s_T ends the task."""
+    """Whether s_T ends the task."""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     @property
     def complete(self) -> bool:
-        """Whether it ran to its end, so that its return counts."""
+        """Whether the episode ran to its end, so that its return counts."""
         return self.terminated or len(self) == TIME_LIMIT
 
     def first(self, steps: int) -> "Episode":
-        """Its first `steps` steps; a cut episode is not terminated."""
+        """The episode's first `steps` steps; a cut episode is not terminated."""
         if steps >= len(self):
             return self
         return Episode(self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps], False)
@@ -167,17 +169,17 @@ class Episode:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a source gives: transitions, and what its episodes were worth."""
+    """Data from one source: transitions, and the returns of its episodes."""
 
     transitions: Transitions
     episodes: int
-    """All of them, those cut short included."""
+    """Number of all episodes, including those cut short."""
     returns: NDArray[np.float64]
     """Undiscounted returns of the complete episodes."""
 
 
 def from_episodes(episodes: Iterable[Episode]) -> Dataset:
-    """Every step of `episodes` as a transition."""
+    """Make a dataset in which every step of `episodes` is a transition."""
     episodes = list(episodes)
     terminals = [np.arange(len(e)) == (len(e) - 1 if e.terminated else -1) for e in episodes]
     transitions = Transitions.cast(

@@ -1,1 +1,1 @@
-"""Agents at play: episodes in lockstep, scores, videos."""
+"""Evaluation of agents: episodes in lockstep, scores, videos."""

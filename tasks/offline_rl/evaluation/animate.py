@@ -1,4 +1,4 @@
-"""Task: the scored episodes of agents as one video, side by side and in step."""
+"""Task: one video of the scored episodes of several agents, side by side and in step."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,25 @@ from tasks.offline_rl.evaluation.video import write_video
 
 VIDEO, STILL = "animation.mp4", "still.jpg"
 SECONDS = 10
-"""Shown of an episode: all of Hopper's and Walker2d's, which last 8, and a fifth of HalfCheetah's 50."""
+"""Seconds that are shown of an episode: all of Hopper's and Walker2d's, which last 8 s, and a fifth of
+HalfCheetah's 50 s."""
 WIDTH, HEIGHT = 400, 226
-"""Of each agent's lane, in pixels."""
+"""Size of each agent's lane, in pixels."""
 
 
 @dataclass(frozen=True)
 class AnimateParams:
-    """What is said of each agent, in the order of their lanes."""
+    """Captions of the agents, in the order of their lanes."""
 
     captions: tuple[Caption, ...]
 
 
 @per_job
 def animate(job: Job) -> None:
-    """Draw a job's agents side by side, from the starts of their episodes on.
+    """Draw a job's agents side by side, from the start of their episodes.
 
-    Inputs: an `episode.safetensors` for each caption, by its label. The output gets `animation.mp4`, and
-    `still.jpg`, its picture after a third of the time.
+    Inputs: an `episode.safetensors` for each caption, by the caption's label. The output gets
+    `animation.mp4`, and `still.jpg`, the frame after a third of the time.
 
     Raises:
         UserError: an input holds no episode.

@@ -1,7 +1,7 @@
-"""Episodes as pictures, without OpenGL: bodies of capsules and spheres, as seen from the side.
+"""Drawings of episodes, without OpenGL: bodies of capsules and spheres, as seen from the side.
 
-Those of D4RL's three tasks move in the plane of x and z, so nothing is lost. From the side a capsule is a
-capsule wherever it points, so another task's body is seen, too.
+The bodies of D4RL's three tasks move in the plane of x and z, so the side view loses nothing. From the side,
+a capsule looks like a capsule whatever its direction, so the bodies of other tasks can be drawn, too.
 """
 
 import math
@@ -24,24 +24,26 @@ from tasks.offline_rl.evaluation.episode import Episode
 Colour = tuple[int, int, int]
 
 LEAST_FRAMES_PER_SECOND = 30
-"""Of what is drawn, if the simulation has as many: the eye sees single pictures below some 20."""
+"""Lowest frame rate of a video, if the simulation has as many steps per second: below some 20, the eye sees
+single pictures."""
 METRES_HIGH = {"HalfCheetah": 1.5}
 OTHER_METRES_HIGH = 1.8
-"""Of a lane above the ground: a standing Walker2d reaches up to 1.45 m, Hopper to 1.5, and both jump."""
+"""Height of a lane above the ground for tasks that are not in `METRES_HIGH`, in metres: a standing Walker2d
+reaches up to 1.45 m, a Hopper up to 1.5 m, and both jump."""
 GROUND = 0.17
-"""Of a lane's height that is below the ground."""
+"""Fraction of a lane's height that is below the ground."""
 CAMERA_SECONDS = 0.6
-"""Over which the camera's position is averaged: bodies swing in the picture, and the picture does not."""
+"""Seconds over which the camera's position is averaged, so that bodies swing but the picture does not."""
 SPEED_SECONDS = 0.5
-"""Before the present, over which speed is averaged: about a stride."""
+"""Seconds before the present over which speed is averaged: about one stride."""
 HOLD_SECONDS = 1.0
-"""How long the last picture stays: it has the result."""
+"""Seconds for which the last frame stays, as it shows the result."""
 SKY, EARTH, LINE, MARK = (245, 247, 249), (226, 231, 236), (82, 96, 109), (214, 220, 226)
 INK, MUTED = (31, 41, 51), (82, 96, 109)
 FALLEN = 0.55
-"""How much of a fallen body's colour is the background's."""
+"""Fraction of the background's colour in the colour of a fallen body."""
 SUBPIXELS = 4
-"""Bits of the fraction in OpenCV's fixed-point coordinates."""
+"""Number of bits of the fraction in OpenCV's fixed-point coordinates."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,24 @@ class Capsules:
 
 
 class Body:
-    """The geoms of a task's model, posed by MuJoCo's kinematics. Versions v4 and v5 have the same."""
+    """The geoms of a task's model, posed by MuJoCo's kinematics. Versions v4 and v5 have the same geoms."""
 
     def __init__(self, task: TaskName) -> None:
         simulation = make_environment(TASKS[task]).unwrapped
         assert isinstance(simulation, MujocoEnv)
         self.model: mujoco.MjModel = simulation.model
         self.data = mujoco.MjData(self.model)
-        shapes = [mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE]  # of length 0
+        # A sphere is drawn as a capsule of length 0.
+        shapes = [mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE]
         self.geoms = np.flatnonzero(np.isin(self.model.geom_type, shapes))
-        # Limbs of the far side first, the torso last.
+        # Limbs on the far side are drawn first, the torso last.
         limbs = self._limbs()
         self.shades = np.linspace(0.45, 0.0, max(limbs) + 1)[limbs]
-        """How much white is mixed into each capsule's colour, so that one leg can be told from the other."""
+        """Fraction of white in each capsule's colour, which distinguishes one leg from the other."""
         self.order = np.argsort(limbs, kind="stable")
 
     def capsules(self, positions: NDArray[np.float64]) -> Capsules:
-        """The body at `qpos` (coordinates,)."""
+        """The body at MuJoCo's `qpos`, (coordinates,)."""
         self.data.qpos[:] = positions
         mujoco.mj_kinematics(self.model, self.data)
         centre = self.data.geom_xpos[self.geoms][:, [0, 2]]
@@ -82,7 +85,7 @@ class Body:
         return Capsules(centre - half, centre + half, self.model.geom_size[self.geoms, 0].copy())
 
     def _limbs(self) -> NDArray[np.intp]:
-        """Of each capsule the number of its limb, counted from the last one; the torso's is the highest."""
+        """Number of each capsule's limb, counted from the last limb; the torso has the highest number."""
         parents, torso = self.model.body_parentid, 1
         roots = []
         for body in self.model.geom_bodyid[self.geoms]:
@@ -95,7 +98,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Caption:
-    """What a lane says of its agent."""
+    """Label and colour of the agent in a lane."""
 
     label: str
     colour: str
@@ -103,7 +106,7 @@ class Caption:
 
 
 class Lane:
-    """The pictures of an episode: the agent between distance marks, its speed, its return so far."""
+    """The frames of an episode: the agent between distance marks, its speed, its return so far."""
 
     def __init__(self, episode: Episode, caption: Caption, width: int, height: int) -> None:
         self.episode, self.caption = episode, caption
@@ -112,15 +115,15 @@ class Lane:
         self.colour = np.array(ImageColor.getrgb(caption.colour), dtype=np.float64)
         self.ground = round(height * (1 - GROUND))
         self.scale = self.ground / METRES_HIGH.get(episode.task, OTHER_METRES_HIGH)
-        """Pixels of a metre."""
+        """Pixels per metre."""
         averaged = max(1, round(CAMERA_SECONDS / episode.step_seconds))
         self.camera = uniform_filter1d(episode.positions[:, 0], averaged, mode="nearest")
-        """The x of the middle of each picture."""
+        """x of the middle of the picture after each step, in metres."""
         self.returns = episode.returns
         self.large, self.small = (ImageFont.load_default(height * share) for share in (0.083, 0.07))
 
     def draw(self, step: int) -> Frame:
-        """The picture after so many steps, (height, width, 3) RGB; the last one of a shorter episode."""
+        """The frame after `step` steps, (height, width, 3) RGB; the last frame if the episode is shorter."""
         last = len(self.episode.rewards)
         step, ended = min(step, last), step >= last and self.episode.fell
         canvas = np.full((self.height, self.width, 3), SKY, dtype=np.uint8)
@@ -131,7 +134,7 @@ class Lane:
         return self._write(canvas, step, ended, metres)
 
     def _draw_marks(self, canvas: Frame, camera: float) -> list[tuple[int, int]]:
-        """A line at each metre; returns those in sight, with their pixels."""
+        """Draw a line at each metre in sight; return these metres with their x in pixels."""
         reach = self.width / 2 / self.scale
         seen = []
         for metre in range(math.ceil(camera - reach), math.floor(camera + reach) + 1):
@@ -151,7 +154,7 @@ class Lane:
         for i in self.body.order:
             colour = self.colour + (255 - self.colour) * self.body.shades[i]
             shown = colour + (np.array(SKY) - colour) * faded
-            # A rim of the background's colour keeps limbs apart where they cross.
+            # A rim in the background's colour separates limbs where they cross.
             _fill_capsule(canvas, start[i], stop[i], radius[i] + 1.2, SKY)
             _fill_capsule(canvas, start[i], stop[i], radius[i], _colour(shown))
 
@@ -173,12 +176,12 @@ class Lane:
         before = max(0, step - round(SPEED_SECONDS / self.episode.step_seconds))
         seconds = (step - before) * self.episode.step_seconds
         metres = self.episode.positions[step, 0] - self.episode.positions[before, 0]
-        # Plus 0.0: a speed that rounds to zero has no sign.
+        # Adding 0.0 turns -0.0 into 0.0: a speed that rounds to zero has no sign.
         return f"{round(metres / seconds, 1) + 0.0:.1f} m/s" if seconds else "0.0 m/s"
 
 
 class SideBySide:
-    """Episodes of a task from their starts on, in step: a lane (height, width) for each, two in a row."""
+    """Episodes of one task in step, from their starts: a lane (height, width) for each, two per row."""
 
     def __init__(
         self, episodes: Sequence[Episode], captions: Sequence[Caption], width: int, height: int
@@ -187,19 +190,19 @@ class SideBySide:
         self.step_seconds = episodes[0].step_seconds
         self.longest = max(len(episode.rewards) for episode in episodes)
         self.every = max(1, math.floor(1 / (LEAST_FRAMES_PER_SECOND * self.step_seconds)))
-        """Steps from one picture of :meth:`frames` to the next."""
+        """Number of steps from one frame of :meth:`frames` to the next."""
 
     @property
     def frames_per_second(self) -> float:
-        """Frame rate at which :meth:`frames` show the real speed."""
+        """Frame rate at which :meth:`frames` shows the real speed."""
         return 1 / (self.step_seconds * self.every)
 
     def draw(self, step: int) -> Frame:
-        """The picture after so many steps, RGB."""
+        """The frame after `step` steps, RGB."""
         return _grid([lane.draw(step) for lane in self.lanes])
 
     def frames(self, seconds: float = math.inf) -> Iterator[Frame]:
-        """Pictures until `seconds`, or the end of the longest episode; the last one stays for a while."""
+        """Frames until `seconds`, or the end of the longest episode; the last frame stays for a while."""
         last = int(min(self.longest, seconds / self.step_seconds))
         for step in range(0, last + 1, self.every):
             yield self.draw(step)
@@ -221,7 +224,7 @@ def _grid(pictures: Sequence[Frame]) -> Frame:
 def _fill_capsule(
     canvas: Frame, start: NDArray[np.float64], stop: NDArray[np.float64], radius: float, colour: Colour
 ) -> None:
-    """Fill the points within `radius` of a segment, with smooth edges; 0 is the edge of the first pixel."""
+    """Fill the points within `radius` of a segment, smoothly. Coordinate 0 is the first pixel's edge."""
     radius -= 0.5  # OpenCV fills the pixels on the outline, too
     along = stop - start
     across = radius * np.array([-along[1], along[0]]) / max(float(np.hypot(*along)), 1e-9)
@@ -233,7 +236,7 @@ def _fill_capsule(
 
 
 def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
-    """As OpenCV has them: 0 is the middle of the first pixel, and the last SUBPIXELS bits are a fraction."""
+    """OpenCV's coordinates: 0 is the middle of the first pixel, the last SUBPIXELS bits are a fraction."""
     return np.round((points - 0.5) * (1 << SUBPIXELS)).astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""An episode as it was played: enough to draw it, and to say what it was worth."""
+"""A recorded episode: enough data to draw it and to compute its return."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Episode:
 
     @property
     def fell(self) -> bool:
-        """Whether it ended before its time. HalfCheetah's never do."""
+        """Whether the episode ended before the time limit. HalfCheetah's episodes never do."""
         return len(self.rewards) < TIME_LIMIT
 
     @property

@@ -1,4 +1,4 @@
-"""An episode that is watched as it happens, and can be disturbed."""
+"""An episode that can be watched and disturbed while it runs."""
 
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
@@ -8,11 +8,11 @@ from tasks.offline_rl.environments import MujocoTask, make_environment
 from tasks.offline_rl.evaluation.drawing import Body
 
 PUSH_SECONDS = 0.1
-"""For which a push lasts."""
+"""Duration of a push, in seconds."""
 
 
 class LiveEpisode:
-    """An environment, what has become of it, and where its body is."""
+    """An environment with the state, outcome and body position of its running episode."""
 
     def __init__(self, task: MujocoTask, seed: int) -> None:
         self._environment = make_environment(task)
@@ -21,12 +21,12 @@ class LiveEpisode:
         self._simulation, self._body = simulation, Body(task.name)
         self.step_seconds = simulation.dt
         self.state: NDArray[np.float32] = self._environment.reset(seed=seed)[0].astype(np.float32)
-        """What a policy sees (state,)."""
+        """State that a policy acts on, (state,)."""
         self.steps, self.total, self.fell, self.ended = 0, 0.0, False, False
         self._pushed_until = 0.0
 
     def step(self, action: NDArray[np.float32]) -> None:
-        """Take an action (A). Nothing happens once the episode has ended: fallen, or out of time."""
+        """Take an action (action,). Nothing happens after the end of the episode, a fall or the time limit."""
         if self.ended:
             return
         if self.seconds >= self._pushed_until:
@@ -37,7 +37,7 @@ class LiveEpisode:
         self.ended = self.fell or truncated
 
     def push(self, newton: float) -> None:
-        """Let a horizontal force act on the torso for :data:`PUSH_SECONDS`, forwards if it is positive."""
+        """Apply a horizontal force to the torso for :data:`PUSH_SECONDS`, forwards if it is positive."""
         torso = 1  # body 0 is the world
         self._simulation.data.xfrc_applied[torso, 0] = newton
         self._pushed_until = self.seconds + PUSH_SECONDS
@@ -54,15 +54,18 @@ class LiveEpisode:
 
     @property
     def speed(self) -> float:
-        """Speed in metres a second."""
+        """Speed of the torso along the ground, in metres per second."""
         return float(self._simulation.data.qvel[0])
 
     def capsules(self) -> NDArray[np.float64]:
-        """Of the body, far limbs first: (n, 5) metres, the points within r of a segment: x, z, x', z', r."""
+        """The body's capsules, far limbs first: (n, 5) metres.
+
+        A row is x, z, x', z', r: the points within r of the segment from (x, z) to (x', z').
+        """
         capsules = self._body.capsules(self._simulation.data.qpos)
         radius = capsules.radius[:, None]
         return np.hstack([capsules.start, capsules.stop, radius])[self._body.order]
 
     def close(self) -> None:
-        """Let go of the simulation."""
+        """Close the simulation."""
         self._environment.close()

@@ -1,8 +1,9 @@
 """Many environments stepped together, on one core or several.
 
-A process steps as many as its share, not one each (Gymnasium's `AsyncVectorEnv`): 65 agents times 10 episodes
-are 650. Threads would not do: MuJoCo's bindings hold the interpreter's lock (2 threads took as long as one).
-This module leaves PyTorch alone, so that a process starts in a second.
+Each process steps a share of the environments, not one environment as in Gymnasium's `AsyncVectorEnv`: 65
+agents times 10 episodes are 650 environments. Threads would not help, because MuJoCo's bindings hold the
+interpreter's lock (2 threads took as long as one). This module does not import PyTorch, so that a process
+starts in a second.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ from tasks.offline_rl.environments import EnvironmentVersion, MujocoTask, make_e
 from tasks.offline_rl.evaluation.episode import Episode
 
 LEAST_SHARE = 16
-"""Environments for which another process pays: to step them takes 0.7 ms (HalfCheetah), to ask one 0.1 ms."""
+"""Smallest number of environments that is worth another process: stepping them takes 0.7 ms (HalfCheetah),
+a request to a process 0.1 ms."""
 
 Step = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
 """Observations (n, state), rewards (n,), and which episodes ended (n,)."""
@@ -29,9 +31,10 @@ Step = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
 class Environments:
     """An environment per agent and episode, at most `cores` of them computing at once.
 
-    This process steps a share of its own, and others one each. What comes out is the same however many there
-    are. :meth:`close` ends them; so does the end of this process, however it comes. Each agent's episode of
-    the first seed is kept, for :meth:`first_episodes`.
+    This process steps one share of the environments, and each other process steps another share. Results do
+    not depend on the number of processes. :meth:`close` ends the other processes; so does the end of this
+    process, even if it is killed. Each agent's episode with the first seed is recorded, for
+    :meth:`first_episodes`.
     """
 
     def __init__(
@@ -46,13 +49,13 @@ class Environments:
         self.state_size = task.observation_size
         every = list(seeds) * agents  # by agent, then episode
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
-        # Every n-th episode: those of a poor agent end together, and so shares stay even.
+        # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
         own, *others = (every[i :: self.shares] for i in range(self.shares))
         self._own = _Share(task, version, own, seeds[0])
         self._others = [_Process(task, version, share, seeds[0]) for share in others]
 
     def reset(self) -> NDArray[np.float32]:
-        """First observations (agents, episodes, state), each episode's from its own seed."""
+        """Begin new episodes from their seeds; return first observations (agents, episodes, state)."""
         for other in self._others:
             other.ask("reset")
         observations = np.empty((self.shape[0] * self.shape[1], self.state_size), dtype=np.float32)
@@ -76,7 +79,7 @@ class Environments:
         return observations, rewards, ended
 
     def first_episodes(self) -> list[Episode]:
-        """Each agent's episode of the first seed, as far as it was played since :meth:`reset`."""
+        """Each agent's episode with the first seed, as far as it was played since :meth:`reset`."""
         for other in self._others:
             other.ask("episodes")
         kept = [self._own.episodes(), *(other.answer() for other in self._others)]
@@ -90,7 +93,7 @@ class Environments:
 
 
 class _Share:
-    """Environments that one process steps, one after another. It keeps the episodes of the seed `kept`."""
+    """Environments that one process steps, one after another. Episodes with the seed `kept` are recorded."""
 
     def __init__(
         self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
@@ -103,7 +106,7 @@ class _Share:
         self.kept = [position for position, seed in enumerate(seeds) if seed == kept]
 
     def reset(self) -> NDArray[np.float32]:
-        """First observations, (environments, state)."""
+        """Begin new episodes from their seeds; return first observations (environments, state)."""
         pairs = zip(self.environments, self.seeds, strict=True)
         observations = [environment.reset(seed=seed)[0] for environment, seed in pairs]
         self.positions = {i: [self.simulations[i].data.qpos.copy()] for i in self.kept}
@@ -123,7 +126,7 @@ class _Share:
         return observations, rewards, ended
 
     def episodes(self) -> dict[int, Episode]:
-        """Those that are kept, by their positions."""
+        """The recorded episodes, by their positions in the share."""
         return {
             i: Episode(
                 self.task.name,
@@ -136,24 +139,24 @@ class _Share:
 
 
 class _Process:
-    """A :class:`_Share` in a process of its own, asked now and heard later."""
+    """A :class:`_Share` in a process of its own, with separate calls for requests and answers."""
 
     def __init__(
         self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
     ) -> None:
-        # Not forked: that would copy this process's threads' locks, and its hold of the GPU.
+        # Not forked: a fork would copy the locks of this process's threads, and its hold on the GPU.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, task, version, seeds, kept), daemon=True)
         self.process.start()
-        theirs.close()  # the process has the only one: when it is gone, reading here ends
+        theirs.close()  # only the new process still has this end: when it exits, reading fails here
 
     def ask(self, method: str, *arguments: object) -> None:
-        """Have a method of the share called."""
+        """Request a call of a method of the share."""
         self.connection.send((method, arguments))
 
     def answer(self) -> Any:
-        """What it returned."""
+        """Wait for the requested call and return its result."""
         try:
             return self.connection.recv()
         except (EOFError, ConnectionError) as error:
@@ -170,7 +173,7 @@ class _Process:
 def _serve(
     connection: Connection, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
 ) -> None:
-    """Answer until the other end is closed, be it by a kill."""
+    """Answer requests until the other end is closed, even if its process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches this process too; its parent ends it
     share = _Share(task, version, seeds, kept)
     with contextlib.suppress(EOFError, ConnectionError):

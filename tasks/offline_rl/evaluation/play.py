@@ -1,4 +1,4 @@
-"""Returns of trained agents: every episode of every agent of a stack in lockstep, actions in one batch."""
+"""Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,8 +19,9 @@ from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.randomness import Randomness
 
 FIRST_EPISODE = 100
-"""Environment seed of an evaluation's first episode (the authors' BCQ adds 100 to its seed), then 101, ….
-Every agent meets the same starts at every evaluation, so that their difference is the agents'."""
+"""Environment seed of an evaluation's first episode (the authors' BCQ adds 100 to its seed); the next ones
+have 101, 102, …. All agents begin from the same states in every evaluation, so that differences between their
+returns are due to the agents."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,12 @@ class EvaluationConfig:
     """How agents are scored while they train."""
 
     episodes: Annotated[int, Ge(1)] = 10
-    """Episodes of every evaluation; see also `final_episodes`."""
+    """Number of episodes of every evaluation; see also `final_episodes`."""
     env_version: EnvironmentVersion = "v5"
     final_episodes: Annotated[int, Ge(1)] | None = None
-    """Episodes of the evaluation after the last update, whose scores are compared: the standard error of an
-    agent's score falls with the square root of their number. None: as many as in the others."""
+    """Number of episodes of the evaluation after the last update, whose scores are compared: the standard
+    error of an agent's score falls with the square root of this number. None for as many as in the other
+    evaluations."""
 
     @property
     def final(self) -> "EvaluationConfig":
@@ -43,7 +45,7 @@ class EvaluationConfig:
 def make_environments(
     task: MujocoTask, config: EvaluationConfig, agents: int, cores: int = 1
 ) -> Environments:
-    """An environment per agent and episode, to be used again at each evaluation, stepped on so many cores."""
+    """Make an environment per agent and episode, for use in every evaluation, stepped on `cores` cores."""
     seeds = range(FIRST_EPISODE, FIRST_EPISODE + config.episodes)
     return Environments(task, config.env_version, agents, seeds, cores)
 
@@ -57,14 +59,14 @@ def play(
 ) -> NDArray[np.float64]:
     """Undiscounted return of one episode in each of `environments`: (K, episodes).
 
-    Episodes end one by one, when they terminate or their time is up, and their batch shrinks with them. A
-    `normalizer` is for networks in training; saved ones take states as they are.
+    Episodes end one by one, when they terminate or reach the time limit, and the batch shrinks with them. A
+    `normalizer` is for networks in training; saved networks take raw states.
     """
     observations = environments.reset()  # (K, episodes, state)
     running = np.ones(observations.shape[:2], dtype=bool)
     returns = np.zeros(running.shape)
     while running.any():
-        # Noise for all episodes, ended ones too: what the others get must not depend on which have ended.
+        # Noise for all episodes, even ended ones: an episode's noise must not depend on which others ended.
         noise = randomness.normal(observations.shape[1], *algorithm.noise_shape)
         episodes = np.flatnonzero(running.any(axis=0))
         state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
@@ -81,9 +83,9 @@ def play(
 def evaluate(
     agent: Agent, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
 ) -> tuple[NDArray[np.float64], Episode]:
-    """Undiscounted returns of a trained agent over some episodes, and the first of these.
+    """Undiscounted returns of a trained agent over some episodes, and the first episode.
 
-    `seed` is that of its policy's noise.
+    `seed` is the seed of the policy's noise.
     """
     config = EvaluationConfig(episodes, env_version)
     environments = make_environments(TASKS[agent.spec.task], config, agents=1)

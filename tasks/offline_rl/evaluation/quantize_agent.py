@@ -1,4 +1,4 @@
-"""Task: what rounding a trained agent's values costs in return and saves in bytes."""
+"""Task: the effect of rounding a trained agent's values on its return and on its size in bytes."""
 
 import tempfile
 from collections.abc import Iterator
@@ -22,19 +22,19 @@ from tasks.sparse.values import ValuesName
 
 @dataclass(frozen=True)
 class QuantizeParams:
-    """What is packed and how it is scored, besides the agent's file."""
+    """Everything that the results depend on, besides the agent's file."""
 
     agent: AgentSpec
     values: Annotated[tuple[ValuesName, ...], MinLen(1)]
     """Kinds of values that the agent is packed with, one after another."""
     evaluation: EvaluationConfig
     update: Annotated[int, Ge(1)]
-    """Of the evaluation whose noise is played with: the last one of the agent's training."""
+    """Update of the evaluation whose noise is used: the last one of the agent's training."""
 
 
 @dataclass(frozen=True)
 class QuantizedRow:
-    """An agent in one kind of values: a row of quantized.csv."""
+    """A row of `quantized.csv`: an agent packed with one kind of values."""
 
     task: str
     algorithm: str
@@ -53,13 +53,14 @@ class QuantizedRow:
 
 @per_job
 def quantize_agent(job: Job) -> Iterator[Event]:
-    """Pack a job's agent in each kind of values, open it again and score that (:class:`QuantizeParams`).
+    """Pack a job's agent with each kind of values, unpack it and score the result (:class:`QuantizeParams`).
 
-    Input is `agent`, an `agent.safetensors`. The output gets `quantized.csv` (:class:`QuantizedRow`).
+    The input is `agent`, an `agent.safetensors`. The output gets `quantized.csv` (:class:`QuantizedRow`).
 
-    Episodes start, and noise is drawn, as in the evaluation after `update`: with lossless values an agent
-    that was trained on states as they are plays its score of `scores.csv` again. One that was trained on
-    normalised states has their scales folded into its file's weights, which rounds differently.
+    Episodes start, and noise is drawn, as in the evaluation after `update`: with lossless values, an agent
+    that was trained on raw states reproduces its score in `scores.csv`. An agent that was trained on
+    normalised states may not, because its file's weights include the scales of the states and are therefore
+    rounded differently.
 
     Raises:
         UserError: the input holds no agent, or `values` can't hold one of its tensors.
@@ -98,7 +99,7 @@ def _score(job: Job, values: ValuesName) -> QuantizedRow:
 
 
 def _open(data: bytes, directory: Path) -> Agent:
-    """The agent in a packed file, by way of the model file that unpacking it gives."""
+    """Load the agent in a packed file, which is first unpacked to a model file."""
     model = unpack(data).model
     with tempfile.TemporaryDirectory(dir=directory) as unpacked:
         path = Path(unpacked) / "agent.safetensors"

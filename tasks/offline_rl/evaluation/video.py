@@ -23,14 +23,14 @@ from tasks.offline_rl.evaluation.episode import Episode
 WIDTH, HEIGHT = 854, 480
 COLOUR = "#0b5c8f"
 CRF = 27
-"""Of H.264: flat colours and straight edges still look clean."""
+"""Constant rate factor of H.264 at which flat colours and straight edges still look clean."""
 
 
 def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -> None:
-    """Write frames as an MP4 of H.264. Their width and height are even.
+    """Write frames as an H.264 video in an MP4 file. Their width and height have to be even.
 
     Raises:
-        UserError: it can't be written there.
+        UserError: the video can't be written there.
     """
     frames = iter(frames)
     first = next(frames)
@@ -61,7 +61,7 @@ def write_rendering(path: Path, episode: Episode, version: EnvironmentVersion) -
 
 
 def render_episode(episode: Episode, version: EnvironmentVersion = "v5") -> Iterator[Frame]:
-    """MuJoCo's own pictures of an episode, one a step, (480, 480, 3) RGB.
+    """MuJoCo's own pictures of an episode, one per step, (480, 480, 3) RGB.
 
     Raises:
         UserError: MuJoCo can't render on this machine.
@@ -78,16 +78,16 @@ def render_episode(episode: Episode, version: EnvironmentVersion = "v5") -> Iter
 
 
 def choose_opengl() -> None:
-    """Without a display draw by a library that needs none; left to itself, Gymnasium tries GLFW and fails."""
+    """Without a display, choose a back end that needs none. By default, Gymnasium tries GLFW and fails."""
     if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
         os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
 
 
 def render(environment: gymnasium.Env) -> Frame:
-    """The present frame, (height, width, 3) RGB."""
+    """The current frame, (height, width, 3) RGB."""
     try:
         return np.asarray(environment.render())
-    except Exception as error:  # MuJoCo's back ends each raise another kind where OpenGL is missing
+    except Exception as error:  # each of MuJoCo's back ends raises its own kind if OpenGL is missing
         raise UserError(
             f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}. "
             "Install a GPU's driver or the packages libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or else "

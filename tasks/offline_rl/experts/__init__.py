@@ -1,1 +1,1 @@
-"""Policies that were trained online, and the rollouts of them that the default data sets are."""
+"""Policies that were trained online, and their rollouts, which are the default datasets."""

@@ -1,6 +1,7 @@
-"""What trains experts: TQC and TD3 of sbx, PPO of Stable-Baselines3. Imported only when one is trained.
+"""Algorithms that train experts: TQC and TD3 from sbx, PPO from Stable-Baselines3.
 
-All share one form of actor: hidden layers of 256 units with ReLU, tanh at the end, observations as they are.
+This module is imported only when an expert is trained. All algorithms have the same form of actor: hidden
+layers of 256 units with ReLU, tanh at the end, raw observations.
 """
 
 import math
@@ -22,16 +23,17 @@ from tasks.offline_rl.experts.config import HIDDEN, ExpertConfig
 from tasks.offline_rl.experts.policy import ACTION_NOISE, Expert
 
 ENVIRONMENTS = 8
-"""Environments stepped in lockstep."""
+"""Number of environments that are stepped in lockstep."""
 GRADIENT_STEPS = 32
-"""Off-policy updates between two phases of collection, compiled as one loop; TQC's take 4 ms on one core."""
+"""Number of off-policy updates between two phases of collection, compiled as one loop. An update of TQC
+takes 4 ms on one core."""
 MODEL, REPLAY_BUFFER, REWARD_SCALE = "model.zip", "replay_buffer.pkl", "reward_scale.pkl"
 
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class Learner(Protocol):
-    """A model of Stable-Baselines3's interface, with access to its actor and its whole state."""
+    """A model with Stable-Baselines3's interface, with access to its actor and its whole state."""
 
     model: Any
 
@@ -40,15 +42,15 @@ class Learner(Protocol):
         ...
 
     def start_from(self, expert: Expert, config: ExpertConfig) -> None:
-        """Take the expert's layers, and fit the critics to it while it stays as it is."""
+        """Take over the expert's layers, and fit the critics to this actor while it stays unchanged."""
         ...
 
     def save(self, directory: Path) -> None:
-        """Write all that :meth:`load` needs; a kill in between leaves a state to go on from."""
+        """Write all that :meth:`load` needs. Even a kill meanwhile leaves a state that can be resumed."""
         ...
 
     def load(self, directory: Path) -> None:
-        """Go on from what :meth:`save` wrote, in new episodes."""
+        """Resume from the files that :meth:`save` wrote, in new episodes."""
         ...
 
 
@@ -58,7 +60,7 @@ def make_learner(config: ExpertConfig) -> Learner:
 
 
 class OffPolicy:
-    """TQC (Kuznetsov et al. 2020) or TD3 (Fujimoto et al. 2018) of sbx."""
+    """TQC (Kuznetsov et al. 2020) or TD3 (Fujimoto et al. 2018) from sbx."""
 
     def __init__(self, config: ExpertConfig) -> None:
         options: dict[str, Any] = {
@@ -73,7 +75,7 @@ class OffPolicy:
             "seed": config.seed,
         }
         if config.algorithm == "TQC":
-            # Beside an expert's rewards an entropy bonus of weight 1 would drown what it knows.
+            # Next to the rewards, an entropy bonus of weight 1 would drown out what the expert has learned.
             entropy = "auto_0.05" if config.start_from else "auto"
             self.model = sbx.TQC(learning_rate=_decay(config.learning_rate), ent_coef=entropy, **options)
         else:
@@ -100,7 +102,7 @@ class OffPolicy:
         model.gradient_steps = GRADIENT_STEPS
 
     def _copy(self, expert: Expert) -> None:
-        """The expert's layers for the actor, and its target if it has one; TQC's Gaussian gets σ = 1/e."""
+        """Copy the expert's layers to the actor and to its target, if any; TQC's Gaussian gets σ = 1/e."""
         state = self.model.policy.actor_state
         layers = dict(state.params["params"])
         for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
@@ -115,7 +117,7 @@ class OffPolicy:
         self.model.policy.actor_state = state.replace(params={"params": layers}, **targets)
 
     def save(self, directory: Path) -> None:  # noqa: D102
-        # The replay buffer first: newer than the model it does no harm.
+        # The replay buffer comes first: a buffer that is newer than the model does no harm.
         _replace(directory / REPLAY_BUFFER, self.model.save_replay_buffer)
         _replace(directory / MODEL, self.model.save)
 
@@ -126,14 +128,14 @@ class OffPolicy:
 
 
 class OnPolicy:
-    """PPO (Schulman et al. 2017) of Stable-Baselines3.
+    """PPO (Schulman et al. 2017) from Stable-Baselines3.
 
-    Its small steps improve a policy that is good already. TD3 and TQC, their critics fresh, unlearn it first:
-    TD3 took a Walker2d of 3,930 to 900 with 25,000 updates.
+    PPO's small steps improve a policy that is already good. TD3 and TQC, whose critics are new, unlearn such
+    a policy first: TD3 took a Walker2d from a return of 3,930 to 900 with 25,000 updates.
     """
 
     ACTION_NOISE = 0.2
-    """Standard deviation at the start. With 0.1 a Walker2d's noisy return stood still for 1M steps."""
+    """Initial standard deviation of actions. With 0.1, a Walker2d's noisy return stagnated for 1M steps."""
 
     def __init__(self, config: ExpertConfig) -> None:
         self.model = PPO(
@@ -186,7 +188,7 @@ class OnPolicy:
 
 
 class _TanhPolicy(ActorCriticPolicy):  # type: ignore[misc]
-    """A Gaussian whose mean is in [-1, 1], as the means of the other algorithms' actors are."""
+    """A Gaussian policy whose mean is in [-1, 1], like the means of the other algorithms' actors."""
 
     def _build(self, lr_schedule: Callable[[float], float]) -> None:
         super()._build(lr_schedule)
@@ -199,7 +201,7 @@ def _environments(config: ExpertConfig) -> DummyVecEnv:
 
 
 def _decay(learning_rate: float) -> Callable[[float], float]:
-    """Linear in what remains of the run, down to a tenth."""
+    """Learning rate that falls linearly over the run, down to a tenth."""
     return lambda remaining: learning_rate * (0.1 + 0.9 * remaining)
 
 
@@ -210,5 +212,5 @@ def _replace(path: Path, save: Callable[[str], None]) -> None:
 
 
 def _seed_anew(model: Any) -> None:
-    """Draw initial states other than those that the run began with."""
+    """Change the seed, so that initial states differ from those at the beginning of the run."""
     model.set_random_seed(model.seed + model.num_timesteps)

@@ -1,6 +1,6 @@
-"""Rollouts of an expert: the default source of data, which needs no network.
+"""Rollouts of an expert: the default source of data, which needs no internet connection.
 
-D4RL's data was sampled from stochastic policies; a deterministic one gets Gaussian action noise instead.
+D4RL's data was sampled from stochastic policies; a deterministic policy gets Gaussian action noise instead.
 """
 
 import itertools
@@ -18,8 +18,9 @@ Policy = Callable[[NDArray], NDArray]
 """Observations (n, S) to actions (n, A)."""
 
 LOCKSTEP = 20
-"""Environments stepped together, so that the policy runs on batches. 100,000 steps are 5 rounds of 20 whole
-episodes; more environments gain nothing (the policy is a tenth of the time) and waste more at the end."""
+"""Number of environments stepped together, so that the policy runs on batches. 100,000 steps are 5 rounds of
+20 whole episodes; more environments gain nothing (the policy takes a tenth of the time) and waste more steps
+at the end."""
 
 
 def collect(
@@ -30,12 +31,13 @@ def collect(
     action_noise: float,
     seed: int,
 ) -> Iterator[Episode]:
-    """Episodes 0, 1, 2, … of `policy`, `transitions` steps in all: the last is cut to fit.
+    """Episodes 0, 1, 2, … of `policy`, `transitions` steps in all: the last episode is cut to fit.
 
     An action is the policy's plus Gaussian noise of standard deviation `action_noise`, clipped to [-1, 1].
-    Episode k's start and noise depend on (seed, k) alone and episodes come in order, so how many run in
-    lockstep shows only in the rounding of batched products. These keep to one thread, for equal sums on any
-    number of cores; at this size two threads took ten times the CPU time of one.
+    Episode k's start and noise depend on (seed, k) alone and episodes come in order, so the number of
+    environments in lockstep affects only the rounding of batched products. These products run on one thread,
+    which gives equal sums on any number of cores; at this size, two threads took ten times the CPU time of
+    one thread.
     """
     blas = ThreadpoolController()
     numbers = itertools.count()
@@ -76,7 +78,7 @@ class _Rollout:
         self._terminated = False
 
     def step(self, action: NDArray) -> bool:
-        """Take one noisy step; whether the episode is over."""
+        """Take one noisy step; return whether the episode is over."""
         action = np.clip(action + self._noise[len(self._actions)], -1, 1).astype(np.float32)
         self.observation, reward, self._terminated, truncated, _ = self.environment.step(action)
         self._observations.append(self.observation)

@@ -7,35 +7,35 @@ from typing import Literal
 from tasks.offline_rl.environments import TaskName
 
 HIDDEN = [256, 256]
-"""Hidden layers of actor and critics."""
+"""Widths of the hidden layers of actor and critics."""
 
 
 @dataclass(frozen=True)
 class ExpertConfig:
-    """How to train an expert; the card of a shipped one says what it was trained with."""
+    """How to train an expert; the card of a shipped expert has the settings it was trained with."""
 
     task: TaskName
     output: Path
     """The safetensors file to write."""
     checkpoint_dir: Path
-    """Where the run keeps its state, and goes on from."""
+    """Directory in which the run keeps its state, and from which it can be resumed."""
     steps: int = 2_000_000
-    """Environment steps in all, those that fill the replay buffer included."""
+    """Total number of environment steps, including those that fill the replay buffer."""
     seed: int = 0
     algorithm: Literal["TQC", "TD3", "PPO"] = "TQC"
-    """TQC is the one to begin with; PPO the one to go on with from a good policy."""
+    """Algorithm: TQC to begin with, PPO to continue from a good policy."""
     start_from: Path | None = None
-    """An expert to improve; else learning starts from random actions."""
+    """Expert to improve; without one, learning starts from random actions."""
     resume: bool = False
-    """Go on from the last checkpoint in `checkpoint_dir`."""
+    """Whether to resume from the last checkpoint in `checkpoint_dir`."""
     steps_per_update: int = 2
-    """Environment steps per gradient update. On a CPU a step costs a twentieth of an update."""
+    """Number of environment steps per gradient update. On a CPU, a step costs a twentieth of an update."""
     batch_size: int = 128
     learning_rate: float = 5e-4
-    """TQC's and PPO's decays linearly to a tenth over the run."""
+    """Learning rate. For TQC and PPO, it decays linearly to a tenth over the run."""
     initial_steps: int = 10_000
-    """Steps before the actor's first update: random ones, or of the expert it starts from."""
+    """Number of environment steps before the actor's first update: random steps, or steps of `start_from`."""
     critic_warmup: int = 20_000
-    """Updates of TQC's and TD3's critics alone before an expert they start from may change."""
+    """Number of updates of TQC's or TD3's critics alone, before the actor of `start_from` may change."""
     checkpoint_every: int = 50_000
-    """Environment steps between two checkpoints."""
+    """Number of environment steps between two checkpoints."""

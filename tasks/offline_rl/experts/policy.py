@@ -40,22 +40,22 @@ class Returns:
 
 @dataclass(frozen=True)
 class ExpertCard:
-    """Where a policy comes from, and what it is worth."""
+    """Origin and measured returns of a policy."""
 
     task: str
     """Name in :data:`tasks.offline_rl.environments.TASKS`."""
     environment: str
-    """Gymnasium identifier it was trained and measured in."""
+    """Gymnasium identifier of the environment it was trained and measured in."""
     algorithm: str
     steps: int
-    """Environment steps of its training; not those of the policy it was started from."""
+    """Number of environment steps of its training, without those of the policy it was started from."""
     seed: int
     hyper_parameters: Mapping[str, float | int | str]
     episodes: int
-    """Behind each of the two measurements; none of them chose this policy among others."""
+    """Number of episodes in each of the two measurements. None of them was used to select this policy."""
     deterministic: Returns
     noisy: Returns
-    """With Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
+    """Returns with Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
     versions: Mapping[str, str]
     """Versions of the libraries that trained and measured it."""
     started_from: str | None = None
@@ -87,14 +87,14 @@ class Expert:
 
 
 def save_expert(expert: Expert, path: Path) -> None:
-    """Write as safetensors with the card as JSON in its metadata, and beside it for people to read.
+    """Write as safetensors with the card as JSON in its metadata, and in a readable file beside it.
 
     Equal experts give equal bytes.
     """
     tensors = {"observation_mean": expert.observation_mean, "observation_std": expert.observation_std}
     for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
         tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
-    # One key: safetensors writes the entries of its metadata in no certain order.
+    # A single key, because safetensors writes the entries of its metadata in no fixed order.
     header = dataclasses.asdict(expert.card) | {"activation": expert.activation, "output": expert.output}
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)

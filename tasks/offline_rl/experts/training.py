@@ -1,9 +1,9 @@
 """Online training of the experts whose rollouts are the default dataset.
 
-By sbx (Stable-Baselines3 in JAX), which is optional; requirements-experts.lock has it. The policy kept is the
-best of those at every `checkpoint_every` steps, chosen by a few deterministic episodes and then measured on
-others. An interrupted run goes on from its last checkpoint; not bit for bit, for its environments start new
-episodes.
+Training needs sbx (Stable-Baselines3 in JAX), an optional dependency in requirements-experts.lock. A policy
+is taken every `checkpoint_every` steps. The best of these policies in a few deterministic episodes is kept,
+and then measured in other episodes. An interrupted run resumes from its last checkpoint, but not bit for bit,
+because its environments start new episodes.
 """
 
 import dataclasses
@@ -35,21 +35,21 @@ from tasks.offline_rl.experts.policy import (
 SELECTION_EPISODES, SELECTION_SEED = 5, 1
 CARD_EPISODES, CARD_SEED = 30, 2
 BEST = "best.safetensors"
-"""The best policy of a run so far, in its directory."""
+"""File name of the best policy of a run so far, in the run's directory."""
 HYPER_PARAMETERS = {
     "TQC": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
     "TD3": ("batch_size", "learning_rate", "steps_per_update", "initial_steps", "critic_warmup"),
     "PPO": ("batch_size", "learning_rate", "initial_steps"),
 }
-"""What the algorithms heed of the configuration."""
+"""Settings of the configuration that each algorithm uses."""
 
 
 def train_expert(config: ExpertConfig) -> Expert:
-    """Train, choose the best checkpoint, measure it over 30 other episodes, write it with its card.
+    """Train, choose the best checkpoint, measure it over 30 other episodes, and write it with its card.
 
     Raises:
-        UserError: sbx is missing, there is nothing to resume or something that would be overwritten, or the
-            expert to start from can't be this algorithm's actor.
+        UserError: sbx is missing, there is no run to resume, a run would be overwritten, or the expert to
+            start from can't be this algorithm's actor.
     """
     learner = _learner(config)
     config.checkpoint_dir.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def train_expert(config: ExpertConfig) -> Expert:
 
 
 def measure(expert: Expert, episodes: int, seed: int) -> Expert:
-    """`expert` with a card that states its returns over `episodes`, without noise and with it."""
+    """`expert` with a card that states its returns over `episodes`, with and without noise."""
     deterministic = returns(expert, episodes, 0.0, seed)
     noisy = returns(expert, episodes, ACTION_NOISE, seed)
     card = dataclasses.replace(expert.card, episodes=episodes, deterministic=deterministic, noisy=noisy)
@@ -102,7 +102,7 @@ def _learner(config: ExpertConfig) -> Any:
 
 
 def _load_start(path: Path) -> Expert:
-    """The expert at `path`, if it has the form of sbx's actors here."""
+    """The expert at `path`, which must have the form of the actors in `algorithms`."""
     expert = load_expert(path)
     hidden = [len(bias) for bias in expert.biases[:-1]]
     raw = not expert.observation_mean.any() and bool((expert.observation_std == 1).all())
@@ -122,7 +122,7 @@ def _check_unused(directory: Path) -> None:
 
 
 def _last_card(config: ExpertConfig) -> ExpertCard:
-    """The card of the run to go on with, if that was started with this configuration."""
+    """The card of the run to resume, which must have been started with this configuration."""
     directory = config.checkpoint_dir
     if not (directory / BEST).exists():
         raise UserError(f"{directory}: holds no checkpoint; start without --resume")
@@ -139,7 +139,7 @@ def _last_card(config: ExpertConfig) -> ExpertCard:
 
 @dataclass
 class _Checkpoints:
-    """Called by sbx after every step of its environments: keeps the state of the run, and its best policy."""
+    """A callback after every step of the environments, which saves the run's state and its best policy."""
 
     config: ExpertConfig
     learner: Any
@@ -171,7 +171,7 @@ def _expert(layers: Sequence[tuple[NDArray, NDArray]], card: ExpertCard) -> Expe
 
 
 def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertCard:
-    """A card that awaits its measurements."""
+    """A card whose measurements are still missing."""
     return ExpertCard(
         task=config.task,
         environment=f"{config.task}-v5",

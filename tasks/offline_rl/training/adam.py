@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba 2015) with PyTorch's defaults: its fused step, without the bookkeeping around it."""
+"""Adam (Kingma & Ba 2015) with PyTorch's defaults and its fused step, but without its bookkeeping."""
 
 from collections.abc import Iterable
 
@@ -6,20 +6,20 @@ import torch
 from torch import Tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""The state of a parameter, besides the number of steps."""
+"""Names of the state of a parameter, besides the number of steps."""
 
 
 class Adam:
-    """Steps of `parameters`, which stay where they are, as does all state.
+    """Optimiser of `parameters`, which stay at their addresses in memory, as does all state.
 
-    `torch.optim.Adam(fused=True)` computes the same, and takes 55 µs a step to find out what to do, more
-    than the step of a sparse network (35; BCQ, SNIP at 95 %).
+    `torch.optim.Adam(fused=True)` computes the same, but spends 55 µs per step on bookkeeping, more than the
+    step of a sparse network takes (35 µs; BCQ, SNIP at 95 %).
     """
 
     def __init__(
         self, parameters: Iterable[Tensor], learning_rate: float, decay_steps: int | None = None
     ) -> None:
-        """If `decay_steps` is given, the learning rate falls linearly, to 0 after so many steps."""
+        """If `decay_steps` is given, the learning rate falls linearly, to 0 after that many steps."""
         self.parameters = list(parameters)
         self.learning_rate, self.decay_steps = learning_rate, decay_steps
         self.state = {
@@ -35,7 +35,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
-        """Against the gradient of each parameter, (…) as it is and contiguous: tensors are read by memory."""
+        """Step against each parameter's gradient, of the same shape and contiguous: strides are ignored."""
         learning_rate = self._learning_rate()
         torch._foreach_add_(self._steps, 1)
         torch._fused_adam_(
@@ -57,10 +57,10 @@ class Adam:
     def _learning_rate(self) -> float | Tensor:
         if self.decay_steps is None:
             return self.learning_rate
-        # A tensor, of the steps on the device: a CUDA graph repeats a number that it was captured with.
+        # A tensor, from the step count on the device: in a CUDA graph, a Python number would never change.
         return self.learning_rate * (1 - self._steps[0] / self.decay_steps)
 
     def restore_steps(self, count: int) -> None:
-        """So many have been made. Moments are tensors of `state`, to be written to."""
+        """Set the number of steps made so far. Moments are restored by writing to the tensors in `state`."""
         for step in self._steps:
             step.fill_(count)

@@ -1,7 +1,7 @@
 """A step that is repeated many times, on a GPU as one CUDA graph.
 
-An update of BCQ is some 250 kernels, for a small stack each shorter than the CPU takes to launch it. A graph
-launches all of them at once.
+A BCQ update has some 250 kernels. For a small stack, each kernel takes less time than the CPU needs to launch
+it. A graph launches all of them at once.
 """
 
 import functools
@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable
 import torch
 
 WARM_UP = 3
-"""Steps before the capture (PyTorch's own number for `make_graphed_callables`): libraries make their handles
-and workspaces, Adam its moments."""
+"""Number of steps before the capture (PyTorch's own number for `make_graphed_callables`), in which libraries
+create their handles and workspaces."""
 
 
 def repeater(
     step: Callable[[], None], generators: Iterable[torch.Generator], device: str
 ) -> Callable[[int], None]:
-    """What makes so many steps on `device`: captured where there is CUDA, else one call after another.
+    """A function that makes a given number of steps on `device`, with a captured graph if it is a GPU.
 
-    `step` takes and returns nothing; it changes tensors in place. On CUDA these have to stay where they are
-    from the first step on, no value may be read back from the device within a step, and `generators` are all
-    that it draws from.
+    `step` takes no arguments, returns nothing, and changes tensors in place. On CUDA, these tensors have to
+    stay at their addresses from the first step on, no value may be read back from the device within a step,
+    and the step may draw from no other generators than `generators`.
     """
     if torch.device(device).type == "cuda":
         return CapturedStep(step, generators).repeat
@@ -29,16 +29,16 @@ def repeater(
 
 
 def repeat(step: Callable[[], None], times: int) -> None:
-    """One call after another."""
+    """Call `step` as many times as `times` says, without a graph."""
     for _ in range(times):
         step()
 
 
 class CapturedStep:
-    """A step on a GPU: its first calls are real ones, then it is captured and replayed.
+    """A step on a GPU: its first calls are plain calls, then it is captured and replayed.
 
-    Replays advance the registered generators as calls do, and take them up where they are, so a generator's
-    state between two calls of :meth:`repeat` is what it would be without a graph.
+    Like plain calls, replays begin with the current state of the registered generators and advance them, so a
+    generator's state between two calls of :meth:`repeat` is the same as without a graph.
     """
 
     def __init__(self, step: Callable[[], None], generators: Iterable[torch.Generator]) -> None:
@@ -59,7 +59,7 @@ class CapturedStep:
             self.graph.replay()
 
     def _warm_up(self, times: int) -> None:
-        """On a stream of its own, as a capture is: what a library allocates per stream is there then."""
+        """Make plain calls on the stream of the capture, so that libraries allocate there what they need."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             for _ in range(times):
@@ -68,7 +68,7 @@ class CapturedStep:
         self.warm_up_left -= times
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """Records the step; nothing of it is computed."""
+        """Record the step without computing it."""
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)  # PyTorch 2.14 will do so by itself

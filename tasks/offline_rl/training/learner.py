@@ -1,4 +1,4 @@
-"""Networks of K agents under training: masks, optimisers and target networks, whatever the algorithm."""
+"""Networks of K agents in training: masks, optimisers and target networks, for any algorithm."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from tasks.sparse.perceptron import SparsePerceptron
 
 SPARSE_DENSITY = 0.4
-"""A network that keeps at most this fraction of its weights trains faster sparsely than in full, measured by
-`python -m benchmarks.offline_rl_updates`: at half of them both take as long, with AVX-512 and with AVX2."""
+"""A network that keeps at most this fraction of its weights trains faster sparsely than in full, as measured
+with `python -m benchmarks.offline_rl_updates`. At one half, both take equally long, with AVX-512 and AVX2."""
 Execution = Literal["auto", "masked", "sparse"]
 """How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
-weights alone; `auto`, sparsely where that is faster, which is for a lone agent on a CPU."""
+weights alone; `auto`, sparsely where that is faster, which requires a single agent on a CPU."""
 AgentState = dict[str, Tensor]
-"""What the update of one agent depends on, by name: parameters, targets and Adam's moments, (1, …) each."""
+"""Tensors on which one agent's update depends, by name: parameters, targets, Adam's moments, (1, …) each."""
 
 
 class Learner:
-    """K agents' networks, each with an Adam optimiser, and slowly following targets of some of them.
+    """K agents' networks, each with an Adam optimiser, and slowly following target networks for some of them.
 
-    `masks` (network → layer → bool (K, in, out)) names the weights that stay exactly zero: in the networks,
-    in Adam's moments and in the targets. A dense agent's are all true; `None` if the whole stack is dense.
-    Networks of a lone agent on a CPU may be sparse ones; :meth:`whole` gives all of them in full.
-    `updates` is how many there will be, which a learning rate that decays has to know.
+    Where `masks` (network → layer → bool (K, in, out)) are false, weights stay exactly zero: in the networks,
+    in Adam's moments and in the targets. A dense agent's masks are all true; `masks` is None if the whole
+    stack is dense. Networks of a single agent on a CPU may be sparse; :meth:`whole` returns all of them in
+    full. `updates` is the total number of updates, on which a decaying learning rate depends.
 
     Raises:
-        UserError: execution is `sparse`, and pruned agents are several, or on a GPU.
+        UserError: execution is `sparse`, but a stack with pruned agents has several agents or is on a GPU.
         ValueError: the learning rate decays, and `updates` isn't given.
     """
 
@@ -63,9 +63,9 @@ class Learner:
             for name, network in networks.items()
         }
         self.networks = {name: self._hold(name, network) for name, network in pruned.items()}
-        # Sparse ones in full: what takes no part in training stays as it is here.
+        # Sparse networks in full: parameters that take no part in training keep these values.
         self.whole_at_first = {name: pruned[name].copy() for name in self.perceptrons}
-        # Multiplying by floats takes a third of the time of multiplying by bools (0.16, 0.46 ms, decoder).
+        # Multiplying by floats takes a third of the time of bools (0.16 against 0.46 ms for the decoder).
         self.masks = {
             name: {layer: mask.to(device, torch.float32) for layer, mask in layers.items()}
             for name, layers in (masks or {}).items()
@@ -74,8 +74,8 @@ class Learner:
         for network in self.networks.values():
             for parameter in network.parameters().values():
                 parameter.requires_grad_()
-        # Copies of the networks after pruning: copied before, as the authors' BCQ does at construction, the
-        # targets' pruned weights would fade only as (1 - τ)^t.
+        # Targets are copied after pruning. Copied before it, as the authors' BCQ does at construction, their
+        # pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
         config = algorithm.config
         if config.learning_rate_decay and updates is None:
@@ -87,7 +87,7 @@ class Learner:
         }
 
     def update(self, batch: Batch, randomness: Randomness) -> dict[str, Tensor]:
-        """A step of each network down its loss, in turn, then of the targets. Returns the losses' terms."""
+        """Update each network in turn, then the targets; return the terms of the losses."""
         found: dict[str, Tensor] = {}
         for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
             terms = loss(self.networks[name])
@@ -99,17 +99,17 @@ class Learner:
     def minimize(self, name: str, loss: Tensor) -> None:
         """One step of network `name` down the gradient of `loss`, (K,).
 
-        Summed over agents, not averaged: each agent's gradient is then the one it has alone.
+        The loss is summed over agents, not averaged, so that each agent's gradient is the one it has alone.
         """
         parameters = self.networks[name].parameters()
         gradients = dict(
             zip(parameters, torch.autograd.grad(loss.sum(), list(parameters.values())), strict=True)
         )
         for layer, mask in self.masks.get(name, {}).items():
-            # Gradients, not weights after the step: a pruned weight that began at zero and never has a
-            # gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
+            # Gradients are masked, not weights after the step: a pruned weight that began at zero and never
+            # has a gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
-        # Contiguous as the parameters are (free if so): fused Adam goes by memory, not by strides.
+        # Contiguous like the parameters (without cost if they already are): fused Adam ignores strides.
         self.optimizers[name].step([gradient.contiguous() for gradient in gradients.values()])
 
     @torch.no_grad()
@@ -124,7 +124,10 @@ class Learner:
         return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
 
     def agent_state(self, agent: int) -> AgentState:
-        """A copy of all that agent `agent` needs to go on, on the CPU, in full: it may go on in a stack."""
+        """A copy, on the CPU, of all that agent `agent` needs to resume.
+
+        Networks are in full, so that the agent may resume in a stack.
+        """
         state: AgentState = {}
         for kind, name, held in self._kinds():
             own = self._in_full(name, held, moments=kind in MOMENTS).agent(agent)
@@ -135,7 +138,7 @@ class Learner:
 
     @torch.no_grad()
     def restore(self, agents: Sequence[AgentState], updates: int) -> None:
-        """Go on from the states of all K agents, which have made `updates` updates."""
+        """Resume from the states of all K agents, which have made `updates` updates."""
         for optimizer in self.optimizers.values():
             optimizer.restore_steps(updates)
         for kind, name, held in self._kinds():
@@ -150,7 +153,7 @@ class Learner:
                 tensor.copy_(value)
 
     def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
-        """All tensors of the agents: kind, network, and tensors of that kind as a network of that form."""
+        """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""
         for name, network in self.networks.items():
             yield "network", name, network
             for moment in MOMENTS:
@@ -169,7 +172,7 @@ class Learner:
         return network.copy().to(self.device)
 
     def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> DenseNetwork:
-        """A network of the form of network `name`, with all its weights; moments of what is idle are zero."""
+        """`network`, a form of network `name`, in full; moments of untrained parameters are zero."""
         if isinstance(network, DenseNetwork):
             return network
         idle = self.whole_at_first[name]
@@ -185,7 +188,7 @@ def _prune(network: DenseNetwork, masks: LayerTensors) -> DenseNetwork:
 def _sparse_perceptrons(
     algorithm: Algorithm, masks: Mapping[str, LayerTensors] | None, device: str, execution: Execution
 ) -> dict[str, dict[str, "SparsePerceptron"]]:
-    """The perceptrons of those networks that are to be held sparsely, by their first layers."""
+    """The perceptrons of the networks that are trained sparsely, by network and first layer."""
     if masks is None or execution == "masked":
         return {}
     lone = device == "cpu" and _agents(masks) == 1
@@ -195,7 +198,7 @@ def _sparse_perceptrons(
         )
     if not lone:
         return {}
-    # Here, as Numba takes a quarter of a second to import, and most that import agents train none.
+    # Imported here, as Numba takes a quarter of a second, and most code that imports agents trains none.
     from tasks.sparse.perceptron import SparsePerceptron
 
     densest = 1.0 if execution == "sparse" else SPARSE_DENSITY

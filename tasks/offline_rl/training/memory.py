@@ -1,4 +1,4 @@
-"""How much of a GPU a stack of agents takes, known before any of it is allocated."""
+"""Estimates of the GPU memory that a stack of agents takes, before any of it is allocated."""
 
 import gc
 import math
@@ -10,16 +10,16 @@ from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.networks import Layers
 
 USABLE = 0.9
-"""Part of the free memory that a stack may fill: libraries take workspaces, and allocators lose some."""
+"""Fraction of the free memory that a stack may fill: libraries take workspaces, and allocators lose some."""
 
 
 def bytes_per_agent(algorithm: Algorithm, episodes: int) -> int:
     """Bytes that each agent of a stack takes while it trains and is scored, in single precision.
 
-    Of every parameter there are the weight, its mask, Adam's two moments, and the gradients of this step and
-    the last; and there are targets. A gradient takes each layer's outputs of a batch. The rest is largest
-    where one layer leads to the next over a target's actions, and again where a policy samples (kept apart: a
-    CUDA graph has its own memory).
+    Every parameter takes six numbers: itself, its mask, Adam's two moments, and the gradients of this step
+    and the last one. Target networks add one number per parameter. Gradients need each layer's outputs for a
+    batch. The remaining memory is largest where one layer leads to the next for all actions of a target, and
+    again where a policy samples (counted separately, as a CUDA graph has its own memory).
     """
     by_network, batch_size = layers_of(algorithm), algorithm.config.batch_size
     sizes = {name: _parameters(layers) for name, layers in by_network.items()}
@@ -30,14 +30,14 @@ def bytes_per_agent(algorithm: Algorithm, episodes: int) -> int:
 
 
 def require_memory(agents: int, each: int, device: str) -> None:
-    """Do nothing if `device` has the memory for so many agents of `each` bytes; a CPU is not asked.
+    """Check that `device` has the memory for `agents` agents of `each` bytes; a CPU is not checked.
 
     Raises:
-        torch.OutOfMemoryError: as if it had been tried, for a caller that tries again with fewer.
+        torch.OutOfMemoryError: as if the allocation had been tried, for a caller that retries with fewer.
     """
     if torch.device(device).type != "cuda":
         return
-    # What an earlier stack had: it refers to itself by its step, and its graph's memory is a pool of its own.
+    # Free an earlier stack, which refers to itself through its step and whose graph has its own memory pool.
     gc.collect()
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info(device)

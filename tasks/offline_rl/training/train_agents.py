@@ -1,4 +1,4 @@
-"""Training under masks: a stack of agents as one batched model, scored as it goes, resumable bit for bit."""
+"""Training under masks: a stack of agents as one batched model, scored meanwhile, resumable bit for bit."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ from tasks.offline_rl.training.learner import Execution, Learner
 from tasks.offline_rl.training.memory import bytes_per_agent, require_memory
 
 CHECK_EVERY = 100
-"""Updates between reports of progress and looks at the losses, each of which waits for the device."""
+"""Number of updates between reports of progress and checks of the losses, which wait for the device."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class TrainingConfig:
 
     updates: Annotated[int, Ge(1)] = 1_000_000
     eval_every: Annotated[int, Ge(1)] = 5_000
-    """Updates between evaluations; the last update has one in any case."""
+    """Number of updates between evaluations. The last update is always followed by an evaluation."""
     checkpoint_every: Annotated[int, Ge(1)] = 10_000
-    """Updates between checkpoints: what an interruption costs at most."""
+    """Number of updates between checkpoints, which is the most that an interruption can cost."""
 
 
 @dataclass(frozen=True)
 class TrainParams:
-    """What one training job depends on, besides its dataset and masks."""
+    """Everything that one training job depends on, besides its dataset and masks."""
 
     agent: AgentSpec
     algorithm: AlgorithmConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
     reinitialize: bool = False
-    """Train other initial weights than those that were scored for pruning."""
+    """Whether to train other initial weights than those that were scored for pruning."""
     execution: Execution = "auto"
 
 
@@ -87,7 +87,7 @@ class ScoreRow(Score, AgentSpec):
 def train(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train the agents of all jobs as one stack.
 
-    They share dataset, algorithm and configuration, and differ in pruner, sparsity and seed. Inputs are
+    The agents share dataset, algorithm and configuration, and differ in pruner, sparsity and seed. Inputs are
     `dataset`, and `masks` unless the agent is dense. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
     `episode.safetensors`, the first episode of the last evaluation
@@ -122,11 +122,12 @@ def checkpoint_step(state: bytes) -> int:
 
 @contextlib.contextmanager
 def _flushed_denormals() -> Iterator[None]:
-    """Have the CPU take numbers below 1e-38 for 0.
+    """Have the CPU treat numbers below 1e-38 as 0.
 
-    The VAE's KL term drives gradients of latents that carry nothing there, and Adam's squares of them sooner;
-    an operation on such a number takes a hundred times as long. Dense BC makes 2.1 times the updates a second
-    without them (batch of 32, 1,500 updates of Hopper, one thread).
+    Due to the VAE's KL term, the gradients of latents that carry no information fall below this limit, and
+    Adam's squares of these gradients even sooner. An operation on such a number takes a hundred times as
+    long. Without such numbers, dense BC makes 2.1 times as many updates per second (batch of 32, 1,500
+    updates of Hopper, one thread).
     """
     torch.set_flush_denormal(True)
     try:
@@ -189,7 +190,7 @@ class Stack:
         self.stopwatch.add(count, time.perf_counter() - begin)
 
     def make_update(self) -> None:
-        """Make one, on the device alone: nothing comes back from it, and nothing is counted."""
+        """Make one update, on the device alone: no value is read back from it, and nothing is counted."""
         batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
         self.losses.add(self.learner.update(batch, self.randomness))
 
@@ -199,7 +200,7 @@ class Stack:
         if self.update == self.params.training.updates and evaluation.final != evaluation:
             self.environments.close()
             self.environments = self._make_environments(evaluation.final)
-        # A stream by seed and update: evaluating leaves the training's generators alone.
+        # A stream for each seed and update: evaluating leaves the training's generators unchanged.
         randomness = Randomness(
             "evaluation", self.randomness.seeds, self.update, device=self.randomness.device
         )
@@ -217,7 +218,7 @@ class Stack:
         self.stopwatch = _Stopwatch()
 
     def checkpoints(self) -> Iterator[Event]:
-        """Each agent's own part of everything that later updates, evaluations and files depend on."""
+        """Yield each agent's own part of everything that later updates, evaluations and files depend on."""
         for i, seed in enumerate(self.randomness.seeds):
             tensors = {
                 "update": torch.tensor(self.update),
@@ -230,7 +231,7 @@ class Stack:
             yield Checkpoint(self.update, state, job=i)
 
     def restore(self, checkpoints: Sequence[bytes | None]) -> None:
-        """Go on from the jobs' checkpoints, if they have any."""
+        """Resume from the jobs' checkpoints, if they have any."""
         if all(state is None for state in checkpoints):
             return
         agents = [safetensors.torch.load(state) if state else {} for state in checkpoints]
@@ -252,7 +253,7 @@ class Stack:
         self.environments.close()
 
     def write(self) -> None:
-        """Leave each job's files."""
+        """Write each job's files."""
         for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
             networks = self.learner.whole(i)
             if self.data.normalizer:
@@ -274,12 +275,12 @@ class _Losses:
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
-        """(K,) each, in double precision: thousands of terms in single would lose digits. The same tensors
-        all along: a CUDA graph adds to those that it was captured with."""
+        """(K,) each, in double precision: a sum of thousands of terms in single precision would lose digits.
+        The tensors stay the same during training: a CUDA graph adds to those that it was captured with."""
         self.updates = 0
 
     def restore(self, agents: Sequence[Mapping[str, Tensor]], device: str) -> None:
-        """Go on from checkpoints."""
+        """Resume from the agents' checkpoints."""
         self.updates = int(agents[0]["losses.updates"])
         names = [name for name in agents[0] if name.startswith("losses.") and name != "losses.updates"]
         for name in names:
@@ -287,7 +288,7 @@ class _Losses:
             self.sums[name.removeprefix("losses.")] = total
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
-        """Add an update's, which the caller counts: within a CUDA graph nothing can."""
+        """Add the losses of an update. The caller counts updates, because code in a CUDA graph can't."""
         for name, loss in losses.items():
             if name not in self.sums:
                 self.sums[name] = torch.zeros_like(loss, dtype=torch.float64)
@@ -302,7 +303,7 @@ class _Losses:
         return {name: float(total[agent]) / self.updates for name, total in self.sums.items()}
 
     def check_finite(self, specs: Sequence[AgentSpec], update: int) -> None:
-        """NaN and infinity stay in a sum, so looking now and then misses none."""
+        """Raise an error if a sum is not finite. It then stays so, and occasional checks miss nothing."""
         for name, total in self.sums.items():
             for spec, value in zip(specs, total.tolist(), strict=True):
                 if not math.isfinite(value):
@@ -313,7 +314,7 @@ class _Losses:
 
 
 class _Stopwatch:
-    """Updates that this process made since the last evaluation, and their time."""
+    """Number of updates that this process made since the last evaluation, and the seconds they took."""
 
     def __init__(self) -> None:
         self.updates, self.seconds = 0, 0.0
@@ -352,7 +353,7 @@ def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:
 
 
 def _next_stop(update: int, training: TrainingConfig) -> int:
-    """The next update after which there is something else to do."""
+    """The next update after which an evaluation, a checkpoint or a check of the losses is due."""
     periods = (training.eval_every, training.checkpoint_every, CHECK_EVERY)
     return min(training.updates, *((update // period + 1) * period for period in periods))
 
