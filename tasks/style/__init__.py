@@ -1,1 +1,1 @@
-"""Style transfer of images and videos (Shen and Wang): Gatys, Johnson, and what it takes to use them."""
+"""Style transfer for pictures and videos (Shen and Wang), by Gatys et al.'s and Johnson et al.'s methods."""

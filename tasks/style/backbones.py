@@ -14,7 +14,7 @@ from tasks.errors import UserError
 BackboneName = Literal["vgg16", "vgg19", "alexnet"]
 Pooling = Literal["max", "average"]
 Convolutions = Sequence[tuple[Tensor, Tensor]]
-"""Weight (O, I, H, W) and bias (O) of each convolution, from the picture on."""
+"""Weight (O, I, H, W) and bias (O) of each convolution, in order from the picture on."""
 
 _VGG_STYLE_LAYERS = ("relu1_1", "relu2_1", "relu3_1", "relu4_1", "relu5_1")
 STYLE_LAYERS: dict[BackboneName, tuple[str, ...]] = {
@@ -24,14 +24,14 @@ STYLE_LAYERS: dict[BackboneName, tuple[str, ...]] = {
 }
 """The first layer of each of the stages 1 to 5 (report, IV.A step 6; Gatys et al. 2015)."""
 CONTENT_LAYER: dict[BackboneName, str] = {"vgg16": "relu4_2", "vgg19": "relu4_2", "alexnet": "relu4"}
-"""Of stage 4 (report, IV.A step 6; Gatys et al. 2015)."""
+"""The content layer, which is in stage 4 (report, IV.A step 6; Gatys et al. 2015)."""
 
 
 class Backbone(nn.Module):
-    """Convolutions, ReLUs and poolings of a classifier, without gradients to the weights.
+    """Convolutions, ReLUs and poolings of a classifier, with frozen weights.
 
-    `convolutions` are in torchvision's layout, `mean` and `std` the three channels' (RGB) normalisation of
-    pictures in [0, 1] that the weights were trained with.
+    `convolutions` are in torchvision's layout. `mean` and `std` are the normalisation of pictures in [0, 1]
+    that the weights were trained with, for each of the three channels (RGB).
     """
 
     mean: Tensor
@@ -45,16 +45,16 @@ class Backbone(nn.Module):
         std: Tensor,
         pooling: Pooling = "max",
     ):
-        # Here, since it takes 2 s: who only needs the names in this module is not to wait.
+        # Imported here because it takes 2 s, for which users of this module's names alone should not wait.
         from tasks.data.vision import models
 
         super().__init__()
         self.architecture, self.pooling = architecture, pooling
-        # On `meta`: no memory for the classifier, which has 0.5 GB in a VGG, and no time for initial values.
+        # `meta` saves the memory of the classifier (0.5 GB in a VGG) and the time for initial values.
         with torch.device("meta"):
             self.features: nn.Sequential = getattr(models, architecture)().features
         self.layers = dict(_relus(architecture, self.features))
-        """Position in `features` of each layer that :meth:`forward` knows, from the picture on."""
+        """Position in `features` of each layer that :meth:`forward` knows, in order from the picture on."""
         for convolution, (weight, bias) in zip(self.convolutions, convolutions, strict=True):
             state = {"weight": weight, "bias": bias}
             convolution.load_state_dict(state, assign=True)
@@ -74,10 +74,10 @@ class Backbone(nn.Module):
     def forward(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
         """Activations (N, C, H, W) of `layers`, for RGB pictures (N, 3, H, W) in [0, 1].
 
-        Runs no further than the deepest of them.
+        The network runs no further than the deepest of `layers`.
 
         Raises:
-            UserError: the network hasn't got one of the layers.
+            UserError: the network doesn't have one of the layers.
         """
         if unknown := set(layers) - self.layers.keys():
             known = ", ".join(self.layers)
@@ -85,7 +85,7 @@ class Backbone(nn.Module):
         wanted = {self.layers[layer]: layer for layer in layers}
         x = (pictures - self.mean.view(3, 1, 1)) / self.std.view(3, 1, 1)
         activations = {}
-        # torchvision's ReLUs work in place: on the convolution before them, which is no layer of ours.
+        # torchvision's ReLUs overwrite the outputs of the convolutions before them, which aren't in `layers`.
         for position in range(max(wanted) + 1):
             x = self.features[position](x)
             if position in wanted:
@@ -94,16 +94,16 @@ class Backbone(nn.Module):
 
 
 def save_backbone(backbone: Backbone, path: Path) -> None:
-    """Write weights under torchvision's names, `mean` and `std`, as safetensors naming the architecture."""
+    """Write the weights by torchvision's names, `mean`, `std` and the architecture's name as safetensors."""
     tensors = {name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}
     save_file(tensors, path, {"architecture": backbone.architecture})
 
 
 def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
-    """The network that :func:`save_backbone` wrote, on the CPU.
+    """The network in a file that :func:`save_backbone` wrote, on the CPU.
 
     Raises:
-        UserError: not such a file, or damaged.
+        UserError: the file is damaged, or not such a file.
     """
     fix = "run the stage fetch_weights again"
     file = read_tensor_file(path, fix)
@@ -121,17 +121,17 @@ def normalize_activations(
 ) -> tuple[Backbone, dict[str, Tensor]]:
     """Scale weights so that the mean activation of each filter over pictures and positions is one.
 
-    (Report, IV.A step 3; Gatys et al. 2015.) With μ_l,i the mean of channel i after the ReLU of layer l in
-    `backbone`, and μ_0 = 1,
+    See the report, IV.A step 3, and Gatys et al. 2015. With μ_l,i the mean of channel i after the ReLU of
+    layer l in `backbone`, and μ_0 = 1, the new weights and biases are
 
         W_l[o, i] ← W_l[o, i] · μ_{l-1,i} / μ_l,o        b_l[o] ← b_l[o] / μ_l,o
 
-    A ReLU commutes with a positive scale of each channel, and so do both poolings: an activation times its μ
-    is what it was before. μ_l,i is at least `min_mean` times its layer's mean, so that a filter that hardly
-    ever fires isn't amplified without bound; that filter's mean stays below one.
+    A ReLU and both poolings commute with a positive scale of each channel, so a new activation times its μ is
+    the old activation. μ_l,i is at least `min_mean` times its layer's mean, so that a filter that hardly ever
+    fires isn't amplified without bound; the mean of such a filter stays below one.
 
-    `pictures` are batches (N, 3, H, W) in [0, 1]. The new network pools as `backbone` does. Also returns μ of
-    each layer, (C), before that bound.
+    `pictures` are batches (N, 3, H, W) in [0, 1]. The new network has the pooling of `backbone`. The second
+    result is μ of each layer, (C), before that bound.
     """
     means = _mean_activations(backbone, pictures)
     convolutions = []
@@ -147,17 +147,17 @@ def normalize_activations(
 
 
 def at_least(min_mean: float, means: Tensor) -> Tensor:
-    """A layer's means (C), at least `min_mean` times their own mean."""
+    """A layer's means (C), each raised to at least `min_mean` times the mean of them all."""
     return means.clamp_min(min_mean * float(means.mean()))
 
 
 def _mean_activations(backbone: Backbone, pictures: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Mean of each layer's channels over pictures and positions."""
+    """Mean activation of each layer's channels over pictures and positions."""
     sums: dict[str, Tensor] = {}
     count = 0
     for batch in pictures:
         for layer, activations in backbone(batch, backbone.layers).items():
-            # Each picture has as many positions as the next: the mean of means is the mean.
+            # All pictures have equally many positions, so the mean of their means is the overall mean.
             total = activations.mean((2, 3), dtype=torch.float64).sum(0)
             sums[layer] = sums[layer] + total if layer in sums else total
         count += len(batch)

@@ -1,4 +1,4 @@
-"""Pictures with words: what a training shows while it runs."""
+"""Contact sheets: pictures from a training, with captions."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 CAPTION_PX = 36
-"""Height of a caption of two lines."""
+"""Height of a caption of two lines, in pixels."""
 FONT_PX = 14
 
 
 def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor:
-    """Pictures (3, H, W) of one size, each over its caption, in rows that make about a square."""
+    """Pictures (3, H, W) of one size, each above its caption, in rows that make about a square."""
     cells = [
         torch.cat([picture, _caption(text, picture.shape[-1])], dim=-2)
         for picture, text in zip(pictures, captions, strict=True)
@@ -27,7 +27,7 @@ def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor
 
 
 def _caption(text: str, width: int) -> Tensor:
-    """Black on white, (3, CAPTION_PX, width)."""
+    """The text in black on white, (3, CAPTION_PX, width)."""
     strip = Image.new("L", (width, CAPTION_PX), "white")
     ImageDraw.Draw(strip).multiline_text((4, 1), text, "black", ImageFont.load_default(FONT_PX), spacing=2)
     return torch.from_numpy(np.array(strip)).float().div(255).expand(3, -1, -1)

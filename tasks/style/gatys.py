@@ -1,7 +1,7 @@
 """A photo's content in a painting's style, by optimising the pixels of one picture (Gatys et al. 2016).
 
-*Image Style Transfer Using Convolutional Neural Networks*; the report's section IV.A, which calls this method
-Version 1.
+The paper is *Image Style Transfer Using Convolutional Neural Networks*. Section IV.A of the report describes
+the method and calls it Version 1.
 """
 
 import math
@@ -22,59 +22,65 @@ Initialization = Literal["content", "style", "noise"]
 OptimizerName = Literal["lbfgs", "adam", "sgd"]
 
 LEARNING_RATES: dict[OptimizerName, float] = {"lbfgs": 1.0, "adam": 0.02, "sgd": 0.01}
-"""Learning rates where none is configured. L-BFGS: the full quasi-Newton step. Adam: 2 % of the range of a
-pixel. SGD: the textbook's, which makes it diverge at any style weight that shows (the report's section
-V.D)."""
+"""Default learning rate of each optimiser. For L-BFGS it is the full quasi-Newton step, for Adam 2 % of the
+range of a pixel. For SGD it is the textbook's, with which SGD diverges at any style weight that has a visible
+effect (section V.D of the report)."""
 LAYER_WEIGHTS: dict[BackboneName, tuple[float, ...]] = {
     "vgg16": (0.2, 0.2, 0.2, 0.2, 0.2),
     "vgg19": (0.2, 0.2, 0.2, 0.2, 0.2),
     "alexnet": (0.16, 0.004, 0.002, 0.0005, 0.0003),
 }
-"""w_l of eq. 2 where none are configured: Gatys et al.'s, and for AlexNet those that make its E_l comparable
-to VGG's. Its activations are rarer and larger, so E_l are up to 100 times as large at a mean of one; with
-equal weights the deeper layers draw a grid of AlexNet's stride, and colours stay the photo's."""
+"""Default weights w_l of eq. 2: Gatys et al.'s for the VGGs and, for AlexNet, weights that make its E_l
+comparable to VGG's. AlexNet's activations are sparser and larger, so its E_l are up to 100 times as large at
+a mean activation of one. With equal weights, the deeper layers would draw a grid with AlexNet's stride, and
+the photo's colours would stay."""
 LINE_SEARCH = 25
-"""Evaluations in one line search at most, as is torch's default."""
+"""Maximum number of evaluations in one line search; PyTorch's default."""
 FIRST_STEP = 1 / 255
-"""Mean change of a pixel in the first trial of L-BFGS. torch's own is 1/n for n values: less than bfloat16
-rounds off, and the curvature measured on it sent AlexNet's losses beyond float32."""
+"""Mean change of a pixel in the first trial step of L-BFGS. PyTorch's own step changes n values by a mean of
+1/n, which is less than bfloat16's rounding errors; the curvature measured over it sent AlexNet's losses
+beyond the range of float32."""
 LBFGS_HISTORY = 10
-"""Pairs of steps and changes of gradient, each as large as the picture. 5 to 100 of them came to the same
-loss within 2 % (VGG-16 in 120 iterations at 64 px, AlexNet in 200 at 96 px)."""
+"""Number of past steps that L-BFGS keeps, each with its change of the gradient; both are as large as the
+picture. Losses with 5 to 100 steps agreed within 2 % (VGG-16 after 120 iterations at 64 px, AlexNet after 200
+at 96 px)."""
 
 
 @dataclass(frozen=True)
 class GatysConfig:
-    """How one picture is made."""
+    """Settings with which Gatys et al.'s optimisation makes one picture."""
 
     backbone: BackboneName = "vgg19"
     initialization: Initialization = "content"
     criterion: Criterion = "mse"
-    """What measures how far features and Gram matrices are apart; eq. 1 and 3 are `mse`."""
+    """Measure of the difference between features and between Gram matrices; eq. 1 and 3 use `mse`."""
     optimizer: OptimizerName = "lbfgs"
     learning_rate: Annotated[float, Gt(0)] | None = None
-    """Learning rate; by default the optimiser's own, of `LEARNING_RATES`."""
+    """Learning rate; by default, the optimiser's value in `LEARNING_RATES`."""
     iterations: Annotated[int, Ge(1)] = 300
-    """Evaluations of loss and gradient, whatever the optimiser."""
+    """Number of evaluations of loss and gradient, with any optimiser."""
     content_weight: Annotated[float, Ge(0)] = 3e3
-    """Weight α of the content loss, times the number of content features: eq. 1 is a sum over them and eq. 3
-    a mean, and α alone would shift the balance with the size of the picture. These three weights were chosen
-    by looking at pictures of 128 to 256 px, made from the photo with L-BFGS and mse: palette and strokes of
-    the painting are there, and what the photo shows."""
+    """Weight α of the content loss, times the number of content features: since eq. 1 is a sum over the
+    features and eq. 3 a mean, a fixed α would shift the balance with the size of the picture. The weights of
+    content, style and total variation were chosen by looking at pictures of 128 to 256 px, made from the
+    photo with L-BFGS and `mse`: these pictures have the palette and the strokes of the painting, and still
+    show what the photo shows."""
     style_weight: Annotated[float, Ge(0)] = 1e5
     """Weight β of the style loss (eq. 2)."""
     tv_weight: Annotated[float, Ge(0)] = 3e5
     """Weight of the total variation."""
     layer_weights: Annotated[tuple[Annotated[float, Ge(0)], ...], Len(5, 5)] | None = None
-    """Weights w_l of eq. 2, of the stages 1 to 5. By default the backbone's own, of `LAYER_WEIGHTS`."""
+    """Weights w_l of eq. 2 for the stages 1 to 5; by default, the backbone's values in `LAYER_WEIGHTS`."""
     size_px: Annotated[int, Ge(32)] = 512
-    """Short sides of photo and painting, so that strokes keep their size relative to the picture."""
+    """Short side of both photo and painting, in pixels. It is the same for both, so that strokes keep their
+    size relative to the picture."""
     precision: Precision = "auto"
-    """Arithmetic of the backbone's convolutions. bfloat16 measures losses within 0.2 % of float32's, comes
-    within 1.3 % of its loss in 60 iterations (VGG-19, L-BFGS, 128 px, two paintings; AlexNet came lower), and
-    takes 0.45 of the time on a processor with AMX (256 px)."""
+    """Arithmetic of the backbone's convolutions. In bfloat16, the losses of a picture are within 0.2 % of
+    those in float32, the loss after 60 iterations is within 1.3 % of float32's (VGG-19, L-BFGS, 128 px, two
+    paintings; AlexNet's was lower), and the optimisation takes 0.45 of the time on a processor with AMX (256
+    px)."""
     seed: Annotated[int, Ge(0)] = 0
-    """Seed of the white noise that a picture may begin as."""
+    """Seed of the white noise that the picture starts as if `initialization` is `noise`."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +88,25 @@ class Losses:
     """The losses of one picture."""
 
     content: float
-    """Eq. 1."""
+    """Content loss (eq. 1)."""
     style: float
-    """Eq. 2."""
+    """Style loss (eq. 2)."""
     total: float
-    """What is optimised: both and the total variation, weighted."""
+    """Weighted sum of both losses and the total variation, which is minimised."""
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """A picture on the way."""
+    """The picture at one point of the optimisation."""
 
     iteration: int
-    """Evaluations of loss and gradient since the initial picture's, which is number 0."""
+    """Number of evaluations of loss and gradient since the initial picture's, which has number 0."""
     losses: Losses
     picture: Tensor
-    """(3, H, W). Not clamped: a pixel may leave [0, 1] and come back."""
+    """The picture (3, H, W). It is not clamped: a pixel may leave [0, 1] and come back."""
     state: dict[str, Any]
-    """For `optimize` to begin again with this iterate; valid until the next one is asked for."""
+    """State with which :func:`optimize` can resume at this iterate; valid until the next iterate is
+    requested."""
 
 
 def optimize(
@@ -109,19 +116,20 @@ def optimize(
     config: GatysConfig,
     resume: dict[str, Any] | None = None,
 ) -> Iterator[Iterate]:
-    """The initial picture, then the picture after each update.
+    """Yield the initial picture, then the picture after each update.
 
     `content` (3, H, W) and `style` (3, H', W') are RGB in [0, 1], on the device to compute on. Given
-    `resume`, the state of an iterate, begins with that one and goes on as before, bit for bit on the same
-    machine.
+    `resume`, the state of an iterate, the optimisation yields that iterate again and continues as it would
+    have without the interruption, bit for bit on the same machine.
 
-    An iteration is one evaluation of loss and gradient, whatever the optimiser, so that curves compare at
-    equal cost. Adam and SGD update after each. L-BFGS takes as many as its line search needs, mostly one, and
-    only pictures that it settles on are iterates. (Full steps without a search, one evaluation each,
-    are usual elsewhere; with AlexNet they made losses 10^3 to 10^18 times as large.)
+    An iteration is one evaluation of loss and gradient with any optimiser, so that curves can be compared at
+    equal cost. Adam and SGD update the picture after each evaluation. L-BFGS takes as many evaluations as its
+    line search needs, mostly one, and only pictures that the line search accepts are iterates. (Other
+    implementations usually take full steps without a line search, one evaluation each; with AlexNet, these
+    made losses 10^3 to 10^18 times as large.)
 
-    The last iterate is number `config.iterations`. It comes sooner where a loss is no longer finite, as SGD's
-    may become, or where the optimiser finds no way down.
+    The last iterate has number `config.iterations`. The optimisation ends sooner if a loss is no longer
+    finite, as may happen with SGD, or if the optimiser finds no lower loss.
     """
     objective = _Objective(content, style, backbone, config)
     x = initial_picture(content, style, config)[None].requires_grad_()
@@ -136,7 +144,7 @@ def optimize(
     evaluated: list[_Evaluation] = []
 
     def evaluate() -> _Evaluation:
-        """At x; for nothing where x has been since the last iterate: there a line search ends."""
+        """Evaluate at x; free if x was evaluated since the last iterate, as where a line search ends."""
         known = next((e for e in evaluated if torch.equal(e.x, x)), None)
         if known is None:
             known = objective(x)
@@ -161,7 +169,7 @@ def optimize(
 
 
 def initial_picture(content: Tensor, style: Tensor, config: GatysConfig) -> Tensor:
-    """Where the descent begins (step 2 of section IV.A), shaped like `content`, (3, H, W)."""
+    """The picture that the optimisation starts from (step 2 of section IV.A): (3, H, W), like `content`."""
     if config.initialization == "content":
         return content.clone()
     if config.initialization == "style":
@@ -179,7 +187,7 @@ class _Evaluation:
 
 
 class _Objective:
-    """L_total = α L_content + β L_style + total variation, of a picture (1, 3, H, W)."""
+    """L_total = α L_content + β L_style + weighted total variation, of a picture (1, 3, H, W)."""
 
     def __init__(self, content: Tensor, style: Tensor, backbone: Backbone, config: GatysConfig) -> None:
         self.backbone, self.config = backbone, config
@@ -192,7 +200,7 @@ class _Objective:
             self.A = self.features(style[None], self.style_layers)
 
     def features(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
-        """In float32: sums over them, of Gram matrices too, would lose digits in bfloat16."""
+        """Activations in float32, as sums over them, also in Gram matrices, lose precision in bfloat16."""
         with autocast(str(pictures.device), self.dtype):
             features = self.backbone(pictures.contiguous(memory_format=torch.channels_last), layers)
         return {layer: activations.float() for layer, activations in features.items()}
@@ -217,8 +225,8 @@ def _make_optimizer(x: Tensor, config: GatysConfig) -> torch.optim.Optimizer:
         return torch.optim.Adam([x], lr)
     if config.optimizer == "sgd":
         return torch.optim.SGD([x], lr)
-    # A step of one iteration at a time; the memory of curvature outlives it. The tolerances are for few
-    # parameters: the first step is smaller than theirs, and would be the last.
+    # Each call of `step` makes one iteration, and the memory of curvature is kept between calls. The default
+    # tolerances are for few parameters: the first step is smaller than they are, and would be the last.
     return torch.optim.LBFGS(
         [x],
         lr,

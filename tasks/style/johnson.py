@@ -1,4 +1,4 @@
-"""Training of a network that stylises photos in one pass, by the perceptual loss of Johnson et al. (2016).
+"""Training of a network that stylises photos in one pass, with the perceptual loss of Johnson et al. (2016).
 
 The report calls these networks Version 2, and Gatys et al.'s optimisation (`gatys.py`) Version 1.
 """
@@ -22,35 +22,36 @@ from tasks.style.precision import Precision, autocast, channels_last
 from tasks.style.transformer_net import TransformerNet
 
 WARMUP = 20
-"""Batches in which the learning rate rises. With this and the cosine, total loss after 300 batches is 14.0 in
-place of 15.6 (swirls, width 16)."""
+"""Number of batches at the start in which the learning rate rises. With this warm-up and the cosine decay,
+total loss after 300 batches is 14.0 instead of 15.6 (swirls, width 16)."""
 SHIFT_PX = 8
-"""Of the temporal loss: the most that a photo is shifted by, to each side."""
+"""Largest shift of a photo in the temporal loss, in pixels, down or to the right."""
 SHIFTED_NOISE = 0.02
-"""Of the temporal loss: the standard deviation of noise in the shifted photo, of values in [0, 1]."""
+"""Standard deviation of the noise in the shifted photo of the temporal loss, for values in [0, 1]."""
 BORDER_PX = 8
-"""Of the temporal loss: what is left out at the edges, whose pictures depend on what is reflected there."""
+"""Width of the border that the temporal loss leaves out, in pixels. There, a stylised picture depends on the
+padding by reflection."""
 
 
 @dataclass(frozen=True)
 class JohnsonConfig:
-    """How a network is trained. Weights are those of eq. 5 and 6 as in losses.py."""
+    """Settings with which a network is trained. Weights are those of eq. 5 and 6 as in losses.py."""
 
     width: Annotated[int, Ge(1)] = 32
-    """Channels of the network's first convolution."""
+    """Number of channels of the network's first convolution."""
     image_px: Annotated[int, Ge(32)] = 256
-    """Side of the squares it is trained on."""
+    """Side of the square crops that the network is trained on, in pixels."""
     style_px: Annotated[int, Ge(32)] = 256
-    """Short side of the painting. A larger painting has larger strokes in a stylised photo."""
+    """Short side of the painting, in pixels. A larger painting has larger strokes in a stylised photo."""
     batch_size: Annotated[int, Ge(1)] = 4
-    """Photos in a batch."""
+    """Batch size, in photos."""
     epochs: Annotated[int, Ge(1)] = 2
-    """Passes over the photos."""
+    """Number of passes over the photos."""
     batches: Annotated[int, Ge(1)] | None = None
-    """Length of training in batches; null: `epochs` decide."""
+    """Length of the training, in batches; if null, `epochs` decides."""
     learning_rate: Annotated[float, Gt(0)] = 1e-3
-    """Adam's highest learning rate: it rises over the first batches, and falls along half a cosine to the
-    end."""
+    """Highest learning rate of Adam. The learning rate rises over the first batches, then falls along half a
+    cosine until the end."""
     content_weight: Annotated[float, Ge(0)] = 1.0
     """Weight of the feature reconstruction loss (eq. 5)."""
     style_weight: Annotated[float, Ge(0)] = 20.0
@@ -58,14 +59,15 @@ class JohnsonConfig:
     tv_weight: Annotated[float, Ge(0)] = 0.0
     """Weight of the total variation, which the report's loss lacks."""
     temporal_weight: Annotated[float, Ge(0)] = 0.0
-    """Weight of the difference that a shift of a photo, and noise in it, make in its stylised picture. With
-    it, videos flicker less."""
+    """Weight of the temporal loss: the difference that a shift of a photo, and noise in it, make in its
+    stylised picture. With this loss, videos flicker less."""
     augment: bool = False
-    """Crop, mirror and tint photos at random, so that a few can serve."""
+    """Whether to crop, mirror and tint photos at random, so that a few photos suffice."""
     precision: Precision = "auto"
-    """Arithmetic of convolutions."""
+    """Arithmetic of the convolutions."""
     checkpoint_every: Annotated[int, Ge(1)] = 500
-    """Batches between previews, each with a checkpoint; there are others by the clock."""
+    """Interval between previews, in batches. Each preview comes with a checkpoint; further checkpoints depend
+    on the time since the last one."""
 
     @property
     def loss_weights(self) -> LossWeights:
@@ -75,7 +77,7 @@ class JohnsonConfig:
 
 @dataclass(frozen=True)
 class TrainStyleParams:
-    """What one style's network depends on, besides the painting, the photos and the loss network."""
+    """Parameters that a style's network depends on, besides painting, photos and loss network."""
 
     style: str
     johnson: JohnsonConfig
@@ -92,10 +94,10 @@ def initial_network(width: int, seed: int) -> TransformerNet:
 def open_loss(
     inputs: Mapping[str, Path], config: JohnsonConfig, device: str, dtype: torch.dtype
 ) -> PerceptualLoss:
-    """The loss that a network is trained with, of the files `backbone` (VGG16's weights) and `painting`.
+    """The loss that a network is trained with, from the files `backbone` (VGG16's weights) and `painting`.
 
     Raises:
-        UserError: one of them is missing or damaged.
+        UserError: one of these files is missing or damaged.
     """
     network = LossNetwork(load_backbone(inputs["backbone"]).to(device), dtype)
     painting = read_rgb(inputs["painting"], short_side=config.style_px)
@@ -103,12 +105,12 @@ def open_loss(
 
 
 class Trainer:
-    """A network and Adam, which lowers the perceptual loss of the photos that the network stylises.
+    """A network, and the Adam optimiser that trains it to lower the perceptual loss of stylised photos.
 
-    To that loss, `temporal_weight` adds how much a stylised photo differs where the photo is shifted and has
-    noise, as from one frame of a video to the next (Wang et al. 2020, "Consistent video style transfer via
-    compound regularization", whose shifts are those of single objects too). The learning rate rises over the
-    first batches and falls along half a cosine to 0 after `batches`.
+    `temporal_weight` is the weight of an additional loss: how much a stylised photo changes when the photo is
+    shifted and gets noise, as from one frame of a video to the next (Wang et al. 2020, "Consistent video
+    style transfer via compound regularization", who shift single objects too). The learning rate rises over
+    the first batches and falls along half a cosine, to 0 after `batches`.
     """
 
     def __init__(
@@ -126,10 +128,10 @@ class Trainer:
         self.device = str(next(network.parameters()).device)
         self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
         self.step = 0
-        """Batches the network has been trained on."""
+        """Number of batches that the network has been trained on."""
 
     def update(self, photos: Tensor) -> Tensor:
-        """Train on photos (N, 3, S, S): content, style, total variation, temporal and total loss, (5)."""
+        """Train on photos (N, 3, S, S); return content, style, total variation, temporal, total loss: (5)."""
         self.step += 1
         x = photos.to(self.device, memory_format=torch.channels_last)
         ŷ = self.transform(x)
@@ -155,7 +157,7 @@ class Trainer:
         return self.transform(photo[None].to(self.device, memory_format=torch.channels_last))[0].cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next updates depend on."""
+        """Everything that the next updates depend on."""
         return {
             "step": self.step,
             "network": self.network.state_dict(),
@@ -163,7 +165,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned."""
+        """Continue from a state that :meth:`state_dict` returned."""
         self.step = state["step"]
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -174,7 +176,7 @@ class Trainer:
         return self.config.learning_rate * min(1, self.step / WARMUP) * (1 + math.cos(math.pi * done)) / 2
 
     def _temporal_loss(self, x: Tensor, ŷ: Tensor) -> Tensor:
-        """Mean squared difference of ŷ and the stylised pictures of a shifted window of the photos."""
+        """Mean squared difference between ŷ and the pictures of a shifted, noisy part of the photos."""
         generator = stream("temporal", self.seed, self.step, bits=64)
         top, left = torch.randint(SHIFT_PX + 1, (2,), generator=generator).tolist()
         side = x.shape[-1] - SHIFT_PX

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 Criterion = Literal["mse", "l1", "smooth_l1", "huber"]
-"""How two representations are compared: the squared difference of the equations, or one of the report's other
-three (section V.C). With PyTorch's β = δ = 1, smooth L1 and Huber are one function by two names."""
+"""How two representations are compared: by the squared difference, as in the equations, or by one of the
+report's three other criteria (section V.C). With PyTorch's β = δ = 1, smooth L1 and Huber are the same
+function."""
 
 _CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
     "mse": functional.mse_loss,
@@ -22,7 +23,7 @@ _CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
 
 
 def gram_matrix(features: Tensor) -> Tensor:
-    """G_ij = Σ_k F_ik F_jk, inner products of vectorized feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
+    """G_ij = Σ_k F_ik F_jk, inner products of vectorised feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
     F = features.flatten(2)
     return F @ F.mT
 
@@ -35,7 +36,7 @@ def content_loss(F: Tensor, P: Tensor, criterion: Criterion = "mse") -> Tensor:
 def layer_style_loss(G_features: Tensor, A_features: Tensor, criterion: Criterion = "mse") -> Tensor:
     """E_l = 1 / (4 N_l² M_l²) Σ_ij (G_ij - A_ij)² (eq. 3), averaged over the pictures of a batch; a scalar.
 
-    Each Gram matrix is divided by its own M_l, so that the painting may have another size than the picture.
+    Each Gram matrix is divided by its own M_l, so the painting and the picture may differ in size.
     """
     G = gram_matrix(G_features) / G_features.shape[2:].numel()
     A = gram_matrix(A_features) / A_features.shape[2:].numel()
@@ -43,7 +44,7 @@ def layer_style_loss(G_features: Tensor, A_features: Tensor, criterion: Criterio
 
 
 def total_variation(pictures: Tensor) -> Tensor:
-    """Mean squared difference of vertical neighbours plus that of horizontal ones; a scalar."""
+    """Mean squared difference between vertical neighbours plus that between horizontal ones; a scalar."""
     rows = pictures[..., 1:, :] - pictures[..., :-1, :]
     columns = pictures[..., :, 1:] - pictures[..., :, :-1]
     return rows.square().mean() + columns.square().mean()
@@ -56,13 +57,14 @@ def feature_reconstruction_loss(phi_hat: Tensor, phi: Tensor) -> Tensor:
 
 def normalized_gram(features: Tensor) -> Tensor:
     """G^φ, the Gram matrix divided by C·H·W (Johnson et al. 2016): (N, C, H, W) to (N, C, C)."""
-    # Divided first: in bfloat16 or float16 the sums of a large picture would lose their digits or overflow.
+    # The division comes first because, in bfloat16 or float16, sums over a large picture would lose precision
+    # or overflow.
     return gram_matrix(features / features.shape[1:].numel() ** 0.5)
 
 
 def style_reconstruction_loss(G_hat: Tensor, G: Tensor) -> Tensor:
     """‖G^φ(ŷ) - G^φ(y)‖² (eq. 6), summed over C x C and averaged over the batch; a scalar.
 
-    `G` may have one picture, the painting, for the whole batch of `G_hat`.
+    `G` may have the Gram matrix of a single picture, the painting, for the whole batch of `G_hat`.
     """
     return (G_hat - G).square().sum((1, 2)).mean()

@@ -1,4 +1,4 @@
-"""Model files: a network's weights as safetensors, with a card that says what they are."""
+"""Model files: a network's weights as safetensors, with a card that describes them."""
 
 import json
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ from tasks.style.transformer_net import TransformerNet
 
 @dataclass(frozen=True)
 class ModelCard:
-    """Where a network comes from, and what it is worth."""
+    """Origin and scores of a network."""
 
     style: str
     """Name of the painting."""
     style_sha256: str
     """SHA-256 of the painting's file."""
     photos: str
-    """What it was trained on."""
+    """Number and origins of the photos that the network was trained on."""
     steps: int
-    """Batches it was trained for."""
+    """Number of batches that the network was trained for."""
     settings: Mapping[str, Any]
-    """Settings of its training."""
+    """Settings of the training."""
     scores: Mapping[str, float]
     """Scores by name; losses are means over the last batches."""
     commit: str
@@ -36,27 +36,27 @@ class ModelCard:
 
 
 def save_model(network: TransformerNet, card: ModelCard, path: Path) -> None:
-    """Write network and card to one file. Equal ones give equal bytes."""
+    """Write network and card to one file. Equal networks and cards give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode_model(network, card))
 
 
 def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
-    """What :func:`save_model` writes."""
+    """The bytes that :func:`save_model` writes."""
     tensors = {
         name: tensor.detach().to("cpu", torch.float32, memory_format=torch.contiguous_format)
         for name, tensor in network.state_dict().items()
     }
-    # One key: safetensors writes the entries of its metadata in no certain order.
+    # The metadata have a single key, because safetensors writes their entries in no defined order.
     header = json.dumps({"width": network.width, **asdict(card)}, sort_keys=True)
     return safetensors.torch.save(tensors, metadata={"style_model": header})
 
 
 def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
-    """Read what :func:`save_model` wrote: the network on the CPU, in float32 and for inference, and its card.
+    """Read a file of :func:`save_model`: the network on the CPU, in float32 and for inference, and its card.
 
     Raises:
-        UserError: the file is missing, truncated, or not a style's model.
+        UserError: the file is missing, truncated, or no style's model.
     """
     fix = "train the style with `dvc repro train_style`, or name another model"
     if not path.is_file():
@@ -64,7 +64,7 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     file = read_tensor_file(path, fix)
     with reading(path, "a style's model", fix):
         header = json.loads(file.metadata["style_model"])
-        with torch.device("meta"):  # a header may claim any width; this one has no memory
+        with torch.device("meta"):  # a header may claim any width; on `meta`, none takes memory
             network = TransformerNet(header.pop("width"))
         network.load_state_dict({name: tensor.float() for name, tensor in file.tensors.items()}, assign=True)
         card = ModelCard(**header)
@@ -74,6 +74,6 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
 
 
 def _styles_beside(path: Path) -> str:
-    """Where each style has a directory of its own, the names of those that do have such a file."""
+    """Say which styles have such a file, where each style has a directory of its own."""
     styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
     return f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"

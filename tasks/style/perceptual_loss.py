@@ -1,6 +1,6 @@
-"""The perceptual loss of Johnson et al. (2016), and the style ratio, which judges any picture by its terms.
+"""The perceptual loss of Johnson et al. (2016), and the style ratio, a score computed from its style term.
 
-Networks of styles are trained with this loss, pruned by it and measured with its terms. Equations are
+Style networks are trained and pruned with this loss, and evaluated with its terms. Equations are
 numbered as in the report.
 """
 
@@ -30,7 +30,7 @@ Grams = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Representation:
-    """What VGG16 represents of pictures."""
+    """Content and style of pictures, as VGG16 represents them."""
 
     content: Tensor
     """φ, the activations of the content layer: (N, C, H/2, W/2)."""
@@ -38,28 +38,28 @@ class Representation:
 
 
 class LossNetwork:
-    """VGG16 with torchvision's weights and max pooling, as the representation of pictures.
+    """VGG16 with torchvision's weights and max pooling; it represents content and style of pictures.
 
     Pictures are RGB in [0, 1], (N, 3, H, W), on VGG16's device. Convolutions run in `dtype`; activations and
-    Gram matrices are in float32, as sums over them would lose digits otherwise.
+    Gram matrices are in float32, because sums over them would lose precision otherwise.
     """
 
     def __init__(self, vgg16: Backbone, dtype: torch.dtype = torch.float32) -> None:
         self.vgg16, self.dtype = channels_last(vgg16), dtype
 
     def represent(self, pictures: Tensor) -> Representation:
-        """Content and style of pictures, differentiable."""
+        """Content and style of pictures, differentiable with respect to their pixels."""
         φ = self._activations(pictures, {CONTENT_LAYER, *STYLE_LAYERS})
         return Representation(φ[CONTENT_LAYER], _grams(φ))
 
     @torch.no_grad()
     def content(self, pictures: Tensor) -> Tensor:
-        """φ of photos, the target of eq. 5. Runs no further than the content layer."""
+        """φ of photos, the target of eq. 5. VGG16 runs no further than the content layer."""
         return self._activations(pictures, {CONTENT_LAYER})[CONTENT_LAYER]
 
     @torch.no_grad()
     def grams(self, picture: Tensor) -> Grams:
-        """Gram matrices of one picture (3, H, W) on any device, such as the painting: the target of eq. 6."""
+        """Gram matrices of a picture (3, H, W), such as the painting, on any device: the target of eq. 6."""
         pictures = picture[None].to(self.vgg16.mean.device, memory_format=torch.channels_last)
         return _grams(self._activations(pictures, STYLE_LAYERS))
 
@@ -75,27 +75,27 @@ class LossWeights:
 
     content: float
     style: float
-    """In units of 1 / ‖G(s)‖ of the painting s (:func:`scaled_style_weight`)."""
+    """Factor of the style term, in units of 1 / ‖G(s)‖ of the painting s (:func:`scaled_style_weight`)."""
     tv: float
 
 
 class Terms(NamedTuple):
-    """The perceptual loss and its terms, before they are weighted: scalars, means over pictures."""
+    """The perceptual loss and its unweighted terms: scalars, averaged over pictures."""
 
     content: Tensor
-    """Eq. 5."""
+    """Feature reconstruction loss (eq. 5)."""
     style: Tensor
-    """Eq. 6, summed over the style layers."""
+    """Style reconstruction loss (eq. 6), summed over the style layers."""
     tv: Tensor
     total: Tensor
-    """The weighted sum."""
+    """Weighted sum of the three terms."""
 
 
 class PerceptualLoss:
     """How far stylised photos are from the photos' content and from a painting's style.
 
-    λ_c · eq. 5 + λ_s · Σ eq. 6 / ‖G(s)‖ + λ_TV · total variation. Total variation is Johnson et al.'s; the
-    report leaves it out, and so do weights of 0.
+    λ_c · eq. 5 + λ_s · Σ eq. 6 / ‖G(s)‖ + λ_TV · total variation. The total variation is a term of Johnson et
+    al.'s that the report leaves out, as a weight of 0 does.
     """
 
     def __init__(self, network: LossNetwork, painting: Grams, weights: LossWeights) -> None:
@@ -113,11 +113,12 @@ class PerceptualLoss:
 
 
 def scaled_style_weight(weight: float, painting: Grams) -> float:
-    """The factor of eq. 6, summed over layers: `weight` / ‖G(s)‖, with ‖G(s)‖² summed over the layers.
+    """The factor of eq. 6 summed over layers: `weight` / ‖G(s)‖, with ‖G(s)‖² summed over the layers.
 
-    Gradients of eq. 6 grow as ‖G(s)‖, so that one weight serves paintings of 3.4 (Hokusai's wave at 256 px),
-    7.3 (the swirls that this project draws) and 34 (its mosaic). Content 1e5 and style 1e10 of
-    pytorch/examples (of means over Gram matrices) are 1 and 14 to 34 in these units.
+    Gradients of eq. 6 grow in proportion to ‖G(s)‖. Thanks to the division, one weight serves paintings whose
+    ‖G(s)‖ is 3.4 (Hokusai's wave at 256 px), 7.3 (the swirls that this project draws) or 34 (its mosaic). The
+    weights of pytorch/examples, 1e5 for content and 1e10 for style (with means over Gram matrices), are 1 and
+    14 to 34 in these units.
     """
     return weight / sum(float(G.square().sum()) for G in painting.values()) ** 0.5
 
@@ -130,7 +131,8 @@ def style_loss(grams: Grams, painting: Grams) -> Tensor:
 def style_ratio(stylized: Grams, photo: Grams, painting: Grams) -> float:
     """Σ_l ‖G_l(ŷ) - G_l(s)‖² / Σ_l ‖G_l(x) - G_l(s)‖²: 1 for the photo itself, 0 for the painting.
 
-    A ratio of squared distances, for a photo x, stylised as ŷ.
+    It is the ratio of two squared distances to the style of the painting s: that of the stylised picture ŷ to
+    that of its photo x.
     """
     return float(style_loss(stylized, painting) / style_loss(photo, painting))
 

@@ -1,4 +1,4 @@
-"""Which arithmetic a network runs in."""
+"""The arithmetic that a network runs in."""
 
 from contextlib import AbstractContextManager
 from typing import Literal, TypeVar
@@ -9,7 +9,7 @@ from torch import nn
 Module = TypeVar("Module", bound=nn.Module)
 
 Precision = Literal["auto", "float32", "bfloat16"]
-"""`auto`: bfloat16 where the hardware multiplies in it, else float32."""
+"""`auto` is bfloat16 where the hardware has instructions for it, else float32."""
 
 
 def resolve(precision: Precision, device: str) -> torch.dtype:
@@ -25,15 +25,15 @@ def autocast(device: str, dtype: torch.dtype) -> AbstractContextManager:
 
 
 def channels_last(network: Module) -> Module:
-    """The network, its weights laid out so that convolutions run with a picture's channels side by side."""
+    """The network with weights laid out for maps that keep a pixel's channels side by side in memory."""
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _has_bfloat16(device: str) -> bool:
-    """Without such instructions a processor emulates bfloat16, slower than float32."""
+    """Whether there are bfloat16 instructions; without them, a processor emulates it, slower than float32."""
     if torch.device(device).type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):  # what PyTorch is allowed to use
+    if torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2"):  # the most that PyTorch may use
         return False
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))

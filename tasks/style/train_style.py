@@ -28,23 +28,23 @@ from tasks.style.precision import resolve
 from tasks.style.pruning.masks import Mask, load_mask
 
 GPU_READERS = 4
-"""Processes that read photos while a GPU trains. On a CPU they would take cores from training, and reading is
-a twentieth of a batch's time."""
+"""Number of processes that read photos while a GPU trains. On a CPU, they would take cores away from
+training, and reading is only a twentieth of a batch's time."""
 CHECKPOINT_SECONDS = 30.0
-"""Of training after which there is a checkpoint, however few batches those were: a busy machine may take
-many times as long for a batch as it was planned to."""
+"""Seconds of training after which a checkpoint is written, however few batches that is: on a busy machine, a
+batch may take many times as long as planned."""
 REPORT_EVERY = 10
-"""Batches between two rows of the loss curve, or a hundredth of a training's if that is more."""
+"""Number of batches between two rows of the loss curve, or a hundredth of all batches if that is more."""
 CONTACT_PX = 192
-"""Short side of the contact sheet's photo."""
+"""Short side of the contact sheet's photo, in pixels."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Means over some batches; a row of losses.csv."""
+    """Mean losses over some batches; a row of losses.csv."""
 
     step: int
-    """The last of those batches, counted from 1."""
+    """Number of the last of these batches, counted from 1."""
     content: float
     """Feature reconstruction loss (eq. 5)."""
     style: float
@@ -52,7 +52,7 @@ class Losses:
     tv: float
     temporal: float
     total: float
-    """Weighted."""
+    """Weighted sum of these losses."""
 
     def named(self) -> dict[str, float]:
         """The losses by name, e.g. `content_loss`."""
@@ -64,13 +64,13 @@ def train_style(job: Job) -> Iterator[Event]:
     """Train a job's style (:class:`TrainStyleParams`).
 
     Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
-    and, for a pruned network, its `mask` (:func:`load_mask`): initial weights, photos and updates are then
-    those of the dense one, without the pruned weights. The output gets
-    `model.safetensors` (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
-    `contact_sheet.jpg` (one photo through all previews). Artifacts come every `checkpoint_every` batches:
-    `previews/000500.jpg`, a photo of the batch beside its stylised picture, also at the end, and
-    `checkpoints/000500.safetensors`, a model file too. On a CPU, equal parameters and inputs give equal
-    bytes, with or without interruptions.
+    and, for a pruned network, its `mask` (:func:`load_mask`). With a mask, initial weights, photos and
+    updates are those of the dense network, without the pruned weights. The output gets `model.safetensors`
+    (:func:`tasks.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg` (one
+    photo through all previews). Every `checkpoint_every` batches there are two artifacts:
+    `previews/000500.jpg`, a photo of the batch beside its stylised picture (also at the end), and
+    `checkpoints/000500.safetensors`, a model file like `model.safetensors`. On a CPU, equal parameters and
+    inputs give equal bytes, with or without interruptions.
 
     Raises:
         UserError: an input is damaged, or a loss is no longer finite.
@@ -79,7 +79,7 @@ def train_style(job: Job) -> Iterator[Event]:
 
 
 class _Batches(Dataset[Tensor]):
-    """The batches of a training, each made by its number alone."""
+    """The batches of a training, each of which can be made from its number alone."""
 
     def __init__(self, photos: PhotoSet, config: JohnsonConfig, seed: int) -> None:
         self.photos, self.config, self.seed = photos, config, seed
@@ -94,7 +94,7 @@ class _Batches(Dataset[Tensor]):
 
 
 class _Training:
-    """One job: its trainer, and what it records on the way."""
+    """One job: its trainer and the records of its training."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -113,13 +113,13 @@ class _Training:
         self.trainer = Trainer(network, loss, self.config, batches=len(self.batches), seed=seed, dtype=dtype)
         self.losses: list[Losses] = []
         self.thumbnails: dict[int, Tensor] = {}
-        """The contact sheet's photo as stylised after so many batches, uint8 (3, H, W)."""
+        """The contact sheet's photo as stylised after each number of batches: uint8 (3, H, W)."""
         if job.checkpoint:
             self._restore(job.checkpoint)
 
     @property
     def step(self) -> int:
-        """Batches so far."""
+        """Number of batches so far."""
         return self.trainer.step
 
     def run(self) -> Iterator[Event]:
@@ -138,7 +138,7 @@ class _Training:
         self._write()
 
     def _show(self, last: bool) -> Iterator[Event]:
-        """A preview and, before the end, the network as it is."""
+        """Yield a preview and, before the end, the network as it is."""
         self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
         model = None if last else encode_model(self.trainer.network, self._card())
         yield self._preview()
@@ -152,7 +152,7 @@ class _Training:
         return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers)
 
     def _next_stop(self) -> int:
-        """The next step after which there is something else to do."""
+        """The next step after which a row of losses or a preview is due."""
         periods = (max(REPORT_EVERY, len(self.batches) // 100), self.config.checkpoint_every)
         return min(len(self.batches), *((self.step // period + 1) * period for period in periods))
 
@@ -167,7 +167,7 @@ class _Training:
         return Metrics(self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
 
     def _check_finite(self, losses: Tensor) -> None:
-        """UserError if a loss of the last batches (B, 5) is not finite, or what they made of the network."""
+        """Raise UserError unless the last batches' losses (B, 5) and the weights after them are finite."""
         finite = losses.isfinite().all(dim=1)
         finite[-1] &= all(bool(weight.isfinite().all()) for weight in self.trainer.network.parameters())
         if finite.all():
@@ -227,7 +227,7 @@ class _Training:
 
 
 def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses]) -> Tensor:
-    """The photo (3, H, W) and its stylised pictures, with the losses of those batches below."""
+    """The photo (3, H, W) and its stylised pictures, each above the losses at that step."""
     rows = {row.step: row for row in losses}
     captions = [
         f"{step:,} batches\ncontent {rows[step].content:.1f}, style {rows[step].style:.2f}"
@@ -238,7 +238,7 @@ def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses
 
 
 def _origins(photos: Path) -> list[str]:
-    """Where the photos in a directory come from, as the cards beside them say."""
+    """Where the photos in a directory come from, according to the cards beside them."""
     cards = [json.loads(path.read_text()) for path in sorted(photos.rglob("card.json"))]
     return sorted({card["origin"] for card in cards})
 

@@ -18,22 +18,22 @@ from tasks.style.datasets.photos import PhotoSet
 from tasks.style.gatys import GatysConfig, Iterate, optimize
 
 CHECKPOINT_SECONDS = 60.0
-"""Of optimisation between checkpoints: what an interruption costs at most. No number of iterations would do:
-one takes from milliseconds to a minute."""
+"""Seconds of optimisation between checkpoints, which an interruption costs at most. A number of iterations
+would not do, since one iteration takes from milliseconds to a minute."""
 PREVIEWS = (0.1, 0.25, 0.5, 0.75)
 """Fractions of the iterations at which the picture is shown."""
 
 
 @dataclass(frozen=True)
 class TransferParams:
-    """What one picture depends on, besides its input files."""
+    """Parameters that one picture depends on, besides its input files."""
 
     study: str
     """The comparison that the picture is made for, a column of history.csv."""
     content: str
-    """The photo's name in its set."""
+    """Name of the photo in its set."""
     style: str
-    """The painting's name."""
+    """Name of the painting."""
     config: GatysConfig
 
 
@@ -44,39 +44,42 @@ class HistoryRow:
     study: str
     backbone: str
     loss: str
-    """The criterion's name."""
+    """Name of the criterion."""
     optimizer: str
     size_px: int
     iteration: int
-    """Evaluations of loss and gradient since the initial picture's, which is number 0. L-BFGS settles on a
-    picture after one or a few of them, so it skips numbers."""
+    """Number of evaluations of loss and gradient since the initial picture's, which has number 0. L-BFGS
+    accepts a picture after one or a few evaluations, so it skips numbers."""
     content_loss: float
-    """Eq. 1, not weighted."""
+    """Unweighted content loss (eq. 1)."""
     style_loss: float
-    """Eq. 2, not weighted."""
+    """Unweighted style loss (eq. 2)."""
     total_loss: float
-    """What is optimised, weighted."""
+    """The weighted loss that is minimised."""
     seconds: float
-    """Of optimisation since it began, this iteration included; without reading, previews, interruptions."""
+    """Seconds of optimisation up to and including this iteration, without reading, previews and
+    interruptions."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out: summary.json."""
+    """The result of the optimisation: summary.json."""
 
     params: TransferParams
     iteration: int
-    """Of the picture: the configured number, or sooner if the losses diverged or could fall no further."""
+    """Iteration of the picture: the configured number, or less if losses diverged or could fall no
+    further."""
     content_loss: float
     style_loss: float
     total_loss: float
     seconds_per_iteration: float
     diverged: bool
-    """The loss ended above where it began, or stopped being finite; then the picture is the last before."""
+    """Whether the loss ended above its initial value or stopped being finite; in the second case, the picture
+    is the last one with finite losses."""
 
     @classmethod
     def of(cls, params: TransferParams, history: Sequence[HistoryRow], diverged: bool) -> Self:
-        """`diverged`: another iterate followed, whose losses were not finite."""
+        """Summarise a history; `diverged`: another iterate followed, whose losses were not finite."""
         first, last = history[0], history[-1]
         return cls(
             params,
@@ -96,8 +99,8 @@ def transfer_style(job: Job) -> Iterator[Event]:
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` (picture file),
     `backbone` (`normalized.safetensors`). The output gets `picture.png`; `content.png` and `style.png`, the
     photo and the painting at the size they were used; `history.csv` (:class:`HistoryRow`); `summary.json`
-    (:class:`Summary`). Losses that diverge are a result, and no error. All but seconds depends on parameters
-    and inputs alone.
+    (:class:`Summary`). Diverging losses are a result, not an error. All results except the seconds depend on
+    parameters and inputs alone.
 
     Raises:
         UserError: an input is missing or damaged, or the set has no such photo.
@@ -160,7 +163,7 @@ def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow
 
 
 def _checkpoint(history: Sequence[HistoryRow], iterate: Iterate) -> bytes:
-    """All before this iterate, and what it takes to begin again with it."""
+    """The history before this iterate, and the state to resume with it."""
     buffer = io.BytesIO()
     torch.save({"history": [astuple(row) for row in history], "state": iterate.state}, buffer)
     return buffer.getvalue()

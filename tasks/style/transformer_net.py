@@ -4,24 +4,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 MIN_SIDE_PX = 5
-"""Of a picture: reflection needs two rows at a quarter of the size, and more rows than it adds."""
+"""Smallest side of a picture, in pixels. Reflection needs two rows at a quarter of the size, and always more
+rows than it adds."""
 RESIDUAL_BLOCKS = 5
 
 
 class TransformerNet(nn.Module):
-    """Stylises pictures: 9x9 in, two halvings, five residual blocks, two doublings, 9x9 out.
+    """Stylises pictures: a 9x9 convolution, two halvings, five residual blocks, two doublings, 9x9 again.
 
-    `forward` takes pictures (N, 3, H, W) in [0, 1], of sides from `MIN_SIDE_PX`, and returns pictures of the
-    same shape and range. Inside, sides are multiples of 4.
+    `forward` takes pictures (N, 3, H, W) in [0, 1], with sides of `MIN_SIDE_PX` or more, and returns pictures
+    of the same shape and range. Internally, it pads sides to multiples of 4.
 
-    Departures from Johnson et al.: instance in place of batch normalisation (Ulyanov et al. 2016); nearest
-    upsampling and a convolution in place of a transposed one, whose overlaps leave a checkerboard (Odena et
-    al. 2016); every convolution is padded by reflection, so residual blocks keep their size and pictures need
-    no border of 40 px; the output is a sigmoid in place of 150 tanh, which learns slower (after 140
-    batches its total loss is 41.8, a sigmoid's 27.6, a linear output's 33.9).
+    The network differs from Johnson et al.'s in four points: instance normalisation instead of batch
+    normalisation (Ulyanov et al. 2016); nearest-neighbour upsampling and a convolution instead of a
+    transposed convolution, whose overlaps leave a checkerboard (Odena et al. 2016); reflection padding in
+    every convolution, so that residual blocks keep their size and pictures need no border of 40 px; and a
+    sigmoid as the output instead of 150 tanh, which learns more slowly (after 140 batches, total loss is 41.8
+    with 150 tanh, 27.6 with a sigmoid and 33.9 with a linear output).
 
-    `stages` is all of the network but padding and the range of values: run in order, it maps (N, 3, 4h, 4w)
-    to the same shape. `width` is the first convolution's channels (32 in the paper).
+    `stages` is the whole network without padding and conversion of the range of values: run in order, it maps
+    (N, 3, 4h, 4w) to the same shape. `width` is the number of channels of the first convolution (32 in the
+    paper).
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -40,29 +43,31 @@ class TransformerNet(nn.Module):
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Stylised pictures, (N, 3, H, W) like those given."""
+        """Stylised pictures, (N, 3, H, W) like `pictures`."""
         bottom, right = (-side % 4 for side in pictures.shape[-2:])
         padded = functional.pad(pictures, (0, right, 0, bottom), mode="reflect")
         stylised = self.from_output(self.stages(self.to_input(padded)))
-        # Not a slice: torch.export would hold on to whether the example's size made that contiguous.
+        # Not a slice: whether it is contiguous depends on the example's size, and torch.export would assume
+        # the same for all sizes.
         return functional.pad(stylised, (0, -right, 0, -bottom))
 
     @staticmethod
     def to_input(pictures: Tensor) -> Tensor:
-        """From [0, 1] to about zero mean and unit variance, as `stages` takes them."""
+        """Scale pictures from [0, 1] to about zero mean and unit variance, as `stages` expects."""
         return (pictures - 0.5) / 0.25
 
     @staticmethod
     def from_output(values: Tensor) -> Tensor:
-        """Turn what `stages` gives into colours in [0, 1], in float32."""
+        """Turn the output of `stages` into colours in [0, 1], in float32."""
         return values.float().sigmoid()
 
 
 class Residual(nn.Module):
     """x + f(x) with f two 3x3 convolutions; no ReLU after the sum (Gross and Wilber 2016).
 
-    f's last scale starts at zero (Goyal et al. 2017), so that what a picture shows gets through from the
-    first batch on: after 200 of 2 photos, content loss is 6.6 in place of 8.1 and style loss no higher.
+    The scale of f's last norm starts at zero (Goyal et al. 2017), so that the content of a picture passes
+    through from the first batch on: after 200 batches of 2 photos, content loss is 6.6 instead of 8.1, and
+    style loss is no higher.
     """
 
     def __init__(self, channels: int) -> None:
@@ -74,7 +79,7 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, channels, H, W) to the same shape."""
+        """Map (N, channels, H, W) to the same shape."""
         return x + self.body(x)
 
 

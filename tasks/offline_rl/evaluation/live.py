@@ -26,7 +26,7 @@ class LiveEpisode:
         self._pushed_until = 0.0
 
     def step(self, action: NDArray[np.float32]) -> None:
-        """Take an action (action,). Nothing happens after the end of the episode, a fall or the time limit."""
+        """Take an action (action,). Does nothing after the episode ended, by a fall or the time limit."""
         if self.ended:
             return
         if self.seconds >= self._pushed_until:

@@ -1,1 +1,1 @@
-"""Pictures of any size and number through a trained network."""
+"""Stylising of pictures of any size and number with a trained network."""

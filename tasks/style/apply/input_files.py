@@ -14,11 +14,11 @@ STANDARD = "-"
 def plan_files(
     inputs: Sequence[str], output: Path, suffixes: Collection[str], force: bool
 ) -> dict[Path, Path]:
-    """Files to read, by the file to write for each.
+    """Map each file to write to the file to read for it.
 
     Raises:
-        UserError: an input is missing, two would be written to one file, or one over an input or, without
-            `force`, over any file.
+        UserError: an input is missing, two results would be written to one file, or a result over an input
+            or, without `force`, over any file.
     """
     if output.exists() and not output.is_dir():
         raise UserError(f"{output}: is a file; give a directory to write to")
@@ -50,17 +50,17 @@ def plan_files(
 
 
 def nothing_found(text: str, suffixes: Collection[str]) -> UserError:
-    """What to raise where an input, which may be a pattern, is no picture and has none."""
+    """The error for an input, perhaps a pattern, that is no picture and contains none."""
     if not has_magic(text) and not Path(text).exists():
         return UserError(f"{text}: no such file or directory; correct the path")
     return UserError(f"{text}: no picture there ({', '.join(sorted(suffixes))}); correct the path")
 
 
 def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Path, Path]]:
-    """The files that one input stands for, each with its name below the output.
+    """The files that one input stands for, each with its path below the output directory.
 
-    A file is itself. Of a directory (and all below it) or a glob pattern they are those with one of
-    `suffixes`, but for hidden ones and results of an earlier run.
+    A file stands for itself. A directory (with all below it) or a glob pattern stands for its files with one
+    of `suffixes`, except for hidden files and results of an earlier run.
     """
     path = Path(text)
     if path.is_file():
@@ -85,5 +85,5 @@ def _is_hidden(file: Path) -> bool:
 
 
 def _is_result(file: Path, output: Path, base: Path) -> bool:
-    """Whether an earlier run wrote it, to a directory below the one that is read."""
+    """Whether an earlier run wrote the file, to an output directory below the one that is read."""
     return output.resolve() != base.resolve() and output.resolve() in file.resolve().parents

@@ -18,21 +18,22 @@ from tasks.style.transformer_net import MIN_SIDE_PX
 logger = logging.getLogger(__name__)
 
 FORMATS: dict[str, dict[str, Any]] = {
-    # Halved colour (4:2:0) bleeds over the edges of strokes; WebP has no other, but a way to bleed less.
+    # Colour at half the resolution (4:2:0) bleeds over the edges of strokes. WebP always has it at half, but
+    # bleeds less with `use_sharp_yuv`.
     "JPEG": {"quality": 95, "subsampling": "4:4:4"},
     "PNG": {},
     "TIFF": {},
     "WEBP": {"quality": 95, "use_sharp_yuv": True},
 }
-"""Those that are read and written, by Pillow's names, with how."""
+"""Formats that are read and written, by Pillow's names, with the options to write them."""
 TIFF_COMPRESSIONS = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate")
-"""Those kept. Others are lossy, or for black and white alone."""
+"""Compressions that a TIFF keeps. The others are lossy, or for black and white only."""
 TIFF_TAGS = {
     *(ExifTags.Base.ImageDescription, ExifTags.Base.Make, ExifTags.Base.Model, ExifTags.Base.Software),
     *(ExifTags.Base.DateTime, ExifTags.Base.Artist, ExifTags.Base.Copyright, ExifTags.Base.Rating),
     *(ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo),
 }
-"""Those kept. Among a TIFF's are those of how its old pixels were laid out."""
+"""Tags that a TIFF keeps. Among the others are tags that say how its old pixels were laid out."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +41,19 @@ class PictureFile:
     """The content of a picture file, upright."""
 
     pixels: Tensor
-    """uint8, (3, H, W)."""
+    """Pixels, uint8 (3, H, W)."""
     alpha: Image.Image | None
-    """Opacity; None if all is opaque."""
+    """Opacity; None if the whole picture is opaque."""
     format: str
-    """Pillow's name of it."""
+    """Pillow's name of the format."""
     options: dict[str, Any]
-    """Arguments for Pillow to save it with, metadata among them."""
+    """Arguments for saving the picture with Pillow, metadata among them."""
 
     def encode(self, pixels: Tensor) -> bytes:
-        """A file of other pixels, uint8 (3, H, W), with this one's format, opacity and metadata.
+        """A file of other pixels, uint8 (3, H, W), with this file's format, opacity and metadata.
 
         Raises:
-            OSError, ValueError, RuntimeError: the metadata are such as Pillow reads, but can't write.
+            OSError, ValueError, RuntimeError: Pillow could read the metadata, but can't write them.
         """
         image = Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
         if self.alpha is not None:
@@ -63,10 +64,11 @@ class PictureFile:
 
 
 def read_picture(source: Path | BinaryIO) -> PictureFile:
-    """A picture file in one of the `FORMATS`, with its metadata.
+    """Read a picture file in one of the `FORMATS`, with its metadata.
 
     Raises:
-        UserError: missing, damaged, of another format, of several frames, or too small to be stylised.
+        UserError: the file is missing, damaged, of another format or of several frames, or its picture is too
+            small to be stylised.
     """
     name = str(source if isinstance(source, Path) else source.name)
     with open_picture(source) as image:
@@ -76,7 +78,7 @@ def read_picture(source: Path | BinaryIO) -> PictureFile:
 
 
 def picture_suffixes() -> set[str]:
-    """Suffixes of the files that are taken out of directories and patterns."""
+    """Suffixes of the files that directories and patterns stand for."""
     return {suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS}
 
 
@@ -92,7 +94,7 @@ def _check(image: Image.Image, name: str) -> None:
 
 
 def _decoded(image: Image.Image, name: str) -> PictureFile:
-    # A telephone's MPO is a JPEG with more after it: a depth map, a second view.
+    # A telephone's MPO is a JPEG with more pictures after it, such as a depth map or a second view.
     file_format = "JPEG" if image.format == "MPO" else str(image.format)
     upright = ImageOps.exif_transpose(image)
     if upright.mode == "P":
@@ -108,7 +110,7 @@ def _decoded(image: Image.Image, name: str) -> PictureFile:
 
 
 def _compression(image: Image.Image) -> str:
-    """For a TIFF like `image`. Of those with directories of EXIF, Pillow can only write plain ones."""
+    """Compression for a TIFF like `image`. With EXIF directories, Pillow can only write it uncompressed."""
     if not {ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo}.isdisjoint(image.getexif()):
         return "raw"
     compression = image.info.get("compression", "raw")
@@ -116,7 +118,7 @@ def _compression(image: Image.Image) -> str:
 
 
 def _exif(image: Image.Image, name: str) -> bytes:
-    """Of pixels that are upright now. Without the thumbnail: it shows the photo."""
+    """EXIF for pixels that are upright now, without the thumbnail, which shows the original photo."""
     exif = image.getexif()
     exif.pop(ExifTags.Base.Orientation, None)
     if image.format == "TIFF":
@@ -130,7 +132,7 @@ def _exif(image: Image.Image, name: str) -> bytes:
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, bytes | None]:
-    """In RGB, and the profile that its values are in; of other colour spaces' profiles, in sRGB."""
+    """The picture in RGB and its ICC profile; in sRGB and None if the profile is for another colour space."""
     image = to_8_bits(image)
     icc = image.info.get("icc_profile")
     if icc is None:
@@ -141,5 +143,5 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, bytes | None]:
     if image.mode == "LA":
         image = image.getchannel("L")
     converted = ImageCms.profileToProfile(image, profile, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    assert converted is not None  # as it is in place alone
+    assert converted is not None  # None is returned only by conversion in place
     return converted, None

@@ -1,4 +1,4 @@
-"""Pictures of any size and number through a style's network."""
+"""Stylising of pictures of any size and number with a style's network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,24 +13,26 @@ from tasks.style.precision import Precision, autocast, channels_last, resolve
 from tasks.style.transformer_net import MIN_SIDE_PX, TransformerNet
 
 WHOLE_BYTES = 30
-"""Of memory per pixel, times `width`, that whole pictures take at their peak (benchmarks/style_tiles)."""
+"""Peak memory of whole pictures, in bytes per pixel and per channel of `width` (benchmarks/style_tiles)."""
 TILE_BYTES = 90
-"""The same per pixel of a tile: more, for the rows around it and for memory that the allocator keeps."""
+"""The same for tiles. It is more because of the rows around a tile and the memory that the allocator
+keeps."""
 CPU_WHOLE_PX = 2**19
-"""From 0.5 megapixels on, tiles take no more time on a CPU than the whole; they stay nearer its caches."""
+"""Largest number of pixels that run as a whole on a CPU. From there on, 0.5 megapixels, tiles take no more
+time, since they stay nearer the CPU's caches."""
 CPU_TILE_PX = 2**16
-"""Larger tiles are slower, for the same reason."""
+"""Largest number of pixels of a tile on a CPU. Larger tiles are slower, for the same reason."""
 
 
 @dataclass(frozen=True)
 class StylizeSettings:
-    """How pictures are put into a style."""
+    """Settings with which pictures are stylised."""
 
     strength: float = 1.0
     """How much of the style to apply: from 0, the picture itself, to 1, the stylised picture."""
     preserve_color: bool = False
-    """Give the stylised picture the colours of the original, by luminance-only transfer in YIQ (Gatys et al.
-    2016, "Preserving color in neural artistic style transfer")."""
+    """Whether to give the stylised picture the colours of the original, by luminance-only transfer in YIQ
+    (Gatys et al. 2016, "Preserving color in neural artistic style transfer")."""
     precision: Precision = "auto"
 
     def __post_init__(self) -> None:
@@ -42,13 +44,13 @@ FULL_STYLE = StylizeSettings()
 
 
 def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
-    """Pictures (N, 3, H, W) in the network's style: same shape, type and device, computed on the network's.
+    """Stylise pictures (N, 3, H, W) on the network's device; return the same shape, type and device.
 
-    Pictures are float in [0, 1], or uint8, which takes a quarter of the memory. They run at once, a few at a
-    time, or each in tiles (:mod:`tasks.style.apply.tiling`), as memory allows.
+    Pictures are float in [0, 1], or uint8, which takes a quarter of the memory. They run all at once, a few
+    at a time, or each in tiles (:mod:`tasks.style.apply.tiling`), as memory allows.
 
     Raises:
-        UserError: a side is below MIN_SIDE_PX, or memory suffices for no tile.
+        UserError: a side is below MIN_SIDE_PX, or memory doesn't suffice even for the smallest tile.
     """
     height, width = pictures.shape[-2:]
     if min(height, width) < MIN_SIDE_PX:
@@ -68,20 +70,20 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
 
 
 def fits_whole(pictures: int, width: int, height: int, channels: int) -> bool:
-    """Whether half of the free memory of this machine holds so many pictures of width x height px at once.
+    """Whether half of this machine's free memory holds this many pictures of width x height px at once.
 
-    `channels` are the network's `width`.
+    `channels` is the network's `width`.
     """
     return pictures * width * height * WHOLE_BYTES <= _memory(torch.device("cpu"), channels)
 
 
 def _memory(device: torch.device, channels: int) -> int:
-    """Half of what is free, in bytes for each of a network's `width` channels."""
+    """Half of the free memory, in bytes per channel of a network's `width`."""
     return free_memory(device) // 2 // channels
 
 
 def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
-    """What :func:`stylize` returns of `pictures`, given what the network made of them in [0, 1]."""
+    """The result of :func:`stylize` for `pictures`, given the network's output for them in [0, 1]."""
     mixed = stylized.float().to(pictures.device).clamp(0, 1)
     if settings.preserve_color or settings.strength < 1:
         mixed = _mixed(to_float(pictures), mixed, settings)
@@ -89,7 +91,7 @@ def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FUL
 
 
 def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """Parts of the result as they come, each with its first picture's number and its first row."""
+    """Yield parts of the result as they come, each with the number of its first picture and its first row."""
     height, width = pictures.shape[-2:]
     device = next(network.parameters()).device
     memory = _memory(device, network.width)
@@ -109,7 +111,7 @@ def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, 
 
 
 def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
-    """None if memory doesn't suffice after all."""
+    """Stylise a batch without tiles; None if memory doesn't suffice after all."""
     device = next(network.parameters()).device
     try:
         return network(to_float(batch.to(device)).contiguous(memory_format=torch.channels_last))
@@ -121,7 +123,7 @@ def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
 
 def _mixed(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
     if settings.preserve_color:
-        # Y has the coefficient 1 in each of R, G and B: to exchange it alone is to add its difference to all.
+        # Y has the coefficient 1 in R, G and B, so replacing Y alone adds its difference to all three.
         luma = torch.tensor(LUMA, device=photo.device).view(1, 3, 1, 1)
         stylized = photo + ((stylized - photo) * luma).sum(dim=1, keepdim=True)
     return torch.lerp(photo, stylized, settings.strength).clamp(0, 1)

@@ -1,4 +1,4 @@
-"""A user's picture files in a style, from files or standard input to files or standard output."""
+"""Stylising of a user's picture files, from files or standard input to files or standard output."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from tasks.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from tasks.style.transformer_net import TransformerNet
 
 Target = tuple[Path, PictureFile]
-"""A file to write, and the picture that is to be stylised there."""
+"""A file to write, and the picture whose stylised version it will hold."""
 
 
 def stylize_files(
@@ -30,18 +30,17 @@ def stylize_files(
     force: bool = False,
     progress: bool = True,
 ) -> list[Path]:
-    """Write each picture in the network's style to the directory `output`; return what was written.
+    """Write each picture in the network's style to the directory `output`; return the files written.
 
-    `inputs` are files, directories (with all below them) and glob patterns; files keep their names, and their
-    directories below the input's. For `output` "-" there is one input, a file or "-", and the picture goes
+    `inputs` are files, directories (with all below them) and glob patterns. Files keep their names, and their
+    directories below the input's. If `output` is "-", there is one input, a file or "-", and the picture goes
     to standard output. A file keeps its format, size in pixels, opacity, resolution, colour profile and EXIF;
-    pixels that EXIF would have turned are written upright. Pictures of one size that follow one another run
-    as batches.
+    pixels that EXIF would have turned are written upright. Consecutive pictures of one size run as batches.
 
     Raises:
-        UserError: before any work, where an input is missing, two would be written to one file, or one over
-            an input or, without `force`, over any file; at the end, where pictures could not be read (the
-            others are written by then); else where a file can't be written.
+        UserError: before any work, if an input is missing, if two results would be written to one file, or a
+            result over an input or, without `force`, over any file; at the end, if pictures could not be
+            read (the others are written by then); at any time, if a file can't be written.
     """
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}; it has to be 1 or more")

@@ -1,4 +1,4 @@
-"""Task: photos in a style, each also beside the original."""
+"""Task: stylise photos, and show each beside the original."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,25 +18,25 @@ from tasks.style.model_file import load_model
 
 @dataclass(frozen=True)
 class StylizeParams:
-    """What stylised photos depend on, besides the input files."""
+    """Parameters that stylised photos depend on, besides the input files."""
 
     style: str
-    """The painting's name."""
+    """Name of the painting."""
     photos: tuple[str, ...]
-    """Names in the set of photos."""
+    """Names of photos in the set of photos."""
     short_side: int | None = None
-    """Pixels that photos are scaled to first; None keeps their size."""
+    """Short side in pixels that photos are scaled to first; None keeps their size."""
     settings: StylizeSettings = FULL_STYLE
 
 
 @per_job
 def stylize_photos(job: Job) -> Iterator[Event]:
-    """Put photos into a style (:class:`StylizeParams`).
+    """Stylise a job's photos (:class:`StylizeParams`).
 
     Inputs: `photos` (directory of a :class:`PhotoSet`) and `model`
-    (:func:`tasks.style.model_file.load_model`). The output gets `<photo>.jpg` for each, and
-    `before_after.jpg`: a row for each, the photo on the left. Metrics: `seconds_per_image`, without reading
-    and writing.
+    (:func:`tasks.style.model_file.load_model`). The output gets `<photo>.jpg` for each photo, and
+    `before_after.jpg`, which has a row for each photo, with the original on the left. Metrics:
+    `seconds_per_image`, without reading and writing.
 
     Raises:
         UserError: an input is missing or damaged, the model is another style's, or there is no such photo.

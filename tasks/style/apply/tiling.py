@@ -1,15 +1,16 @@
-"""A style's network on a picture of any size, in the memory of a tile, equal to the whole picture at once.
+"""Stylises a picture of any size in the memory of a tile, with the same result as for the whole picture.
 
-Tiles that are stylised each on its own show seams: an instance norm takes mean and variance over its whole
-map, and each tile has its own. Those of a thumbnail (URST, Chen et al. 2022) are near, not equal. Here they
-are the whole map's, and yet every convolution is computed once. A tile is a band of whole rows. Maps are
-lazy: a convolution, an upsampling or a sum only knows which rows of its input some rows of its output take.
-A norm computes its input band by band into a temporary file, gathering mean and variance on the way; from
-then on it has any rows of its output.
+Tiles that are stylised separately show seams, because an instance norm takes mean and variance over its whole
+map, and each tile has its own. The mean and variance of a thumbnail (URST, Chen et al. 2022) are near those
+of the whole map, but not equal. Here they are those of the whole map, and yet every convolution is computed
+only once. A tile is a band of whole rows. Maps are lazy: a convolution, an upsampling or a sum only knows
+which rows of its input it needs for given rows of its output. A norm computes its input band by band, writes
+it to a temporary file, and gathers mean and variance on the way; from then on it can compute any rows of its
+output.
 
-Beyond the picture and the result, memory is that of a band and the eight rows more that a 9x9 convolution
-takes, however high the picture. Files come to 8 bytes per pixel and channel of the first convolution, at most
-(2.1 GB for 3840x2160 and 32 channels in float32; half in bfloat16).
+Besides the picture and the result, there is only a band in memory, and the eight more rows that a 9x9
+convolution needs, however high the picture is. The files take at most 8 bytes per pixel and channel of the
+first convolution (2.1 GB for 3840x2160 and 32 channels in float32; half in bfloat16).
 """
 
 import os
@@ -33,12 +34,12 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass
 class Tile:
-    """How many rows of a map are computed at a time: fewer once memory has run out."""
+    """Number of rows of a map that are computed at a time; halved when memory runs out."""
 
     rows: int
 
     def halve(self) -> None:
-        """Raises UserError if tiles are as small as can be."""
+        """Halve the number of rows. Raises UserError if it is one."""
         if self.rows == 1:
             raise UserError(
                 "out of memory even for tiles of one row; close other programs, or scale the picture down"
@@ -48,12 +49,12 @@ class Tile:
 
 @torch.inference_mode()
 def stylized_bands(network: TransformerNet, picture: Tensor, tile: Tile) -> Iterator[tuple[int, Tensor]]:
-    """What `network` makes of `picture` (1, 3, H, W), in bands from top to bottom.
+    """Stylise `picture` (1, 3, H, W) with `network`, in bands from top to bottom.
 
-    Each band comes with the position of its first row: rows (1, 3, h, W), on the network's device. The
-    picture may be float in [0, 1], or uint8, which is converted a band at a time. Temporary files lie in
-    `$TMPDIR`, or else in `/var/tmp`, as `/tmp` may be memory; they have no names, so that nothing is left of
-    them however the process ends.
+    Yields the position of each band's first row and the band's rows (1, 3, h, W), on the network's device.
+    The picture may be float in [0, 1], or uint8, which is converted a band at a time. Temporary files are in
+    `$TMPDIR`, or else in `/var/tmp`, since `/tmp` may be in memory; they have no names, so that nothing is
+    left of them however the process ends.
 
     Raises:
         UserError: there is no room for the files, or no memory for the smallest tile.
@@ -78,17 +79,17 @@ def stylized_bands(network: TransformerNet, picture: Tensor, tile: Tile) -> Iter
 
 
 def to_float(pixels: Tensor) -> Tensor:
-    """Values in [0, 1] of a picture that has them, or of one of 8 bits."""
+    """Values in [0, 1] of a picture that has such values or 8-bit ones."""
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
 def tiles_directory() -> str:
-    """Where temporary files lie."""
+    """Directory of the temporary files."""
     return os.environ.get("TMPDIR", "/var/tmp")
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had: of a GPU, or of the machine and of the container (cgroup) around us."""
+    """Bytes that are still available: on a GPU, or on the machine and in the container (cgroup) around us."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
@@ -96,7 +97,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def _left_to_container() -> Iterator[int]:
-    """Up to its limit, by version 2 or 1 of cgroups. What caches files can be had back."""
+    """Bytes up to the container's limit, in cgroups of version 2 or 1. Inactive file caches count as free."""
     for directory, limit, usage, cache in (
         (CGROUPS, "memory.max", "memory.current", "inactive_file"),
         (CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -109,16 +110,16 @@ def _left_to_container() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Map:
-    """A map (1, channels, height, width), any rows of which can be computed."""
+    """A feature map (1, channels, height, width), any rows of which can be computed."""
 
     channels: int
     height: int
     width: int
     rows: Callable[[int, int], Tensor]
-    """From row `top` to before row `bottom`: (1, channels, bottom - top, width)."""
+    """Function that computes rows `top` to before `bottom`: (1, channels, bottom - top, width)."""
 
     def bands(self, tile: Tile) -> Iterator[tuple[int, Tensor]]:
-        """All rows from the top down, a tile's at a time; each band with the position of its first."""
+        """Yield all rows from the top down, in bands of a tile, each with the position of its first row."""
         top = 0
         while top < self.height:
             bottom = min(top + tile.rows, self.height)
@@ -133,7 +134,7 @@ class _Map:
             top = bottom
 
     def reflected(self, top: int, bottom: int) -> Tensor:
-        """Rows of the map continued beyond its edges by its mirror image."""
+        """Rows of the map, which its mirror image continues beyond the top and bottom edges."""
         if top >= 0 and bottom <= self.height:
             return self.rows(top, bottom)
         last = self.height - 1
@@ -203,14 +204,14 @@ def _normalized(x: _Map, norm: nn.InstanceNorm2d, tile: Tile) -> _Map:
 
 
 class _Moments:
-    """Mean and variance of each channel, (C,), of bands (1, C, h, W) that come one by one."""
+    """Mean and variance of each channel, (C,), over bands (1, C, h, W) that are added one by one."""
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = self.variance = torch.zeros(())
 
     def add(self, band: Tensor) -> None:
-        """Chan et al. 1983, eq. 2.1. In double precision, so that bands may be many."""
+        """Add a band (Chan et al. 1983, eq. 2.1), in double precision, so that there may be many bands."""
         variance, mean = torch.var_mean(band.float(), dim=(0, 2, 3), correction=0)
         self.count += band[0, 0].numel()
         share = band[0, 0].numel() / self.count
@@ -228,10 +229,10 @@ class _RowFile:
             self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._like = torch.empty(0)
-        """What all bands are alike in: (0, width, channels), type and device."""
+        """An empty tensor (0, width, channels) with the width, channels, type and device of all bands."""
 
     def write(self, top: int, band: Tensor) -> None:
-        """Keep (1, C, h, W) as the rows from `top` on."""
+        """Store `band` (1, C, h, W) as the rows from `top` on."""
         rows = band[0].permute(1, 2, 0)
         self._like = rows.new_empty(0, *rows.shape[1:])
         data, position = _bytes(rows.contiguous().cpu()), top * self._row_bytes
@@ -267,5 +268,5 @@ class _RowFile:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    # Flat: of a map with one channel the last stride may be any, and then there is no view of its bytes.
+    # Flattened first, since a map with one channel may have any last stride, which allows no view of bytes.
     return tensor.flatten().view(torch.uint8).numpy().data

@@ -1,4 +1,4 @@
-"""Task: one painting to learn the style of, drawn or fetched, as `painting.png` with a card."""
+"""Task: one painting whose style is to be learned, drawn or fetched, as `painting.png` with a card."""
 
 import hashlib
 import json
@@ -18,19 +18,20 @@ DRAWN = "drawn"
 
 @dataclass(frozen=True)
 class PaintingParams:
-    """What one painting depends on, besides its input file."""
+    """Parameters that one painting depends on, besides its input file."""
 
     name: str
-    """The style's name."""
+    """Name of the style."""
     source: str
-    """`drawn` for one of :data:`PaintingName`, or a picture file's path or URL."""
+    """`drawn` for one of :data:`PaintingName`, or the path or URL of a picture file."""
     sha256: str | None
-    """What the file's SHA-256 must be; without one it is only recorded."""
+    """Expected SHA-256 of the file; if None, the actual one is only recorded."""
     long_side_px: int
-    """A file's picture is scaled down to it if it is larger, but not up."""
+    """Long side of the painting, in pixels. A file's picture is scaled down to it if it is larger, but not
+    up."""
 
     def inputs(self) -> dict[str, Path]:
-        """File that :func:`fetch_painting` reads, where the source is a local one."""
+        """The file that :func:`fetch_painting` reads, if the source is a local one."""
         if self.source == DRAWN or is_remote(self.source):
             return {}
         return {"painting": Path(self.source.removeprefix("file://"))}
@@ -38,7 +39,7 @@ class PaintingParams:
 
 @dataclass(frozen=True)
 class PaintingCard:
-    """What a painting is."""
+    """Description of a painting."""
 
     name: str
     origin: str
@@ -59,8 +60,8 @@ def fetch_painting(job: Job) -> None:
     (:class:`PaintingCard`).
 
     Raises:
-        UserError: no painting of that name is drawn; the file is missing, unreachable, damaged, another one
-            than its SHA-256 says, or no picture.
+        UserError: there is no drawn painting of that name; the file is missing, unreachable, damaged or no
+            picture, or its SHA-256 isn't the expected one.
     """
     params: PaintingParams = job.params
     if params.source == DRAWN:

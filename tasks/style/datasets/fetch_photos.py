@@ -1,4 +1,4 @@
-"""Task: photos from whichever source is configured, packed into one archive a shard, with a card."""
+"""Task: photos from the configured source, packed into one archive per shard, with a card."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
 QUALITY = 95
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
-"""Of every member, the first that a zip can hold: archives of equal photos are equal."""
+"""Timestamp of every member: the earliest that a zip can hold, so that archives of equal photos are equal."""
 COCO_LICENCES = "photos of Flickr users under Creative Commons licences: cocodataset.org/#termsofuse"
 
 
@@ -35,17 +35,18 @@ class PhotosConfig:
     """Where photos come from, and how they are kept."""
 
     source: Literal["packages", "folder", "zip"] = "packages"
-    """The photos inside scikit-image and scikit-learn, a folder and its subfolders, or a zip of pictures."""
+    """Source of the photos: those inside scikit-image and scikit-learn, a folder with its subfolders, or a
+    zip of pictures."""
     path: str | None = None
-    """Path of a folder or a zip; http(s):// for a zip elsewhere."""
+    """Path of the folder or the zip, or http(s):// URL of a zip."""
     sha256: str | None = None
-    """What the zip's SHA-256 must be; without one it is only recorded."""
+    """Expected SHA-256 of the zip; if null, the actual one is only recorded."""
     short_side_px: Annotated[int, Ge(1)] = 512
-    """Larger photos are scaled down to it; none is scaled up."""
+    """Short side that larger photos are scaled down to, in pixels; no photo is scaled up."""
     limit: Annotated[int, Ge(1)] | None = None
-    """Pictures to take of the source, the first in the order of their paths; None takes all."""
+    """Number of pictures to take from the source, the first in the order of their paths; null takes all."""
     shards: Annotated[int, Ge(1)] = 1
-    """Archives to pack at the same time: the i-th has every `shards`-th picture."""
+    """Number of archives, which are packed at the same time: the i-th has every `shards`-th picture."""
 
     def __post_init__(self) -> None:
         if self.source != "packages" and not self.path:
@@ -54,14 +55,14 @@ class PhotosConfig:
 
 @dataclass(frozen=True)
 class PhotosParams:
-    """What one shard's archive depends on, besides its input files."""
+    """Parameters that one shard's archive depends on, besides its input files."""
 
     config: PhotosConfig
     shard: int
 
     @classmethod
     def of(cls, config: PhotosConfig, shard: int) -> Self:
-        """With only what the configured source uses: no other setting is to pack its photos again."""
+        """Keep only settings that the source uses, so that other settings don't pack its photos again."""
         if config.source == "packages":
             config = replace(config, path=None, sha256=None)
         elif config.source == "folder":
@@ -69,7 +70,7 @@ class PhotosParams:
         return cls(config, shard)
 
     def inputs(self) -> dict[str, Path]:
-        """File or directory that :func:`fetch_photos` reads, where the source is a local one."""
+        """The file or directory that :func:`fetch_photos` reads, if the source is a local one."""
         if self.config.source == "packages" or is_remote(str(self.config.path)):
             return {}
         return {self.config.source: Path(str(self.config.path).removeprefix("file://"))}
@@ -77,7 +78,7 @@ class PhotosParams:
 
 @dataclass(frozen=True)
 class PhotosCard:
-    """What an archive of photos is."""
+    """Description of an archive of photos."""
 
     source: str
     origin: str
@@ -91,7 +92,7 @@ class PhotosCard:
     short_side_px: int
     photos: int
     skipped: Mapping[str, str]
-    """Pictures that can't be read: path in the source, and why."""
+    """Pictures that can't be read: the reason, by path in the source."""
 
 
 @per_job
@@ -132,7 +133,7 @@ def fetch_photos(job: Job) -> Iterator[Event]:
 class _Source:
     origin: str
     paths: Sequence[str]
-    """Paths of the pictures in it, sorted."""
+    """Paths of the pictures in the source, sorted."""
     read: Callable[[str], bytes]
     licences: Mapping[str, str] = field(default_factory=dict)
     sha256: str | None = None
@@ -143,7 +144,7 @@ class _Picture:
     path: str
     """The photo's path in its source."""
     name: str
-    """In the archive: the path's stem, or all of it where several have that stem."""
+    """Name in the archive: the path's stem, or the whole path if several pictures have that stem."""
 
 
 def _named(paths: Sequence[str]) -> list[_Picture]:
@@ -155,9 +156,9 @@ def _named(paths: Sequence[str]) -> list[_Picture]:
 
 
 def _pack(job: Job, source: _Source, pictures: Sequence[_Picture]) -> Generator[Event, None, dict[str, str]]:
-    """Write the job's archive; returns which pictures were skipped, and why.
+    """Write the job's archive; return which pictures were skipped, and why.
 
-    Members are stored, not compressed: JPEGs don't shrink, and a PhotoSet reads them where they are.
+    Members are stored, not compressed, since JPEGs don't shrink, and a PhotoSet reads them where they are.
     """
     skipped = {}
     with zipfile.ZipFile(job.output / ARCHIVE, "w") as archive:
@@ -202,7 +203,7 @@ PACKAGED = (
     ),
     _Packaged("scikit-learn", "sklearn/datasets/images/flower.jpg", "CC BY 2.0: flickr.com/photos/vultilion"),
 )
-"""Their colour photographs of people, animals, things and places; of a stereo pair, one."""
+"""The packages' colour photographs of people, animals, things and places; only one of a stereo pair."""
 
 
 @contextmanager
@@ -245,7 +246,7 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
     try:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
-        raise UserError(f"{file}: no zip, or not all of one; remove it and fetch it again") from error
+        raise UserError(f"{file}: not a zip, or an incomplete one; remove it and fetch it again") from error
 
     def read(path: str) -> bytes:
         try:
@@ -267,13 +268,13 @@ SOURCES: Mapping[str, Callable[[PhotosConfig, Mapping[str, Path]], AbstractConte
 
 
 def _pictures(paths: Iterable[str]) -> list[str]:
-    """Those of pictures, by suffix, hidden ones (`._0001.jpg` of a Mac) left out; sorted."""
+    """Sorted paths of pictures, by suffix, without hidden files (such as `._0001.jpg` from a Mac)."""
     found = {path: PurePosixPath(path) for path in paths}
     return sorted(p for p, q in found.items() if q.suffix.lower() in SUFFIXES and not q.name.startswith("."))
 
 
 def _checked(file: Path, wanted: str | None) -> str:
-    """The file's SHA-256, if it is the one wanted. None wants any."""
+    """The file's SHA-256; raises UserError if it isn't `wanted`. None accepts any."""
     if not file.is_file():
         raise UserError(f"{file}: no such file; correct style.photos.path")
     found = sha256_of(file)

@@ -1,4 +1,4 @@
-"""Task: a backbone's trained weights, as they are and normalised, or the heads of LPIPS; with a card."""
+"""Task: trained weights of a backbone, original and normalised, or the heads of LPIPS, with a card."""
 
 import json
 from collections.abc import Iterator
@@ -16,21 +16,24 @@ from tasks.style.datasets.photos import PhotoSet
 from tasks.style.datasets.weights import Origin, WeightsSource, read_backbone, read_lpips_heads
 
 SEED = 0
-"""Of the crops that means are taken over. Configuration has no say: hundreds of crops leave no choice."""
+"""Seed of the crops that means are taken over. It isn't configurable, since with hundreds of crops the choice
+hardly matters."""
 
 
 @dataclass(frozen=True)
 class NormalizationConfig:
-    """What the mean activations are measured on, with average pooling."""
+    """Settings of the measurement of mean activations, with average pooling."""
 
     crops: Annotated[int, Ge(1)] = 256
-    """Random crops of the photos, in turn. After 96, of 36 COCO photos, a channel's mean over other crops was
-    off one by 2 % (shallow layers) to 13 % (deepest), in the median."""
+    """Number of random crops, taken from the photos in turn. With 96 crops of 36 COCO photos, a channel's
+    mean over other crops differed from one by 2 % (shallow layers) to 13 % (deepest layer), in the median."""
     size_px: Annotated[int, Ge(32)] = 224
+    """Side of the square crops, in pixels."""
     min_mean: Annotated[float, Gt(0), Le(1)] = 0.05
-    """Lower bound of a channel's mean, relative to its layer's: a rarer filter is amplified only as if it had
-    this. On COCO photos none of VGG16's 4,224 channels was rarer, one of VGG19's 5,504, seven of AlexNet's
-    1,152. Relative, since the networks' layers have means from 0.05 to 260."""
+    """Lower bound of a channel's mean activation, relative to the layer's mean: a filter that fires more
+    rarely is amplified only as if it had this mean. On COCO photos, none of VGG16's 4,224 channels was below
+    it, one of VGG19's 5,504, and seven of AlexNet's 1,152. It is relative because the layers' means range
+    from 0.05 to 260."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class WeightsParams:
     backbone: BackboneName | Literal["lpips"]
     source: WeightsSource
     normalization: NormalizationConfig | None
-    """None for LPIPS' heads, which have none."""
+    """None for LPIPS' heads, which aren't normalised."""
 
     @classmethod
     def of(
@@ -49,13 +52,13 @@ class WeightsParams:
         source: WeightsSource,
         normalization: NormalizationConfig,
     ) -> Self:
-        """With only what matters for these: LPIPS' heads come from the package whatever the source."""
+        """Keep only the settings that matter; LPIPS' heads come from the package whatever the source."""
         if backbone == "lpips":
             return cls(backbone, "packages", None)
         return cls(backbone, source, normalization)
 
     def inputs(self, photos: Path) -> dict[str, Path]:
-        """What :func:`fetch_weights` reads: `photos`, a directory for :class:`PhotoSet`, for a backbone."""
+        """Inputs of :func:`fetch_weights`: for a backbone, `photos`, a directory for :class:`PhotoSet`."""
         return {"photos": photos} if self.normalization else {}
 
 
@@ -67,7 +70,7 @@ class LayerMeans:
     mean: float
     smallest: float
     clamped: int
-    """Channels below the bound, whose mean stays below one."""
+    """Number of channels below the bound, whose mean stays below one."""
 
     @classmethod
     def of(cls, means: Tensor, min_mean: float) -> Self:
@@ -81,7 +84,7 @@ class Normalization:
     """How a backbone was normalised."""
 
     photos: int
-    """Distinct ones; the crops are taken of these in turn."""
+    """Number of distinct photos, from which the crops are taken in turn."""
     crops: int
     size_px: int
     min_mean: float
@@ -91,7 +94,7 @@ class Normalization:
 
 @dataclass(frozen=True)
 class WeightsCard:
-    """What weights are."""
+    """Description of weights."""
 
     name: str
     origin: Origin
@@ -102,14 +105,14 @@ class WeightsCard:
 def fetch_weights(job: Job) -> Iterator[Event]:
     """Fetch a job's weights (:class:`WeightsParams`).
 
-    For a backbone the output gets `weights.safetensors`, the trained values, and `normalized.safetensors`,
-    those after :func:`~tasks.style.backbones.normalize_activations`; both are for
-    :func:`~tasks.style.backbones.load_backbone`. For `lpips` it gets `heads.safetensors`: a weight for each
-    channel (C), by names like `vgg16.relu1_2`. Beside them is `card.json` (:class:`WeightsCard`). Metrics are
-    the means before normalisation, with the layer's depth as step.
+    For a backbone, the output gets `weights.safetensors`, the trained values, and `normalized.safetensors`,
+    the values after :func:`~tasks.style.backbones.normalize_activations`; both are for
+    :func:`~tasks.style.backbones.load_backbone`. For `lpips`, it gets `heads.safetensors`: a weight for each
+    channel (C), under names like `vgg16.relu1_2`. In both cases it gets `card.json` (:class:`WeightsCard`).
+    Metrics are the means before normalisation, with the layer's depth as step.
 
     Raises:
-        UserError: the weights can't be had or are damaged, or there are no photos.
+        UserError: the weights can't be fetched or are damaged, or there are no photos.
     """
     params: WeightsParams = job.params
     normalization = None

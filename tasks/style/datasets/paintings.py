@@ -1,8 +1,9 @@
-"""Three paintings of our own, drawn with numpy and OpenCV, to learn styles from where no others are at hand.
+"""Three paintings of our own, drawn with numpy and OpenCV, to learn styles from if no others are at hand.
 
-They differ in what a style is made of: `swirls` has thick strokes of a brush that follow a flow, `waves` flat
-colours with outlines and stripes, `mosaic` small tiles with joints. Lengths are in units of the long side, y
-points down; strokes and tiles are 1 to 3 % of it, so that they are still there at the 256 px of training.
+They differ in the elements of their styles: `swirls` has thick brush strokes that follow a flow, `waves` has
+flat colours with outlines and stripes, and `mosaic` has small tiles with joints. Lengths are in units of the
+long side, and y points down. Strokes and tiles are 1 to 3 % of the long side, so that they are still there at
+the 256 px of training.
 """
 
 from collections.abc import Callable
@@ -53,16 +54,16 @@ STARS = (
     (0.31, 0.10, 0.034),
     (0.90, 0.47, 0.045),
 )
-"""x, y and radius."""
+"""x, y and radius of each star."""
 EDDIES = (
     (0.36, 0.34, 0.17, 1.0),
     (0.60, 0.40, 0.12, -0.8),
     (0.34, 0.58, 0.06, -0.4),
     (0.72, 0.06, 0.10, 0.7),
 )
-"""x, y, radius and strength, negative where they turn the other way."""
+"""x, y, radius and strength of each eddy; the strength is negative where it turns the other way."""
 BRUSHES = ((1200, 0.026, 0.16, 0.10), (3200, 0.018, 0.095, 0.13), (1400, 0.012, 0.06, 0.15))
-"""Layers of paint: strokes, their width, their length, how much their colours vary."""
+"""Layers of paint: number of strokes, their width, their length, and the variation of their colours."""
 BRISTLES = 5
 
 
@@ -74,7 +75,7 @@ def _swirls(size: int) -> Array:
     for cx, cy, radius, strength in EDDIES:
         ψ += 0.6 * strength * radius * np.exp(-(np.hypot(x - cx, y - cy) ** 2) / (0.6 * radius**2))
     dψ_dy, dψ_dx = np.gradient(ψ)
-    flow = _unit(dψ_dy, -dψ_dx)  # the curl of a stream function: no stroke ends in a sink
+    flow = _unit(dψ_dy, -dψ_dx)  # the curl of a stream function, so that no stroke ends in a sink
     color = _ramp(NIGHT, 0.31 + 0.31 * np.sin(150 * ψ + 0.8 * _noise(rng, shape, 9)))
     for cx, cy, radius in STARS:
         distance = np.hypot(x - cx, y - cy) / radius
@@ -97,7 +98,7 @@ def _swirls(size: int) -> Array:
 
 
 def _follow(flow: Array, starts: Array, length: float) -> Array:
-    """Paths (N, points, 2) along a field of unit vectors (H, W, 2), the starts in their middles."""
+    """Paths (N, points, 2) along a field of unit vectors (H, W, 2), with the starts in their middles."""
     height, width, _ = flow.shape
     steps = 8
     halves = []
@@ -113,9 +114,9 @@ def _follow(flow: Array, starts: Array, length: float) -> Array:
 def _brush(
     rng: Generator, paint: NDArray[np.uint8], color: Array, paths: Array, width: float, variety: float
 ) -> None:
-    """Draw strokes into `paint`, (H, W, 4): colour, and how thick it lies.
+    """Draw strokes into `paint` (H, W, 4), which holds the paint's colour and thickness.
 
-    A stroke is a few bristles side by side, each with a bit more or less of its colour and of paint.
+    A stroke is a few bristles side by side, which differ a bit in colour and in thickness of paint.
     """
     strokes, points, _ = paths.shape
     x, y = paths[:, points // 2].astype(int).T
@@ -170,7 +171,7 @@ def _waves(size: int) -> Array:
 
 
 def _breakers(rng: Generator, print_: "_Print", near: float) -> None:
-    """One row of waves, from the farthest (`near` = 0) to the nearest (1)."""
+    """Draw one row of waves, from the farthest (`near` = 0) to the nearest (1)."""
     level, height, length = 0.26 + 0.46 * near**1.15, 0.045 + 0.08 * near, 0.17 + 0.26 * near
     turns = np.linspace(-1, 1 / length + 2, 1600) + rng.uniform()
     swell = height * (1 + 0.25 * np.sin(2.1 * turns + 9 * near))
@@ -195,9 +196,10 @@ def _breakers(rng: Generator, print_: "_Print", near: float) -> None:
 
 
 def _foam(rng: Generator, print_: "_Print", top: Array, turn: Array, near: float) -> None:
-    """Bubbles over the fronts of crests, with spray before them. `turn` of a point of `top` is 0 at a crest.
+    """Draw bubbles over the fronts of crests, and spray before them. `turn` is 0 where `top` has a crest.
 
-    The ink of all bubbles comes first and the foam of all after it, so that only the whole has an outline.
+    The ink of all bubbles is drawn before the foam of all bubbles, so that only the foam as a whole has an
+    outline.
     """
     size = 0.008 + 0.018 * near
     at = np.flatnonzero((turn > -0.22) & (turn < 0.14))
@@ -263,7 +265,7 @@ RINGS = (
     (0.560, SAND, SAND),
     (9.999, WINE, CRIMSON),
 )
-"""Outer radius, colour, and colour of the twelve rays."""
+"""Outer radius of each ring, its colour, and its colour in the twelve rays."""
 GROUT = "3a2a26"
 TILE = 0.027
 
@@ -285,7 +287,7 @@ def _mosaic(size: int) -> Array:
 
 
 def _sites(rng: Generator) -> Array:
-    """Centres (N, 2) of the tiles: rings around the middle, each turned by half a tile, laid by hand."""
+    """Centres (N, 2) of the tiles, in rings around the middle; every other ring is turned by half a tile."""
     rings = []
     for i, radius in enumerate(np.arange(0.5, 0.75 / TILE, 0.95) * TILE):
         count = max(1, round(2 * np.pi * radius / TILE))
@@ -296,7 +298,7 @@ def _sites(rng: Generator) -> Array:
 
 
 def _tile_colors(rng: Generator, sites: Array) -> Array:
-    """Colours (N, 3): of the ring and the ray that a tile is in, no two quite the same."""
+    """Colours (N, 3) of the tiles, by the ring and the ray that a tile is in; no two are quite the same."""
     x, y = (sites - 0.5).T
     ray = np.cos(12 * np.arctan2(y, x))
     radius = np.hypot(x, y) - 0.0175 * (1 + ray) + rng.normal(0, 0.006, len(sites))
@@ -307,9 +309,9 @@ def _tile_colors(rng: Generator, sites: Array) -> Array:
 
 
 PAINTERS: dict[str, Callable[[int], Array]] = {"swirls": _swirls, "waves": _waves, "mosaic": _mosaic}
-"""Each gives pixels (H, W, 3), 0 to 255, for a long side in pixels."""
+"""Functions that return pixels (H, W, 3), from 0 to 255, for a long side in pixels."""
 
-# --- what they share ---
+# --- functions for all three paintings ---
 
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
@@ -320,7 +322,7 @@ def _fixed_point(points: Array) -> NDArray[np.int32]:
 
 
 def _coordinates(shape: tuple[int, int]) -> tuple[Array, Array]:
-    """x and y of each pixel, (H, W) both."""
+    """x and y of each pixel, both (H, W)."""
     y, x = np.mgrid[: shape[0], : shape[1]] / max(shape)
     return x, y
 
@@ -336,7 +338,7 @@ def _palette(*colors: str) -> Array:
 
 
 def _ramp(colors: tuple[str, ...], t: Array) -> Array:
-    """Colours (H, W, 3) between the given ones, the first at t <= 0, the last at t >= 1."""
+    """Colours (H, W, 3), interpolated between the given ones: the first at t <= 0, the last at t >= 1."""
     stops = np.linspace(0, 1, len(colors))
     return np.stack([np.interp(t, stops, channel) for channel in _palette(*colors).T], axis=-1)
 
@@ -356,7 +358,7 @@ def _unit(x: Array, y: Array) -> Array:
 
 
 def _emboss(color: Array, height: Array, scale: float) -> Array:
-    """Light from the upper left on a relief (H, W) of heights in [0, 1], smoothed over `scale` pixels."""
+    """Light a relief from the upper left; its heights (H, W) in [0, 1] are smoothed over `scale` pixels."""
     dy, dx = np.gradient(cv2.GaussianBlur(height, (0, 0), scale))
     light = 1.1 * scale * (dx + dy)[..., None]
     return color * (1 + light) + 64 * light.clip(0, None)

@@ -19,16 +19,16 @@ from tasks.errors import UserError
 
 ARCHIVE = "photos.zip"
 AREA = (0.25, 1.0)
-"""Of an augmented crop, relative to the largest square in its photo."""
+"""Range of the area of an augmented crop, relative to the largest square in its photo."""
 ASPECT = (0.8, 1.25)
-"""Width over height of an augmented crop, before it is made square."""
+"""Range of width over height of an augmented crop, before it is made square."""
 JITTER = (0.8, 1.2)
-"""Factors of brightness, contrast and saturation: mild, so that content stays what it is."""
+"""Range of the factors of brightness, contrast and saturation: mild, so that content stays what it is."""
 
 
 @dataclass(frozen=True)
 class _Member:
-    """Where a photo's bytes are. An open archive would not survive a fork or pickling; this does."""
+    """Position of a photo's bytes in an archive. Unlike an open archive, it survives a fork or pickling."""
 
     archive: Path
     header_offset: int
@@ -38,7 +38,7 @@ class _Member:
     def read(self) -> bytes:
         with self.archive.open("rb") as file:
             file.seek(self.header_offset)
-            header = file.read(30)  # a local header's fixed part, which ends with the lengths of two more
+            header = file.read(30)  # fixed part of a local header, which ends with the lengths of two others
             file.seek(sum(struct.unpack("<HH", header[26:30])), io.SEEK_CUR)
             content = file.read(self.size)
         if zlib.crc32(content) != self.crc:
@@ -58,7 +58,7 @@ class PhotoSet:
         """All photos in the `photos.zip` of `directory` and of the directories in it.
 
         Raises:
-            UserError: no such archive, a damaged one, or a photo that two of them have.
+            UserError: there is no such archive, one is damaged, or two have a photo of one name.
         """
         archives = sorted(directory.rglob(ARCHIVE))
         if not archives:
@@ -77,7 +77,7 @@ class PhotoSet:
     def read(self, name: str, *, short_side: int | None = None) -> Tensor:
         """The whole photo (3, H, W), scaled to `short_side` pixels; None keeps its size.
 
-        UserError, with the known names, if there is none of that name.
+        Raises UserError, with the known names, if there is no photo of that name.
         """
         if name not in self._members:
             raise UserError(f"no photo {name!r}; known are {', '.join(self.names[:20])}")
@@ -86,9 +86,10 @@ class PhotoSet:
     def crop(self, index: int, size: int, generator: Generator, augment: bool) -> Tensor:
         """A square (3, size, size) of photo `index` (of `names`).
 
-        Without `augment` it is the paper's (section IV-B, step 8): the photo's short side scaled to `size`,
-        the centre cut out; the generator is left alone. With it, so that a handful of photos can serve: a
-        random part, mirrored or not, in slightly other light and colour, all drawn from `generator`.
+        Without `augment`, it is made as in the paper (section IV-B, step 8): the photo's short side is scaled
+        to `size` and the centre is cut out; the generator isn't used. With `augment`, it is a random part,
+        mirrored or not, in slightly different light and colour, all drawn from `generator`, so that a handful
+        of photos suffice.
         """
         name = self.names[index]
         if augment:
@@ -100,9 +101,9 @@ class PhotoSet:
     def batch(self, seed: int, step: int, batch_size: int, size: int, augment: bool) -> Tensor:
         """Batch number `step` (from 0) of a training: (batch_size, 3, size, size).
 
-        A pure function of its arguments and the set: training goes on at any step without the state of a
-        sampler. Each epoch is another permutation of the photos; a batch may have the end of one epoch and
-        the beginning of the next.
+        The batch depends only on the arguments and the set, so that training can resume at any step without
+        the state of a sampler. Each epoch is another permutation of the photos; a batch may contain the end
+        of one epoch and the beginning of the next.
         """
         crops = []
         for position in range(step * batch_size, (step + 1) * batch_size):

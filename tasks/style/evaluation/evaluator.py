@@ -1,4 +1,4 @@
-"""Stylised pictures measured against their photo and the painting whose style they are to have."""
+"""Scores of stylised pictures, compared with their photos and with the painting of their style."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from tasks.style.perceptual_loss import Grams, LossNetwork, Representation, styl
 from tasks.style.precision import channels_last
 
 JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")
-"""Backbones that measure style besides VGG16. A network was trained on VGG16's activations and a picture of
-Gatys et al.'s optimisation on those of its backbone: each looks best by the one that made it."""
+"""Backbones that measure style besides VGG16. A network is trained on VGG16's activations, and a picture by
+Gatys et al.'s optimisation is made from those of its own backbone: each looks best to the backbone that made
+it."""
 
 
 class Scores(NamedTuple):
@@ -25,7 +26,7 @@ class Scores(NamedTuple):
 
     content_loss: float
     style_ratio: float
-    """Style ratio by VGG16, on the layers that networks are trained on."""
+    """Style ratio measured with VGG16, on the layers that networks are trained on."""
     style_ratio_vgg19: float
     style_ratio_alexnet: float
     ssim: float
@@ -34,21 +35,21 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with what backbones represent of it, which is computed once."""
+    """A picture and the backbones' representations of it, which are computed once."""
 
     pixels: Tensor
-    """(3, H, W), in [0, 1]."""
+    """Pixels (3, H, W), in [0, 1]."""
     representation: Representation
-    """The picture's maps of features by VGG16."""
+    """Content and style of the picture, as VGG16 represents them."""
     judged: Mapping[BackboneName, Grams]
-    """Its style by each of `JUDGES`."""
+    """Style of the picture, as each of `JUDGES` represents it."""
 
 
 class Evaluator:
     """The networks that pictures are measured with, in float32, and the painting.
 
-    Of `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files that the stage fetch_weights wrote,
-    and `painting`, a picture, scaled to a short side of `size_px`.
+    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files written by the stage fetch_weights,
+    and `painting`, a picture, which it scales to a short side of `size_px`.
     """
 
     def __init__(self, inputs: Mapping[str, Path], size_px: int, device: str) -> None:
@@ -60,7 +61,7 @@ class Evaluator:
 
     @torch.no_grad()
     def represent(self, pixels: Tensor) -> Picture:
-        """The picture of pixels (3, H, W) in [0, 1]."""
+        """The picture with these pixels, (3, H, W) in [0, 1], and its representations."""
         pixels = pixels.to(self.device)
         judged = {name: _style(judge, pixels) for name, judge in self.judges.items()}
         return Picture(pixels, self.network.represent(pixels[None]), judged)
@@ -70,7 +71,7 @@ class Evaluator:
         return self.network.grams(read_rgb(self.painting_file, short_side=short_side))
 
     def scores(self, x: Picture, photo: Picture) -> Scores:
-        """Scores of a picture that was made of `photo`, in its size."""
+        """Scores of a picture that was made from `photo` and has its size."""
         φ_x, φ_photo = x.representation, photo.representation
         return Scores(
             float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),

@@ -1,4 +1,4 @@
-"""Task: the quality of a style's photos and video, beside pictures by Gatys et al.'s optimisation.
+"""Task: the quality of a style's photos and video, compared with pictures by Gatys et al.'s optimisation.
 
 The report calls that optimisation Version 1, and networks after Johnson et al. Version 2.
 """
@@ -35,64 +35,67 @@ FLOAT32 = StylizeSettings(precision="float32")
 
 @dataclass(frozen=True)
 class QualityConfig:
-    """What is measured of each style."""
+    """Settings of the measurement of each style's quality."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
-    """Names in the set of photos."""
+    """Names of photos in the set of photos."""
     size_px: Annotated[int, Ge(32)]
-    """Short side of photos and painting."""
+    """Short side of photos and painting, in pixels."""
     study: str | None
-    """Study whose pictures by Gatys et al.'s optimisation are measured too, of `size_px`; null for none."""
+    """Study whose pictures by Gatys et al.'s optimisation are measured too, at a short side of `size_px`;
+    null for none."""
     compared_photos: Annotated[int, Ge(0)]
-    """Number of photos, the first, for which iterations of Gatys et al.'s optimisation are counted until its
-    loss is no more than the trained network's."""
+    """Number of photos, from the first one on, for which iterations of Gatys et al.'s optimisation are
+    counted until its loss is no more than the trained network's."""
     max_iterations: Annotated[int, Ge(1)]
-    """Iterations after which counting ends."""
+    """Number of iterations after which counting ends."""
     frame_step: Annotated[int, Ge(1)]
-    """Distance between the frames of a video that are measured as photos are. Flicker is measured between all
-    frames."""
+    """Distance between those frames of a video that are measured like photos, in frames. Flicker is measured
+    between all consecutive frames."""
 
 
 @dataclass(frozen=True)
 class QualityParams:
-    """What is measured of one style, besides the input files."""
+    """Parameters that the measurement of one style depends on, besides the input files."""
 
     style: str
     config: QualityConfig
     gatys_photo: str | None = None
-    """Photo that there are pictures of by Gatys et al.'s optimisation."""
+    """Photo of which there are pictures by Gatys et al.'s optimisation."""
     gatys_backbones: tuple[BackboneName, ...] = ()
-    """Backbones of these pictures, one each."""
+    """Backbones of these pictures, one for each picture."""
     clip: str | None = None
     """Name of the video, if there is one."""
 
 
 @dataclass(frozen=True)
 class QualityRow:
-    """One picture, or one video: a row of quality.csv. What wasn't measured is empty."""
+    """One picture, or one video: a row of quality.csv. Values that weren't measured are empty."""
 
     style: str
     method: str
     """`photo` (not stylised, for reference), `johnson` or, with its backbone, `gatys-vgg19`."""
     image: str
-    """Name of the photo or the video. Of a video, the next six are means over frames."""
+    """Name of the photo or the video. For a video, the next six columns are means over frames."""
     content_loss: float
-    """Mean square between relu2_2 of VGG16 of the picture and of the photo."""
+    """Mean squared difference between the picture and the photo in VGG16's relu2_2."""
     style_ratio: float
-    """What is left of the photo's squared distance to the painting's style, by the layers of VGG16 that
-    networks are trained on, which favours them; as pictures of `gatys-vgg19` are favoured by VGG19."""
+    """Part of the photo's squared distance to the painting's style that is left, in those layers of VGG16
+    that networks are trained on. It favours networks, as VGG19 favours pictures of `gatys-vgg19`."""
     style_ratio_vgg19: float
-    """By VGG19, on the layers that Gatys et al.'s optimisation compares; the next likewise by AlexNet."""
+    """Style ratio measured with VGG19, on the layers that Gatys et al.'s optimisation compares."""
     style_ratio_alexnet: float
+    """Style ratio measured with AlexNet, on the layers that Gatys et al.'s optimisation compares."""
     ssim: float
-    """Structural similarity to the photo; LPIPS compares with it too."""
+    """Structural similarity to the photo."""
     lpips: float
-    """By AlexNet. The networks were trained on VGG16's activations, so VGG16 would favour them."""
+    """LPIPS distance to the photo, measured with AlexNet. The networks were trained on VGG16's activations,
+    so VGG16 would favour them."""
     warping_error_ratio: float | None = None
-    """Flicker of the stylised video over the original's (Lai et al. 2018)."""
+    """Flicker of the stylised video divided by that of the original (Lai et al. 2018)."""
     equals_iterations: int | None = None
-    """Iterations of the optimisation after which its loss is no more than the network's; empty if it is more
-    after all that were tried."""
+    """Number of iterations of the optimisation after which its loss is no more than the network's; empty if
+    it is still more after all iterations that were tried."""
     iterations_tried: int | None = None
 
 
@@ -103,15 +106,15 @@ class IterationRow:
     style: str
     image: str
     iteration: int
-    """Updates made; 0 is the photo."""
+    """Number of updates; 0 is the photo."""
     content_loss: float
-    """Eq. 5; not weighted."""
+    """Unweighted content loss (eq. 5)."""
     style_loss: float
-    """Eq. 6 over all layers; not weighted."""
+    """Unweighted style loss (eq. 6), summed over all layers."""
     total_loss: float
-    """Weighted as in the network's training."""
+    """Total loss, weighted as in the network's training."""
     johnson_total_loss: float
-    """Weighted loss of the network's picture, which is to be reached."""
+    """Weighted loss of the network's picture, which the optimisation is to reach."""
 
     @property
     def reached(self) -> bool:
@@ -125,18 +128,18 @@ def measure_quality(job: Job) -> Iterator[Event]:
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `model` (the style's), `vgg16`, `vgg19`
     and `alexnet` (`weights.safetensors`), `lpips` (`heads.safetensors`); with `params.gatys_photo`, the
-    optimisation's picture by each backbone, named like `gatys-vgg19`; with `params.clip`, `video` and
+    optimisation's picture for each backbone, under a name like `gatys-vgg19`; with `params.clip`, `video` and
     `stylized_video`. The output gets `quality.csv` (:class:`QualityRow`) and `iterations.csv`
-    (:class:`IterationRow`). All is computed in float32.
+    (:class:`IterationRow`). Everything is computed in float32.
 
-    The number of iterations that a network's picture is worth is found as by Johnson et al. 2016 (section
-    4.1, figure 5): the loss that the network was trained with is minimised over pixels, from the photo on, by
-    L-BFGS with a projection onto [0, 1] after every update, since the network's pictures are in that range
+    The number of iterations that a network's picture is worth is found as in Johnson et al. 2016 (section
+    4.1, figure 5): from the photo on, L-BFGS changes the pixels so as to minimise the loss that the network
+    was trained with. Every update is projected onto [0, 1], since the network's pictures are in that range
     too. An iteration is one evaluation of loss and gradient, as in :func:`tasks.style.gatys.optimize`. The
-    temporal loss of training is no loss of a single picture, and is left out.
+    temporal loss of training is left out, since it isn't a loss of a single picture.
 
     Raises:
-        UserError: an input is damaged, or it isn't what the parameters say.
+        UserError: an input is damaged, or doesn't match the parameters.
     """
     params: QualityParams = job.params
     evaluator = Evaluator(job.inputs, params.config.size_px, job.device)
@@ -192,7 +195,7 @@ def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: Backbon
     if picture.shape != photo.pixels.shape:
         raise UserError(
             f"{job.inputs[method]}: has {min(picture.shape[1:])} px, but quality is measured at "
-            f"{params.config.size_px}; give both one size"
+            f"{params.config.size_px}; give both the same size"
         )
     assert params.gatys_photo is not None
     return QualityRow(
@@ -203,7 +206,7 @@ def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: Backbon
 def _iterations(
     params: QualityParams, image: str, photo: Picture, stylized: Picture, loss: PerceptualLoss
 ) -> Iterator[IterationRow]:
-    """From the photo to the first picture whose loss is no more than the network's, if there is one."""
+    """Yield rows from the photo to the first picture whose loss is no more than the network's, if any."""
     content = photo.representation.content
     with torch.no_grad():
         goal = float(loss(stylized.pixels[None], content).total)
@@ -216,9 +219,9 @@ def _iterations(
 
 
 def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> Iterator[list[float]]:
-    """Content, style and total loss of the photo, and after each update, which is projected onto [0, 1]."""
+    """Yield content, style and total loss of the photo, then after each update, projected onto [0, 1]."""
     x = photo.pixels.clone().requires_grad_()
-    # Full steps, without a line search: in 60 updates of 12 pictures none raised the loss by over 3 %.
+    # Full steps, without a line search: in 60 updates of 12 pictures, none raised the loss by over 3 %.
     optimizer = torch.optim.LBFGS(
         [x], lr=1, max_iter=1, history_size=LBFGS_HISTORY, tolerance_grad=0, tolerance_change=0
     )
@@ -239,7 +242,7 @@ def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> I
 
 
 def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
-    """The last three columns of quality.csv, of a photo."""
+    """The last three columns of quality.csv for a photo."""
     if last is None:
         return None, None, None
     return None, last.iteration if last.reached else None, last.iteration
@@ -263,7 +266,7 @@ def _to_tensor(frame: Frame) -> Tensor:
 
 
 def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
-    """Each column's mean over the rows of the network that have it."""
+    """Mean of each column over the network's rows that have a value in it."""
     columns = [field.name for field in fields(QualityRow)][3:]
     johnson = [row for row in rows if row.method == "johnson"]
     values = {name: [v for row in johnson if (v := getattr(row, name)) is not None] for name in columns}

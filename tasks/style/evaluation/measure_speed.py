@@ -1,4 +1,4 @@
-"""Task: seconds per picture of both methods, the report's Table I.
+"""Task: seconds per picture with both methods, the report's Table I.
 
 Version 1 is Gatys et al.'s optimisation, Version 2 a network after Johnson et al.
 """
@@ -29,31 +29,31 @@ from tasks.style.precision import Precision, resolve
 
 @dataclass(frozen=True)
 class SpeedConfig:
-    """What is timed: the report's Table I."""
+    """Settings of the timing, which makes the report's Table I."""
 
     images: Annotated[int, Ge(1)]
-    """Photos that each version is timed on, the first of those that styles are trained on."""
+    """Number of photos that each version is timed on: the first of those that styles are trained on."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    """Sides of the square pictures."""
+    """Sides of the square pictures, in pixels."""
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
     """Backbones of Gatys et al.'s optimisation."""
     iterations: Annotated[int, Ge(1)]
-    """Iterations of Gatys et al.'s optimisation that make a picture."""
+    """Number of iterations with which Gatys et al.'s optimisation makes a picture."""
     measured_iterations: Annotated[int, Ge(1)]
-    """Iterations that are run and timed; the time of the rest is extrapolated."""
+    """Number of iterations that are run and timed; the time of the rest is extrapolated."""
     repeats: Annotated[int, Ge(1)]
-    """Times that each photo is stylised."""
+    """Number of times that each photo is stylised."""
 
 
 @dataclass(frozen=True)
 class SpeedParams:
-    """What is timed, besides the input files."""
+    """Parameters that the timing depends on, besides the input files."""
 
     config: SpeedConfig
     gatys: GatysConfig
-    """Settings of Gatys et al.'s optimisation but for backbone, size and iterations."""
+    """Settings of Gatys et al.'s optimisation, except backbone, size and iterations."""
     precision: Precision = "auto"
-    """Arithmetic of the trained network; the optimisation's is among its settings."""
+    """Arithmetic of the trained network; that of the optimisation is in `gatys`."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +69,18 @@ class SpeedRow:
     seconds_per_image: float
     """Mean over photos and repeats, from the photo in memory to the finished picture in memory."""
     iterations: int | None
-    """Iterations of Version 1, all of which `seconds_per_image` includes."""
+    """Number of iterations of Version 1, all of which `seconds_per_image` includes."""
     extrapolated: bool
-    """Whether fewer iterations were timed."""
+    """Whether fewer iterations were timed, and the rest extrapolated."""
     images: int
-    """Photos that were timed, each in every repeat."""
+    """Number of photos that were timed, each in every repeat."""
     threads: int
-    """Compute threads of the CPU."""
+    """Number of compute threads of the CPU."""
     precision: str
     seconds_p50: float
     cpu_seconds_per_image: float
-    """Processor time of all threads. Less than `seconds_per_image` on one thread: something else ran on that
-    core."""
+    """Processor time of all threads, in seconds. If it is less than `seconds_per_image` on one thread,
+    something else ran on that core."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class _Seconds:
 
 @dataclass(frozen=True)
 class _Case:
-    """What is timed: one version at one size."""
+    """A case to be timed: one version at one size."""
 
     backbone: BackboneName | None
-    """Version 1's backbone; None is Version 2."""
+    """Backbone of Version 1; None for Version 2."""
     size_px: int
 
 
@@ -104,23 +104,25 @@ class _Case:
 def measure_speed(job: Job) -> Iterator[Event]:
     """Time a job's versions and sizes (:class:`SpeedParams`). Nothing else should run meanwhile.
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` and, by its name, each
-    backbone's `normalized.safetensors` for Version 1, `model` for Version 2. The output gets `speed.csv`
-    (:class:`SpeedRow`). Metrics have the size as their step.
+    Inputs: `photos` (directory of a :class:`PhotoSet`) and `painting`; for Version 1, the
+    `normalized.safetensors` of each backbone, under the backbone's name; for Version 2, `model`. The output
+    gets `speed.csv` (:class:`SpeedRow`). Metrics have the size as their step.
 
-    Pictures are squares cut from the middle of the photos, as the report's are; a photo smaller than that is
-    scaled up, which takes as long to stylise as any other picture. Version 2 makes them one at a time.
+    Pictures are squares cut from the middle of the photos, as in the report. A photo that is smaller than the
+    square is scaled up; it takes as long to stylise as any other picture. Version 2 stylises one picture at a
+    time.
 
-    A run of Version 1 begins with the features of photo and painting and a first evaluation. After these come
-    `iterations` more, of which only `measured_iterations` are run:
+    A run of Version 1 begins with the features of photo and painting and with a first evaluation. Then
+    come `iterations` more evaluations, of which only `measured_iterations` are run:
 
         seconds per image = first + iterations · seconds of the measured ones / measured iterations
 
-    All cases take turns photo by photo, so a machine that slows down slows all of them. They have a turn
-    before that doesn't count, Version 1 at the smallest size alone: the first evaluation warms up the others.
+    All cases take turns photo by photo, so that a machine that slows down slows all of them. Before that,
+    they have a warm-up turn that doesn't count. Version 1 has it at the smallest size only, since the first
+    evaluation warms up the others.
 
     Raises:
-        UserError: an input is damaged, or Version 1 can't even begin.
+        UserError: an input is damaged, or Version 1 can't make its first step.
     """
     params: SpeedParams = job.params
     bench = _Bench(job)
@@ -144,7 +146,7 @@ def measure_speed(job: Job) -> Iterator[Event]:
 
 
 class _Bench:
-    """The networks and pictures of a job, and the clock."""
+    """The networks and pictures of a job, and the functions that time them."""
 
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
@@ -166,7 +168,7 @@ class _Bench:
         }
 
     def time(self, case: _Case, photo: str) -> _Seconds:
-        """Seconds of one picture."""
+        """Seconds for one picture."""
         square = self._square(photo, case.size_px)
         if case.backbone is None:
             settings = StylizeSettings(precision=self.params.precision)
@@ -180,13 +182,13 @@ class _Bench:
         painting, backbone = self.paintings[case.size_px], self.backbones[case.backbone]
         iterates = optimize(square, painting, backbone, config)
         first = self._clock(lambda: next(iterates))
-        # The last alone: each one holds the picture and more, and there may be hundreds.
+        # Only the last iterate is kept: each holds the picture and more, and there may be hundreds.
         last: deque[Iterate] = deque(maxlen=1)
         rest = self._clock(lambda: last.extend(iterates))
         if not last:
             raise UserError(
-                f"{photo}: Version 1 with {case.backbone} at {case.size_px} px finds no way down "
-                "from its first picture, so there is nothing to time; change its settings or the photo"
+                f"{photo}: Version 1 with {case.backbone} at {case.size_px} px finds no lower loss "
+                "than its first picture's, so there is nothing to time; change its settings or the photo"
             )
         factor = self.params.config.iterations / last[0].iteration
         return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
@@ -196,7 +198,7 @@ class _Bench:
         return min(self.params.config.measured_iterations, self.params.config.iterations)
 
     def _square(self, photo: str, size_px: int) -> Tensor:
-        """(3, S, S)"""
+        """The square (3, S, S) from the middle of a photo."""
         picture = self.photos.read(photo, short_side=size_px)
         top, left = (picture.shape[1] - size_px) // 2, (picture.shape[2] - size_px) // 2
         return picture[:, top : top + size_px, left : left + size_px].to(self.device)
@@ -234,7 +236,7 @@ class _Bench:
 
 
 def _metrics(rows: Sequence[SpeedRow]) -> dict[str, float]:
-    """Seconds of each, and how many times as fast Version 2 is as Version 1; of rows of one size."""
+    """Seconds for each version, and the speed of Version 2 relative to Version 1, from rows of one size."""
     (version_2,) = (row.seconds_per_image for row in rows if row.version == 2)
     version_1 = {row.backbone: row.seconds_per_image for row in rows if row.version == 1}
     return (

@@ -11,15 +11,15 @@ from tasks.errors import UserError
 from tasks.style.backbones import Backbone
 
 LPIPS_EPSILON = 1e-10
-"""Added to a norm before it divides, as in `lpips` 0.1."""
+"""Added to a norm before something is divided by it, as in `lpips` 0.1."""
 
 
 def ssim(x: Tensor, y: Tensor) -> float:
     """Structural similarity (Wang et al. 2004, their Gaussian window of 1.5 px), the mean over R, G and B.
 
-    1 for equal pictures. Sides are 11 px or more.
+    It is 1 for equal pictures. Sides have to be 11 px or more.
     """
-    # Here, since it takes a second: who only needs the configuration of tasks is not to wait.
+    # Imported here because it takes a second, for which users of the tasks' configuration should not wait.
     from skimage.metrics import structural_similarity
 
     similarity = structural_similarity(  # type: ignore[no-untyped-call]
@@ -37,21 +37,21 @@ def ssim(x: Tensor, y: Tensor) -> float:
 class LPIPS:
     """Learned perceptual image patch similarity (Zhang et al. 2018, eq. 1; version 0.1 of its weights).
 
-    `backbone` is VGG16 or AlexNet with torchvision's weights and max pooling. LPIPS scales its input by
-    (2x - 1 - (-.030, -.088, -.188)) / (.458, .448, .450). That is ImageNet's normalisation, written for
-    pictures in [-1, 1], so the backbone's own does it.
+    `backbone` is VGG16 or AlexNet with torchvision's weights and max pooling. LPIPS scales its input to (2x -
+    1 - (-.030, -.088, -.188)) / (.458, .448, .450). That is ImageNet's normalisation, written for pictures in
+    [-1, 1], so the backbone's own normalisation does the same.
     """
 
     def __init__(self, backbone: Backbone, heads: Mapping[str, Tensor]):
-        """`heads`: w_l (C) of each layer to compare."""
+        """`heads` are the weights w_l (C) of each layer to compare."""
         self.backbone, self.heads = backbone, heads
 
     @torch.no_grad()
     def __call__(self, x: Tensor, x_0: Tensor) -> float:
-        """Distance of two pictures of one size: Σ_l 1 / (H_l W_l) Σ_hw w_l · (ŷ_hw - ŷ_0,hw)².
+        """Distance between two pictures of one size: Σ_l 1 / (H_l W_l) Σ_hw w_l · (ŷ_hw - ŷ_0,hw)².
 
-        ŷ are a layer's activations, of unit length at each position. Sides have 31 px or more for AlexNet,
-        16 px or more for VGG16.
+        ŷ are a layer's activations, scaled to unit length at each position. Sides have to be 31 px or more
+        for AlexNet, 16 px or more for VGG16.
         """
         features = self.backbone(torch.stack([x, x_0]), self.heads)
         distance = 0.0
@@ -66,7 +66,7 @@ def load_lpips(backbone: Backbone, heads: Path) -> LPIPS:
     """LPIPS on the backbone's device, with the heads in a file that the stage fetch_weights wrote.
 
     Raises:
-        UserError: not such a file, damaged, or without heads for this backbone.
+        UserError: the file is damaged, not such a file, or has no heads for this backbone.
     """
     fix = "run the stage fetch_weights again"
     tensors = read_tensor_file(heads, fix).tensors

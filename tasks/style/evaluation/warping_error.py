@@ -1,4 +1,4 @@
-"""Warping error of a stylised video: how much it flickers, by the original's motion (Lai et al. 2018)."""
+"""Warping error of a stylised video: how much it flickers along the original's motion (Lai et al. 2018)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from tasks.style.video.motion import MIN_SIDE, Flow, optical_flow, targets, warp
 
 @dataclass(frozen=True)
 class WarpingError:
-    """Means over pairs of consecutive frames, of colours in [0, 1]."""
+    """Mean warping errors over pairs of consecutive frames, for colours in [0, 1]."""
 
     original: float
     stylized: float
 
     @property
     def relative(self) -> float:
-        """Stylised over original. Infinite, or NaN for 0/0, where the original has no error at all."""
+        """Stylised over original error; infinite, or NaN for 0/0, if the original has no error at all."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(np.divide(self.stylized, self.original))
 
@@ -29,10 +29,10 @@ class WarpingError:
 def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> WarpingError:
     """E_warp = mean over t of Σ M_t ‖O_t - warp(O_{t+1}, F_{t→t+1})‖² / Σ M_t (Lai et al. 2018).
 
-    F is optical flow between the *original's* frames, for both videos alike: dense inverse search, where the
-    paper has FlowNet 2. ‖·‖² sums over the three colours. M leaves out what is occluded
-    and what lies at edges of motion (:func:`visible`). Two frames of each video are in memory at a time. A
-    pair with nothing to compare isn't counted.
+    F is the optical flow between the *original's* frames, and is used for both videos. It comes from dense
+    inverse search, instead of the paper's FlowNet 2. ‖·‖² sums over the three colours. M leaves out pixels
+    that are occluded or at edges of motion (:func:`visible`). Two frames of each video are in memory at a
+    time. A pair of frames without a pixel to compare isn't counted.
 
     Raises:
         UserError: the videos differ in size or in number of frames, or no pair can be compared.
@@ -45,7 +45,7 @@ def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> Warpi
             errors.append((_error(i, next_i, flow, M), _error(o, next_o, flow, M)))
     if not errors:
         raise UserError(
-            "no two consecutive frames of the video show the same; give one without a cut at each"
+            "no two consecutive frames of the video show the same scene; give a video with fewer cuts"
         )
     return WarpingError(*np.mean(errors, axis=0).tolist())
 
@@ -53,10 +53,10 @@ def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> Warpi
 def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
     """Pixels (height, width) that the next frame shows too, and that aren't at an edge of motion.
 
-    With w the forward flow and ŵ the backward flow at the place it leads to, a pixel is occluded if
-    |w + ŵ|² > 0.01 (|w|² + |ŵ|²) + 0.5, and at an edge if |∇u|² + |∇v|² > 0.01 |w|² + 0.002, w = (u, v)
-    (Sundaram et al. 2010, which Ruder et al. 2016 and Lai et al. 2018 use). Nor is one visible that leaves
-    the picture.
+    Let w = (u, v) be a pixel's forward flow and ŵ the backward flow at the place that w leads to. The pixel
+    is occluded if |w + ŵ|² > 0.01 (|w|² + |ŵ|²) + 0.5, and at an edge if |∇u|² + |∇v|² > 0.01 |w|² + 0.002
+    (Sundaram et al. 2010, which Ruder et al. 2016 and Lai et al. 2018 use). A pixel that leaves the picture
+    isn't visible either.
     """
     w, ŵ = forward, warp(backward, forward)
     occluded = _square(w + ŵ) > 0.01 * (_square(w) + _square(ŵ)) + 0.5

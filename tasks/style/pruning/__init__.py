@@ -1,1 +1,1 @@
-"""Style networks with pruned weights: masks, before training; compaction, after it."""
+"""Pruning of style networks: masks before training, and compaction after it."""

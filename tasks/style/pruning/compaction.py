@@ -1,4 +1,4 @@
-"""Compaction: a pruned style network without the channels that pruning left useless, a smaller dense one."""
+"""Compaction: turns a pruned style network into a smaller dense one, without its useless channels."""
 
 import copy
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from tasks.style.transformer_net import Residual, TransformerNet
 
 @torch.no_grad()
 def compact(network: TransformerNet) -> TransformerNet:
-    """The same function by the fewest channels. Zeros of kernels are the network's pruned weights.
+    """Make a dense network that computes the same function with the fewest channels.
 
-    A channel goes
+    Zeros in kernels are taken for pruned weights. A channel is removed
 
-    - if all kernels that make it are zero. It is a constant then, after its norm that norm's shift β.
-      Reflection pads a constant with itself, a convolution makes another constant of it, and the norm behind
-      takes that away with the mean. The last convolution has no norm: what it makes of relu(β) is added to
-      its bias.
-    - if no kernel that reads it is kept: nothing depends on it.
+    - if all kernels that compute it are zero. It is then a constant, which is the shift β of the norm behind
+      it. Reflection pads a constant with itself, the next convolution turns it into another constant, and the
+      norm behind that convolution subtracts this constant with the mean. The last convolution has no norm, so
+      its response to relu(β) is added to its bias.
+    - if all kernels that read it are zero, since then nothing depends on it.
 
-    Either may leave other channels so, in which case they go too. The sums of the residual blocks have their
-    channels in common: one of them goes if no block and nothing behind them reads it, or only where it is
-    still constant. A block that adds nothing but constants goes as a whole. Of other layers one channel stays
-    in any case, as there are no convolutions of none.
+    Removing a channel may leave others in one of these states; they are removed too. All residual blocks add
+    to the same channels. One of these is removed if no block and no later layer reads it, or if it is still
+    constant wherever it is read. A block that adds nothing but constants is removed as a whole. Any other
+    layer keeps at least one channel, since a convolution can't have none.
 
-    Exact but for rounding: sums are of fewer terms.
+    The result is exact except for rounding, because its sums have fewer terms.
     """
     parts = _Parts.of(copy.deepcopy(network))
     parts.ignore_constants()
@@ -45,24 +45,24 @@ class _Layer:
 
     @property
     def constant(self) -> Tensor:
-        """Marks of the output channels that are constant: bool (O)."""
+        """Mask of the output channels that are constant: bool (O)."""
         return ~self.conv.weight.flatten(1).any(1)
 
     @property
     def read(self) -> Tensor:
-        """Marks of the input channels that the layer reads: bool (I)."""
+        """Mask of the input channels that the layer reads: bool (I)."""
         return self.conv.weight.transpose(0, 1).flatten(1).any(1)
 
     def ignore(self, channels: Tensor) -> None:
-        """Read these channels no longer."""
+        """Stop reading these input channels."""
         self.conv.weight[:, channels] = 0
 
     def mute(self, channels: Tensor) -> None:
-        """Make constants of these channels."""
+        """Make these output channels constant."""
         self.conv.weight[channels] = 0
 
     def shrink(self, inputs: Tensor, outputs: Tensor) -> None:
-        """Keep these channels (positions) alone."""
+        """Keep only the channels at these positions."""
         conv, norm = self.conv, self.norm
         assert conv.bias is not None
         conv.weight = nn.Parameter(conv.weight[outputs][:, inputs])
@@ -81,7 +81,7 @@ class _Parts:
     down: Sequence[_Layer]
     """Layers from the picture to the residual blocks."""
     blocks: Sequence[tuple[_Layer, _Layer]]
-    """In each, one that reads the sum so far, and one whose output is added to it."""
+    """The two layers of each block: one that reads the sum so far, and one whose output is added to it."""
     up: Sequence[_Layer]
     """Layers from the blocks to the stylised picture."""
 
@@ -94,7 +94,7 @@ class _Parts:
         return cls(network, down, [(inner, outer) for inner, outer in blocks], up)
 
     def ignore_constants(self) -> None:
-        """Drop constant inputs, layer by layer from the picture on, so that constants make constants."""
+        """Stop reading constant channels, layer by layer from the picture on; this makes more constant."""
         for layer, reader in pairwise(self.down):
             reader.ignore(layer.constant)
         constant = self.down[-1].constant
@@ -109,7 +109,7 @@ class _Parts:
             reader.ignore(layer.constant)
 
     def mute_unread(self) -> None:
-        """From the stylised picture back, so that what only unread channels read is unread too."""
+        """Mute unread channels from the stylised picture back, since this leaves more channels unread."""
         for reader, layer in pairwise(reversed(self.up)):
             layer.mute(~reader.read)
         read = self.up[0].read
@@ -122,7 +122,7 @@ class _Parts:
             layer.mute(~reader.read)
 
     def shrunk(self) -> TransformerNet:
-        """The network without what is constant or unread by now, which nothing reads any more."""
+        """The network without constant and unread channels, which nothing reads any more."""
         summed = self.up[0].read
         for inner, _ in self.blocks:
             summed = summed | inner.read
@@ -164,7 +164,7 @@ def _layers(modules: Sequence[nn.Module]) -> list[_Layer]:
 
 
 def _add_constants(layer: _Layer, reader: _Layer) -> None:
-    """Add what `reader` makes of constant channels to its bias."""
+    """Add the response of `reader` to constant channels to its bias."""
     assert layer.norm is not None
     assert reader.conv.bias is not None
     made = reader.conv.weight.double().sum((2, 3))[:, layer.constant]
@@ -172,5 +172,5 @@ def _add_constants(layer: _Layer, reader: _Layer) -> None:
 
 
 def _positions(kept: Tensor) -> Tensor:
-    """Indices of the channels that are kept; the first one if there are none."""
+    """Indices of the channels that are kept; the first channel's if none is."""
     return kept.nonzero().flatten() if kept.any() else torch.zeros(1, dtype=torch.long)

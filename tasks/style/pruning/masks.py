@@ -1,4 +1,4 @@
-"""Masks of pruned style networks: which weights are kept, as a file and as a constraint of training."""
+"""Masks of pruned style networks: which weights are kept, as a file and as a constraint on training."""
 
 import json
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ class Mask:
     """The weights of one network that are kept."""
 
     origin: Mapping[str, Any]
-    """`pruner` and `sparsity`, and how the mask was made otherwise."""
+    """`pruner`, `sparsity` and the other settings with which the mask was made."""
     kept: Mapping[str, Tensor]
-    """True where a weight is kept: bool, by name and shaped as :func:`prunable` has it."""
+    """True where a weight is kept: bool, with the names and shapes of :func:`prunable`."""
 
     def save(self, path: Path) -> None:
         """Write a file for :func:`load_mask`. Equal masks give equal bytes."""
@@ -40,11 +40,12 @@ class Mask:
         path.write_bytes(safetensors.torch.save(tensors, metadata))
 
     def apply(self, network: TransformerNet, path: Path) -> None:
-        """Set the pruned weights to zero, and their gradients from now on, so that no optimiser without
-        weight decay moves them any more.
+        """Set the pruned weights to zero, and their gradients from now on.
+
+        An optimiser without weight decay then leaves these weights at zero.
 
         Raises:
-            UserError: the mask, read from `path`, is another network's.
+            UserError: the mask, read from `path`, belongs to another network.
         """
         weights = prunable(network)
         if {name: θ.shape for name, θ in weights.items()} != {n: k.shape for n, k in self.kept.items()}:
@@ -60,10 +61,10 @@ class Mask:
 
 
 def load_mask(path: Path) -> Mask:
-    """Read what :meth:`Mask.save` wrote.
+    """Read a mask that :meth:`Mask.save` wrote.
 
     Raises:
-        UserError: missing, damaged, or another kind of file.
+        UserError: the file is missing, damaged or of another kind.
     """
     fix = "make it with `dvc repro prune_style`"
     file = read_tensor_file(path, fix)

@@ -1,4 +1,4 @@
-"""Task: single-shot pruning of a style's network, by the loss that it is going to be trained with."""
+"""Task: single-shot pruning of a style's network, with the loss that it will be trained with."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -23,22 +23,22 @@ from tasks.style.transformer_net import Residual, TransformerNet
 
 @dataclass(frozen=True)
 class MaskSettings:
-    """How a mask is made."""
+    """Settings with which a mask is made."""
 
     pruner: str
     sparsity: float
     photos: Annotated[int, Ge(1)]
-    """In the batch that weights are scored on; each round has another."""
+    """Number of photos in the batch that weights are scored on; each round has another batch."""
     iterations: Annotated[int, Ge(1)] = 1
-    """Rounds of scoring and pruning (:class:`tasks.pruning.masks.PruningConfig`)."""
+    """Number of rounds of scoring and pruning (:class:`tasks.pruning.masks.PruningConfig`)."""
 
 
 @dataclass(frozen=True)
 class PruneStyleParams:
-    """What a mask depends on, besides the painting, the photos and the loss network."""
+    """Parameters that a mask depends on, besides the painting, the photos and the loss network."""
 
     training: TrainStyleParams
-    """Training of the network under the mask."""
+    """Training of the network with the mask."""
     mask: MaskSettings
 
 
@@ -47,8 +47,8 @@ def prune_style(job: Job) -> Iterator[Event]:
     """Make a job's mask (:class:`PruneStyleParams`), from the initial weights of its training.
 
     Inputs are those of :func:`tasks.style.train_style.train_style`. The output gets `mask.safetensors`
-    (:class:`Mask`) and `layers.csv` (what is left of each layer). Weights of all layers
-    compete. Their scores are computed in float32.
+    (:class:`Mask`) and `layers.csv` (what is left of each layer). Weights of all layers compete with one
+    another. Their scores are computed in float32.
 
     Raises:
         UserError: an input is damaged, there is no such pruner, or scores aren't finite.
@@ -62,7 +62,7 @@ def prune_style(job: Job) -> Iterator[Event]:
 
 
 def make_mask(job: Job) -> dict[str, Tensor]:
-    """Bool, by name and shaped as :func:`tasks.style.pruning.masks.prunable` has it."""
+    """The mask: bool, with the names and shapes of :func:`tasks.style.pruning.masks.prunable`."""
     training, settings = job.params.training, job.params.mask
     config = training.johnson
     network = initial_network(config.width, training.seed).to(job.device)
@@ -90,10 +90,10 @@ def make_mask(job: Job) -> dict[str, Tensor]:
 
 
 def open_residuals(network: TransformerNet) -> None:
-    """Set the scales that end residual blocks to one, as all others are.
+    """Set the scales of the norms that end residual blocks to one, like those of all other norms.
 
-    They start training at zero, where nothing depends on a block's weights: all of these, 87 % of the
-    network, would have the score 0.
+    Training starts with these scales at zero. There, nothing depends on a block's weights, so that all of
+    these weights, 87 % of the network, would have the score 0.
     """
     for block in network.stages:
         if isinstance(block, Residual):
@@ -105,7 +105,7 @@ def open_residuals(network: TransformerNet) -> None:
 def flow(network: TransformerNet, weights: Weights) -> Tensor:
     """1ᵀ(∏ θ)1: the sum of the outputs for a picture of ones, without biases, norms or nonlinearities.
 
-    Reflection pads ones with ones, so that every map is constant and a convolution is the matrix of its
+    Reflection pads ones with ones, so every map is constant, and a convolution acts as the matrix of its
     kernels' sums.
     """
 

@@ -35,21 +35,21 @@ CHORDS = (
     (261.63, 329.63, 392.00),
     (196.00, 246.94, 293.66),
 )
-"""Frequencies in Hz: A minor, F, C and G major, over and over."""
+"""Frequencies of the chords in Hz: A minor, F major, C major and G major, over and over."""
 LOUDNESS = 0.1
 """Amplitude of one of a chord's three sines; full scale is 1."""
 FADE_SECONDS = 0.1
-"""A chord that starts or ends at once clicks."""
+"""Time in which a chord fades in and out. A chord that starts or ends at once clicks."""
 AAC_SAMPLES = 1024
-"""To a packet."""
+"""Number of samples in a packet."""
 
 
 @dataclass(frozen=True)
 class ClipParams:
-    """What the clip depends on, besides the photos."""
+    """Parameters that the clip depends on, besides the photos."""
 
     photo: str
-    """Name in the :class:`PhotoSet`."""
+    """Name of the photo in the :class:`PhotoSet`."""
     seconds: Annotated[float, Gt(0)] = 4.0
     width: Annotated[int, Ge(16)] = 320
     height: Annotated[int, Ge(16)] = 240
@@ -82,8 +82,8 @@ def fetch_clip(job: Job) -> None:
 def make_clip(photo: Tensor, path: Path, seconds: float, frame_rate: Fraction, size: tuple[int, int]) -> None:
     """Write an MP4 of `seconds`, rounded to whole frames, in which a camera moves over a photo (3, H, W).
 
-    `size` is width and height in pixels. The sound, AAC, lasts as long. Equal arguments give equal
-    bytes.
+    `size` is width and height in pixels. The sound, in AAC, is as long as the video. Equal arguments give
+    equal bytes.
     """
     width, height = size
     frames = round(seconds * frame_rate)
@@ -95,21 +95,22 @@ def make_clip(photo: Tensor, path: Path, seconds: float, frame_rate: Fraction, s
 
 
 def pan_and_zoom(photo: Tensor, frames: int, size: tuple[int, int]) -> Iterator[Frame]:
-    """Frames (height, width, 3) of a photo (3, H, W): from as much of it as fills them to a part of that.
+    """Frames (height, width, 3) of a zoom into a photo (3, H, W), first as much of it as fills the frame.
 
-    The camera starts and stops softly. It moves by fractions of a pixel: whole ones would shake the picture.
+    The camera starts and stops softly. It moves by fractions of a pixel, since whole ones would shake the
+    picture.
     """
     pixels = (photo.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
     height, width = pixels.shape[:2]
-    # To the size it has in the last frame, so that none enlarges it or shrinks it by more than ZOOM: without
-    # a filter, fine detail flickers where it is shrunk.
+    # The photo gets the size that it has in the last frame, so that no frame enlarges it, and none shrinks it
+    # by more than ZOOM: shrinking without a filter makes fine detail flicker.
     factor = ZOOM * max(size[0] / width, size[1] / height)
     enlarged = math.ceil(width * factor), math.ceil(height * factor)
     larger = cv2.resize(pixels, enlarged, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
     for n in range(frames):
         t = (1 - math.cos(math.pi * n / max(frames - 1, 1))) / 2
-        scale = ZOOM ** (1 - t)  # pixels of the photo to one of the frame
-        # A third of what is left over on the left (at the top) at first, two thirds in the end.
+        scale = ZOOM ** (1 - t)  # pixels of the photo per pixel of the frame
+        # Of the part outside the frame, a third is on the left (at the top) at first, two thirds in the end.
         left, top = ((1 + t) / 3 * (have - scale * need) for have, need in zip(enlarged, size, strict=True))
         centre = (scale - 1) / 2  # the frame's first pixel shows the middle of a patch
         to_photo = np.array([[scale, 0, left + centre], [0, scale, top + centre]])

@@ -9,13 +9,13 @@ from tasks.data.images import Frame
 Flow = NDArray[np.float32]
 """Displacement (x, y) in pixels of each pixel, (height, width, 2)."""
 MIN_SIDE = 12
-"""Pixels of the longer side; DIS needs as many."""
+"""Smallest length of a frame's longer side, in pixels, that DIS accepts."""
 
 
 def optical_flow(frame: Frame, other: Frame, preset: int = cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) -> Flow:
     """Where each pixel of `frame` is in `other`: frame(p) looks like other(p + flow(p)).
 
-    `preset` is one of OpenCV's `DISOPTICAL_FLOW_PRESET_…`. The number of threads changes no bit.
+    `preset` is one of OpenCV's `DISOPTICAL_FLOW_PRESET_…`. The result is the same with any number of threads.
     """
     search = cv2.DISOpticalFlow.create(preset)
     return search.calc(grey(frame), grey(other), None)  # type: ignore[call-overload]  # no first guess
@@ -29,13 +29,13 @@ def grey(frame: Frame) -> NDArray[np.uint8]:
 def warp(
     picture: NDArray[np.float32], flow: Flow, interpolation: int = cv2.INTER_LINEAR
 ) -> NDArray[np.float32]:
-    """picture(p + flow(p)), bilinear by default; what its borders have goes on beyond them."""
+    """picture(p + flow(p)), bilinear by default; beyond its edges, the picture continues as at its edges."""
     x, y = targets(flow)
     warped = cv2.remap(picture, x, y, interpolation, borderMode=cv2.BORDER_REPLICATE)
     return warped.astype(np.float32, copy=False)
 
 
 def targets(flow: Flow) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Coordinates x and y that each pixel goes to."""
+    """Coordinates x and y that each pixel moves to."""
     y, x = np.indices(flow.shape[:2], np.float32)
     return x + flow[..., 0], y + flow[..., 1]

@@ -1,7 +1,7 @@
-"""Videos, read frame by frame: exact times, upright pixels, true colours, and what is left of damaged ones.
+"""Videos, read frame by frame, with exact times, upright pixels and true colours, also from damaged files.
 
-PyAV (FFmpeg) decodes them. OpenCV's `VideoCapture` gives times as doubles of milliseconds, can't be told to
-land on a frame by its timestamp, says nothing of damage, and turns a mirrored video by 180° instead.
+PyAV (FFmpeg) decodes them. OpenCV's `VideoCapture` gives times as doubles in milliseconds, can't seek to a
+frame by its timestamp, doesn't report damage, and turns a mirrored video by 180° instead of mirroring it.
 """
 
 import logging
@@ -31,18 +31,20 @@ from tasks.errors import UserError
 logger = logging.getLogger(__name__)
 
 UNSPECIFIED = (0, 2)
-"""Codes of ITU-T H.273 that say nothing of a colour."""
+"""Codes of ITU-T H.273 that leave a colour unspecified."""
 NO_TIMESTAMPS = 0x80
-"""FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats like bare streams."""
+"""FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
 HD_LINES = 720
-"""From this height on, players take untagged colours for BT.709's; below it, for BT.601's."""
+"""Height from which on players take untagged colours for BT.709's; below it, they take them for BT.601's."""
 TICKS_PER_SECOND = 10_000
-"""At least, of a time base: a first frame some time after the sound's start is then true to 0.1 ms."""
+"""Minimum resolution of a time base. If the first frame comes some time after the start of the sound, its
+time is then exact to 0.1 ms."""
 SHORT_SECONDS = 0.5
-"""A file that ends so long before the time it claims to is truncated; less may be rounding."""
+"""A file that ends this long before its stated end is truncated; a smaller difference may be rounding."""
 SEEK_SECONDS = (0, 10, None)
-"""How far before a frame to begin to decode towards it: at the keyframe before it, if the file's index leads
-there and the decoder needs nothing from before that; else well before; else at the beginning."""
+"""How far before a frame decoding may begin, in seconds, in the order of trial. With 0 it begins at the
+keyframe before the frame, which suffices if the file's index leads there and the decoder needs nothing from
+before it; 10 is well before; None is the beginning of the file."""
 
 
 @dataclass(frozen=True)
@@ -50,36 +52,36 @@ class Segment:
     """Consecutive frames of a video."""
 
     start: int
-    """Number of the first, from 0."""
+    """Number of the first frame, counted from 0."""
     frames: int
     first_pts: int
-    """The first one's timestamp (:attr:`VideoInfo.pts`)."""
+    """Timestamp of the first frame (:attr:`VideoInfo.pts`)."""
     stop_pts: int | None
-    """Time stamp of the frame after the last; None if there is none."""
+    """Timestamp of the frame after the last one; None if there is none."""
     checksum: int
     """Checksum of the frames' pixels, by which they are recognised."""
 
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a video turned out to be when all of it was decoded."""
+    """Properties of a video, found by decoding all of it."""
 
     format: VideoFormat
-    """Upright."""
+    """Format of the upright frames."""
     time_base: Fraction
-    """Seconds to a unit of `timestamps`."""
+    """Unit of `timestamps`, in seconds."""
     timestamps: tuple[int, ...]
-    """When each frame appears, the first at 0."""
+    """Time at which each frame appears, with the first at 0."""
     end: int
-    """When the last one goes, in the same unit."""
+    """Time at which the last frame disappears, in the same unit."""
     start: Fraction
-    """Seconds from :func:`origin` to the first frame."""
+    """Time from :func:`origin` to the first frame, in seconds."""
     pts: tuple[int, ...]
-    """The frames' timestamps as the file has them; their numbers where it stores none."""
+    """Timestamps of the frames in the file; the frames' numbers if it stores none."""
     checksums: tuple[int, ...]
-    """Checksums of the frames' pixels, one for each part that is read on its own."""
+    """Checksums of the frames' pixels, one for each frame."""
     expected_frames: int
-    """How many the file should have had: more than `frames` if it is damaged."""
+    """Number of frames that the file should have had: more than `frames` if it is damaged."""
 
     @property
     def width(self) -> int:
@@ -98,7 +100,7 @@ class VideoInfo:
 
     @property
     def frames(self) -> int:
-        """How many can be decoded."""
+        """Number of frames that can be decoded."""
         return len(self.timestamps)
 
     def segment(self, start: int, stop: int) -> Segment:
@@ -113,10 +115,12 @@ class VideoInfo:
 
 
 def probe(path: Path) -> VideoInfo:
-    """Decode a whole video to see what it is, a frame at a time. Damage is logged as a warning, with counts.
+    """Decode a whole video, frame by frame, to find its properties.
+
+    Damage is logged as a warning, with the numbers of frames.
 
     Raises:
-        UserError: no such file, no video, or none of its frames can be decoded.
+        UserError: there is no such file or no video in it, or none of its frames can be decoded.
     """
     with open_video(path) as (container, stream):
         condition = _Condition()
@@ -152,21 +156,22 @@ def probe(path: Path) -> VideoInfo:
 
 
 def read_frames(path: Path) -> Iterator[Frame]:
-    """The frames that :func:`probe` counts, in order. Raises UserError as it does."""
+    """Yield the frames that :func:`probe` counts, in order. Raises UserError as :func:`open_video` does."""
     with open_video(path) as (container, stream):
         for frame in _decode(demux(container, stream), stream, _Condition()):
             yield frame.upright()
 
 
 def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
-    """A segment's frames, those of :func:`read_frames`, decoding little else.
+    """Yield a segment's frames, the same as with :func:`read_frames`, while little else is decoded.
 
-    It is decoded twice, first to see whether the seek led to these frames and no others: that takes a
-    fraction of the time of stylising them, and seeks do mislead (MPEG-2's to frames with others' timestamps).
-    Decoding from the beginning can't, though the decoder may guess otherwise at what is damaged.
+    The segment is decoded twice, first to see whether the seek led to exactly these frames. That takes a
+    fraction of the time of stylising them, and seeks do mislead (in MPEG-2, to frames with the timestamps of
+    others). Decoding from the beginning can't mislead, so checksums don't count then: the decoder may fill in
+    damaged parts differently.
 
     Raises:
-        UserError: no video, or not the one that the segment was planned for.
+        UserError: the file is no video, or not the one that the segment was planned for.
     """
     for seconds in SEEK_SECONDS:
         checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
@@ -181,10 +186,10 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
 
 @contextmanager
 def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """A video file and the stream of pictures in it.
+    """Open a video file, and find the stream of pictures in it.
 
     Raises:
-        UserError: no such file, or no video.
+        UserError: there is no such file, or it is no video.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a video")
@@ -192,12 +197,12 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         container = av.open(path, metadata_errors="replace")
     except av.FFmpegError as error:
         raise UserError(
-            f"{path}: not a video ({error.strerror}), or one without its index, as an MP4 is whose recording "
+            f"{path}: not a video ({error.strerror}), or one without its index, like an MP4 whose recording "
             "or download was cut off; record or copy it again"
         ) from error
     with container:
         videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-        if not videos or container.format.name == "tty":  # FFmpeg would film how a terminal shows a text
+        if not videos or container.format.name == "tty":  # FFmpeg turns a text file into a video of it
             raise UserError(f"{path}: there is no video in it; give a file that has one")
         if not videos[0].codec_context:
             raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
@@ -205,7 +210,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 
 
 def origin(container: InputContainer) -> Fraction:
-    """When a file's first stream begins, in seconds; 0 if only samples to be skipped come before that."""
+    """When a file's first stream begins, in seconds; 0 if all that comes before time 0 is to be skipped."""
     return Fraction(max(container.start_time or 0, 0), av.time_base)
 
 
@@ -216,7 +221,7 @@ def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
 
 
 def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator["_Decoded"]:
-    """A segment's frames, decoding from the keyframe `seconds` before it on, or from the beginning (None)."""
+    """Yield a segment's frames, decoded from the keyframe `seconds` before it, or the beginning (None)."""
     with open_video(path) as (container, stream):
         if seconds is not None:
             if not _stores_times(stream):
@@ -231,12 +236,12 @@ def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator
 
 @dataclass
 class _Condition:
-    """What is seen of a file while it is decoded."""
+    """Condition of a file, as seen while it is decoded."""
 
     damaged: int = 0
-    """Packets and frames."""
+    """Number of damaged packets and frames."""
     end: Fraction = field(default_factory=Fraction)
-    """When the last packet of any stream ends, in seconds."""
+    """Time at which the last packet of any stream ends, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +251,7 @@ class _Decoded:
     image: VideoFrame
     pts: int
     size: tuple[int, int]
-    """Width and height that the stream began with: it may change them midway."""
+    """Width and height at the beginning of the stream, which may change them midway."""
     matrix: tuple[int, int, int, int]
     """a, b, c, d: the pixel at (x, y) is shown at (ax + cy, bx + dy) (ISO/IEC 14496-12, 6.2.2)."""
 
@@ -257,13 +262,13 @@ class _Decoded:
         return abs(a) < abs(b)
 
     def checksum(self) -> int:
-        """Of every eighth row of its brightness; a whole one would take as long as decoding."""
+        """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
         plane = self.image.planes[0]
         rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
         return zlib.crc32(rows[::8, : plane.width].tobytes())
 
     def upright(self) -> Frame:
-        """Its pixels, turned and mirrored as the file says, in quarters."""
+        """The frame's pixels, turned by quarters and mirrored as the file says."""
         untagged_hd = self.image.colorspace in UNSPECIFIED and self.image.height >= HD_LINES
         pixels = self.image.to_ndarray(
             format="rgb24",
@@ -278,7 +283,10 @@ class _Decoded:
 
 
 def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Condition) -> Iterator[_Decoded]:
-    """Frames in the order of display, but damaged ones. After one, the decoder guesses until a keyframe."""
+    """Yield frames in display order, except damaged ones.
+
+    After a damaged frame, the decoder guesses until a keyframe.
+    """
     size = stream.width, stream.height
     stores_times = _stores_times(stream)
     number, last, matrix = 0, -math.inf, None
@@ -304,13 +312,13 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
 
 
 def _stores_times(stream: VideoStream) -> bool:
-    """Whether frames have timestamps. AVI's are those of decoding, wrong wherever there are B-frames."""
+    """Whether frames have usable timestamps. AVI's are decoding times, which are wrong with B-frames."""
     file_format = stream.container.format
     return file_format.name != "avi" and not file_format.flags & NO_TIMESTAMPS
 
 
 def _tick(stream: VideoStream) -> Fraction:
-    """Seconds to a unit of frames' timestamps."""
+    """Unit of the frames' timestamps, in seconds."""
     if _stores_times(stream) and stream.time_base:
         return stream.time_base
     return 1 / (stream.guessed_rate or Fraction(25))
@@ -325,9 +333,9 @@ class _Clock:
 
 
 def _clock(stream: VideoStream, pts: Sequence[int], last_duration: int) -> _Clock:
-    """Times of frames: multiples of a frame's duration if their timestamps may be such, rounded.
+    """Times of frames: multiples of a frame's duration, if the timestamps may be such multiples, rounded.
 
-    Matroska's are in milliseconds, so that 29.97 frames a second come at 0, 33, 67, 100, …
+    Matroska's timestamps are in milliseconds, so that frames at 29.97 a second come at 0, 33, 67, 100, …
     """
     tick, times = _tick(stream), [t - pts[0] for t in pts]
     for rate in filter(None, (stream.guessed_rate, stream.average_rate, stream.base_rate)):
@@ -339,8 +347,8 @@ def _clock(stream: VideoStream, pts: Sequence[int], last_duration: int) -> _Cloc
 
 
 def _fine_clock(times: Sequence[int], end: int, unit: Fraction) -> _Clock:
-    """The same times in a time base of 1/n seconds, fine enough."""
-    is_constant = statistics.median(b - a for a, b in pairwise([*times, end])) == 1  # but for lost frames
+    """The same times in a time base of 1/n seconds, with at least `TICKS_PER_SECOND`."""
+    is_constant = statistics.median(b - a for a, b in pairwise([*times, end])) == 1  # except lost frames
     fine = math.ceil(Fraction(TICKS_PER_SECOND, unit.denominator))
     step = unit.numerator * fine
     return _Clock(
@@ -366,7 +374,7 @@ def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> Video
 def _expected_frames(
     container: InputContainer, stream: VideoStream, clock: _Clock, condition: _Condition
 ) -> int:
-    """How many frames there should have been; as many as there are if nothing speaks for damage."""
+    """Number of frames that there should have been; the actual number if there is no sign of damage."""
     frames = len(clock.timestamps)
     start, duration = (Fraction(t or 0, av.time_base) for t in (container.start_time, container.duration))
     if not condition.damaged and start + duration - condition.end < SHORT_SECONDS:
@@ -379,7 +387,7 @@ def _combined(checksums: Sequence[int]) -> int:
 
 
 def _display_matrix(image: VideoFrame) -> tuple[int, int, int, int]:
-    """:attr:`_Decoded.matrix`. A frame once asked for it stays in memory until garbage is collected."""
+    """:attr:`_Decoded.matrix` of a frame. Reading it keeps the frame in memory until garbage is collected."""
     with suppress(KeyError):
         matrix = image.side_data["DISPLAYMATRIX"]  # type: ignore[typeddict-item]  # its stub hasn't got it
         a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()

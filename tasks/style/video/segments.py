@@ -1,4 +1,4 @@
-"""A video in a style, a segment at a time: the task for each, and the join that restores times and sound."""
+"""Stylising a video by segments: the task for each of them, and the join that restores times and sound."""
 
 import time
 from collections import deque
@@ -33,12 +33,12 @@ from tasks.style.video.smoothing import HISTORY, LEAD, smooth
 SEGMENT = "segment.mp4"
 
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
-"""Of files that can hold H.264, by suffix."""
+"""Muxers of files that can hold H.264, by suffix."""
 
 
 @dataclass(frozen=True)
 class StylizeSegmentParams:
-    """What a stylised segment depends on, besides the video and the model."""
+    """Parameters that a stylised segment depends on, besides the video and the model."""
 
     segment: Segment
     """The frames to read."""
@@ -46,13 +46,13 @@ class StylizeSegmentParams:
     """Format of the whole video, so that all segments are encoded alike."""
     settings: StylizeSettings = FULL_STYLE
     batch_size: int = 4
-    """Frames to stylise at once."""
+    """Number of frames to stylise at once."""
     lead: int = 0
-    """How many of the frames, the first, are read for the sake of the smoothing alone, and not written."""
+    """Number of frames at the start that are read only for the smoothing, and not written."""
 
 
 def plan_segments(info: VideoInfo, frames_per_segment: int) -> list[Segment]:
-    """Segments of nearly equal length, none longer than `frames_per_segment`, that together are the video."""
+    """Segments of nearly equal length, up to `frames_per_segment`, that make up the whole video."""
     segments = -(-info.frames // frames_per_segment)
     bounds = [i * info.frames // segments for i in range(segments + 1)]
     return [info.segment(start, stop) for start, stop in pairwise(bounds)]
@@ -66,14 +66,14 @@ def with_lead(info: VideoInfo, segment: Segment) -> tuple[Segment, int]:
 
 @per_job
 def stylize_segment(job: Job) -> Iterator[Event]:
-    """Put a segment of a video into a style (:class:`StylizeSegmentParams`), by PyTorch.
+    """Stylise a segment of a video (:class:`StylizeSegmentParams`) with PyTorch.
 
     Inputs: `video`, and `model` (:func:`tasks.style.model_file.load_model`). The output gets `segment.mp4`:
     the stylised frames, smoothed along the video's motion (:func:`tasks.style.video.smoothing.smooth`), at
     its mean rate, without sound. :func:`join_segments` sets their times.
 
     Raises:
-        UserError: the video isn't the one that the segment was planned for, or the model isn't one.
+        UserError: the video isn't the one that the segment was planned for, or the model isn't a model file.
     """
     network = load_model(job.inputs["model"])[0].to(job.device)
     yield from write_segment(job, job.params, torch_stylizer(network, job.params.settings))
@@ -81,27 +81,27 @@ def stylize_segment(job: Job) -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class Stylizer:
-    """What puts frames into a style."""
+    """A function that stylises frames, and how often it may be called at once."""
 
     stylize: Callable[[Tensor], Tensor]
-    """Frames (N, 3, H, W), uint8, to the same."""
+    """Function from frames (N, 3, H, W), uint8, to their stylised versions, of the same shape and type."""
     at_once: int = 1
-    """Calls that may be made at once, by as many threads."""
+    """Number of calls that may run at once, each in a thread of its own."""
 
 
 def torch_stylizer(network: TransformerNet, settings: StylizeSettings) -> Stylizer:
-    """PyTorch, which computes one call on all its threads."""
+    """A stylizer with PyTorch, which computes one call on all its threads."""
     return Stylizer(lambda frames: stylize(network, frames, settings))
 
 
 def write_segment(job: Job, params: StylizeSegmentParams, stylizer: Stylizer) -> Iterator[Event]:
-    """What :func:`stylize_segment` does, by any stylizer."""
+    """Do the work of :func:`stylize_segment` with any stylizer."""
     frames = params.segment.frames - params.lead
     cv2.setNumThreads(1)  # smoothing leaves the other cores to the network
     start = time.perf_counter()
     originals, guides = tee(read_segment(job.inputs["video"], params.segment))
     stylized = _stylized(originals, params.batch_size, stylizer)
-    # The weaker the style, the less there is to flicker: of none, the original comes out as it is.
+    # A weaker style flickers less, so it is smoothed less; at strength 0, the original comes out unchanged.
     smoothed = smooth(guides, stylized, HISTORY * params.settings.strength)
     with closing(stylized), av.open(job.output / SEGMENT, "w") as container:
         stream = add_h264(container, params.format)
@@ -112,7 +112,7 @@ def write_segment(job: Job, params: StylizeSegmentParams, stylizer: Stylizer) ->
 
 
 def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> Generator[Frame, None, None]:
-    """Frames in their order. While some are stylised, those before are encoded and those after decoded."""
+    """Yield stylised frames in order. Meanwhile, earlier frames are encoded and later ones decoded."""
 
     def stylize_batch(batch: Sequence[Frame]) -> Iterable[Frame]:
         pictures = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2)
@@ -129,10 +129,10 @@ def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> G
 
 
 def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
-    """Write a video: the frames of `segments`, the times and the sound of `source`, which `info` describes.
+    """Write a video with the frames of `segments`, and the times and sound of `source` (described by `info`).
 
-    Each frame appears when its original does. All of the source's sound is copied, not encoded again, and
-    stays where it was beside the frames. `output` is replaced once the video is whole.
+    Each frame appears when its original does. All of the source's sound is copied, without encoding it again,
+    and keeps its position relative to the frames. `output` is replaced once the video is whole.
 
     Raises:
         UserError: the segments aren't this video's, or a file of `output`'s suffix can't hold H.264 or this
@@ -153,7 +153,7 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
 
 
 def _add_sounds(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
-    """A stream for each of the original's streams of sound, by its index there. Begins to write."""
+    """Add a stream for each of the original's audio streams, by its index there, and begin to write."""
     sounds = {}
     try:
         for sound in original.streams.audio:
@@ -172,7 +172,7 @@ def _add_sounds(container: OutputContainer, original: InputContainer, output: Pa
 
 
 def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream) -> Iterator[Packet]:
-    """Those of all segments. The n-th is the n-th frame, there being no B-frames, and gets its time."""
+    """Packets of all segments. As there are no B-frames, the n-th is the n-th frame, whose time it gets."""
     start = round(info.start / info.time_base)
     times = [*info.timestamps, info.end]
     header = video.codec_context.extradata
@@ -195,8 +195,8 @@ def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream
 
 
 def _sound_packets(original: InputContainer, sounds: Mapping[int, Stream]) -> Iterator[Packet]:
-    """As much as there is of it, with times that count from the beginning of the file's first stream."""
-    if not sounds:  # demux() would take that for all streams
+    """Sound packets, as far as they can be read, with times from the beginning of the file's first stream."""
+    if not sounds:  # without arguments, demux() takes all streams
         return
     start = origin(original)
     for packet in filter(_has_content, demux(original, *(original.streams[index] for index in sounds))):
@@ -208,5 +208,5 @@ def _sound_packets(original: InputContainer, sounds: Mapping[int, Stream]) -> It
 
 
 def _has_content(packet: Packet) -> bool:
-    """The last one of a stream hasn't: it tells a decoder to hand out what it keeps."""
+    """Whether a packet has data. A stream's last one hasn't: it makes a decoder hand out what it keeps."""
     return bool(packet.size)

@@ -1,4 +1,4 @@
-"""Stylised frames that flicker less: each is blended with the one before, moved as the original has moved.
+"""Stylised frames that flicker less: each is blended with the previous one, moved as the original moved.
 
 A network draws strokes anew in each frame. An average over time steadies them, if it follows the motion and
 forgets what is no longer there, as temporal antialiasing does in computer graphics (Yang et al. 2020, "A
@@ -15,13 +15,13 @@ from tasks.data.images import Frame
 from tasks.style.video.motion import MIN_SIDE, Flow, grey, optical_flow, warp
 
 HISTORY = 0.5
-"""Part of a pixel's colour that comes from the frame before. A half nearly halves the warping error; more
-blurs strokes for little (`python -m benchmarks.style_temporal`)."""
+"""Fraction of a pixel's colour that comes from the previous frame. A half nearly halves the warping error;
+more blurs strokes and gains little (`python -m benchmarks.style_temporal`)."""
 TOLERANCE = 10.0
-"""Levels of grey, of 255, by which the original may differ from the frame before where that one still counts
-in good part: a factor of 0.6; at twice as many 0.14."""
+"""Difference between the original and its previous frame, in grey levels from 0 to 255, at which the previous
+frame still counts with a factor of 0.6; at twice this difference, the factor is 0.14."""
 LEAD = 8
-"""Frames after which what was before them counts less than one level of colour: HISTORY ** 8 is 1/256."""
+"""Number of frames after which earlier ones count less than one level of colour: HISTORY ** 8 is 1/256."""
 
 
 def smooth(
@@ -29,9 +29,9 @@ def smooth(
 ) -> Iterator[Frame]:
     """S_t = s_t + w (warp(S_{t-1}) - s_t), with w = history · exp(-(I_t - warp(I_{t-1}))² / 2 TOLERANCE²).
 
-    s are the stylised frames and I the original's, in grey. Both are warped by the optical flow from I_t to
-    I_{t-1}. Where the original shows something else than before, at a cut or where a thing was hidden, w is
-    near 0. Frames that are too small for optical flow (`MIN_SIDE`) stay as they are.
+    s are the stylised frames and I the original ones, in grey. Both are warped with the optical flow from I_t
+    to I_{t-1}. Where the original shows something new, after a cut or where an object was hidden, w is near
+    0. Frames that are too small for optical flow (`MIN_SIDE`) stay as they are.
     """
     before: tuple[Frame, NDArray[np.float32]] | None = None
     for original, frame in zip(originals, stylized, strict=True):
@@ -46,6 +46,6 @@ def smooth(
 
 
 def _agreement(original: Frame, previous: Frame, flow: Flow) -> NDArray[np.float32]:
-    """Of each pixel, from 1 where it shows the same as before to 0: (height, width)."""
+    """Agreement of each pixel with the previous frame, from 1 for the same down to 0: (height, width)."""
     now, then = (grey(frame).astype(np.float32) for frame in (original, previous))
     return np.exp(-np.square(now - warp(then, flow)) / (2 * TOLERANCE**2))

@@ -138,7 +138,7 @@ def test_damaged_member_of_a_zip_is_skipped(folder: Path, tmp_path: Path) -> Non
 def test_cut_zip(folder: Path, tmp_path: Path) -> None:
     archive = zipped(folder)
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"holiday\.zip: no zip, or not all of one"):
+    with pytest.raises(UserError, match=r"holiday\.zip: not a zip, or an incomplete one"):
         fetch(PhotosConfig("zip", str(archive)), tmp_path / "out")
 
 

@@ -129,7 +129,7 @@ def test_turns_alternate_and_the_first_do_not_count(measure, monkeypatch):
 
 def test_nothing_to_time_is_an_error(measure):
     # The photo itself is the optimum where content alone has weight.
-    with pytest.raises(UserError, match="alexnet at 32 px finds no way down"):
+    with pytest.raises(UserError, match="alexnet at 32 px finds no lower loss"):
         measure(replace(PARAMS, gatys=GatysConfig(style_weight=0.0, tv_weight=0.0)))
 
 
