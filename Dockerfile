@@ -6,14 +6,14 @@
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
-# cpu or cuda. PyPI's PyTorch brings CUDA along, some 3 GB; there is one without in an index of its own.
+# cpu or cuda. PyPI's PyTorch includes CUDA, some 3 GB; another index has a PyTorch without CUDA.
 ARG DEVICE=cpu
-# That index, as uv calls it. Empty where pip's index has a PyTorch without CUDA.
+# uv's name for that other index. Empty if pip's index has a PyTorch without CUDA.
 ARG CPU_BACKEND=cpu
 WORKDIR /build
 COPY requirements.lock ./
 COPY tasks/__init__.py tasks/errors.py tasks/uv.py tasks/
-# An index of your own, credentials and all, stays out of the image: --secret id=pip,src=$HOME/.config/pip/pip.conf
+# Your own index and its credentials stay out of the image with --secret id=pip,src=$HOME/.config/pip/pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     case "${DEVICE}" in \
       cpu) set -- ${CPU_BACKEND:+--torch-backend "${CPU_BACKEND}"} ;; \
@@ -24,24 +24,24 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     && /opt/venv/bin/python -m tasks.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
 
 FROM ${PYTHON_IMAGE}
-# The driver's own, for the checkout that is mounted into it: --build-arg UID=$(id -u)
+# The id of the user who owns the checkout that is mounted into the driver: --build-arg UID=$(id -u)
 ARG UID=1000
 
 # git for DVC and provenance, g++ for torch.compile, wget for health checks (KubeRay's as well), ssh and rsync for
-# `ray up`. DL3008 asks for their versions; Debian drops those of an older point release.
+# `ray up`. DL3008 asks for pinned versions, but Debian removes the versions of older point releases.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ git openssh-client rsync wget \
     && rm -rf /var/lib/apt/lists/*
 
-# `ray up` runs commands in login shells, whose PATH is /etc/profile's, and looks for HOME among the variables.
+# `ray up` runs commands in login shells, which get their PATH from /etc/profile, and reads the variable HOME.
 RUN useradd --create-home --uid "${UID}" --shell /bin/bash singleshot \
     && install --directory --owner singleshot /singleshot \
     && echo "PATH=/opt/venv/bin:\$PATH" > /etc/profile.d/venv.sh \
     && git config --system --add safe.directory /singleshot
 COPY --from=build /opt/venv /opt/venv
 
-# With RAY_AUTH_MODE a Ray node without the cluster's token doesn't start, rather than let everyone in.
+# With RAY_AUTH_MODE, a Ray node without the cluster's token doesn't start, instead of letting everyone in.
 ENV HOME=/home/singleshot \
     PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -54,10 +54,10 @@ ENV HOME=/home/singleshot \
 WORKDIR /singleshot
 COPY --chown=singleshot . ./
 USER ${UID}
-# An image has no .git (.dockerignore), and DVC stops with 'not a git repository' unless told that this is meant.
+# The image has no .git (.dockerignore), and DVC would stop with 'not a git repository' without this setting.
 RUN dvc config core.no_scm true
 
-# Whom to ask depends on the role: compose.yaml sets HEALTH_URL. Without, what runs is healthy.
+# The address to check depends on the role: compose.yaml sets HEALTH_URL. Without it, a container counts as healthy.
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
     CMD ["sh", "-c", "test -z \"$HEALTH_URL\" || wget --quiet --tries=1 --timeout=5 --spider \"$HEALTH_URL\""]
 CMD ["python", "-m", "pipelines", "--help"]

@@ -1,4 +1,4 @@
-# `make repro` and `make test` need Python 3.11, git, make and a package index; everything else comes from here.
+# `make repro` and `make test` need Python 3.11, git, make and a package index; they install everything else.
 PYTHON ?= python3.11
 PROFILE ?= default
 SET ?=
@@ -9,8 +9,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export MLFLOW_DISABLE_TELEMETRY := true
-# Some environments, containers' above all, tell Python to keep no bytecode. Each stage would then compile the 5,000
-# modules that it imports: 5 of the 8.5 seconds (CPU) that it takes to open.
+# Some environments, especially containers, tell Python not to keep bytecode. Each stage would then compile the 5,000
+# modules that it imports, which takes 5 of the 8.5 seconds (CPU) in which the stage opens.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -34,11 +34,11 @@ compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, TV
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
 	python -m tasks.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
-repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; a second time, only what changed
+repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
 	@python -m pipelines.config.plain
 	dvc repro
 
-# Whole runs, which take longest, first; on one core while the other runs the rest.
+# Tests of whole runs take longest and come first, on one core, while the other core runs the rest.
 PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
@@ -47,7 +47,7 @@ test: $(INSTALLED) ## Run the tests, without the slow ones
 test-all: $(INSTALLED) ## Run all tests
 	pytest $(PARALLEL)
 
-study: $(INSTALLED) ## Run the experiments behind docs/study: days on two cores; goes on where it was interrupted
+study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or go on where they were interrupted
 	python -m pipelines study
 
 study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables
@@ -59,7 +59,7 @@ params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|s
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
 	@python -m pipelines ui $(PORT)
 
-docs: $(INSTALLED) ## Write docs/configuration.md anew from the dataclasses and conf/
+docs: $(INSTALLED) ## Rewrite docs/configuration.md from the dataclasses and conf/
 	python -m pipelines.config.reference
 
 lint: $(INSTALLED) ## Check style, types and layers
@@ -72,11 +72,11 @@ format: $(INSTALLED) ## Format the code
 	ruff check --fix --quiet
 	ruff format
 
-# PyTorch is locked without CUDA: pip's index has such a build, or UV_TORCH_BACKEND=cpu. Which build is installed depends
-# on the index, so it has no hashes.
+# PyTorch is locked without CUDA. Such a build comes from pip's index, or with UV_TORCH_BACKEND=cpu. As the build depends
+# on the index, PyTorch is locked without hashes.
 LOCKED := python -m tasks.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
 
-lock: $(INSTALLED) ## Write the requirements*.lock anew from what each requirements*.in asks for
+lock: $(INSTALLED) ## Rewrite the files requirements*.lock from the files requirements*.in
 	$(LOCKED) --output-file requirements.lock requirements.in requirements-dev.in
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in

@@ -1,1 +1,1 @@
-"""Timings behind the figures in the docs. Run by hand; nothing here is a test."""
+"""Measurements behind the numbers in the docs. They are run by hand; nothing here is a test."""

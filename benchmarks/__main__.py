@@ -12,11 +12,11 @@ def main() -> None:
         measures = _measures(path)
         if measures:
             print(f"python -m benchmarks.{path.stem:20} {measures}")
-    print("\nTargets, and what came out where: benchmarks/README.md")
+    print("\nGoals and measured results: benchmarks/README.md")
 
 
 def _measures(path: Path) -> str | None:
-    """What the docstring of a module says before its command; None where it names none."""
+    """The part of a module's docstring before its command; None if it names no command."""
     docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
     title, _, command = docstring.partition("\n")[0].partition(": `")
     return title if f"-m benchmarks.{path.stem}" in command else None

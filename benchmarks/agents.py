@@ -1,4 +1,4 @@
-"""Agents at HalfCheetah's sizes, on random transitions, to time their updates."""
+"""Agents of HalfCheetah's sizes on random transitions, whose updates are to be timed."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ CONFIGS: dict[str, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}
 
 
 def random_transitions(count: int) -> Transitions:
-    """Standard normal states and rewards, uniform actions, no end."""
+    """Transitions with standard normal states and rewards, uniform actions, and no ends of episodes."""
     generator = np.random.default_rng(0)
     return Transitions.cast(
         generator.standard_normal((count, TASK.observation_size)),
@@ -43,7 +43,7 @@ def updating(
     device: str = "cpu",
     execution: Execution = "auto",
 ) -> Callable[[], None]:
-    """What makes so many updates of a stack of agents, seeds 0, 1, …, under SNIP's masks; 0 is dense."""
+    """A function that updates a stack of agents (seeds 0, 1, …) under SNIP's masks; sparsity 0 is dense."""
     config = CONFIGS[algorithm_name]
     specs = [
         AgentSpec(TASK.name, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)

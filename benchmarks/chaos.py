@@ -1,10 +1,10 @@
-"""What random kills cost: `python -m benchmarks.chaos --kills 100 --seed 0`, on this machine alone.
+"""Damage done by random kills: `python -m benchmarks.chaos --kills 100 --seed 0`, on this machine alone.
 
-A small sweep of agents and a style is trained in copies of this checkout, by turns on the executor `local`
-and on a Ray cluster of two nodes, with cells in a folder and on S3 (moto's), with MLflow on a server; after
-each, a video is put into the style. What takes part is killed, stopped for a while, cut off or out of disk
-at random moments; what has ended is started again, until all is done. Then files are compared with those of
-a run that nobody disturbed.
+A small sweep of agents and a style is trained in copies of this checkout, alternately on the executor
+`local` and on a Ray cluster of two nodes, with cells in a folder and on S3 (moto's), and with MLflow on a
+server. After each sweep, a video is stylised. At random moments, a process that takes part is killed or
+stopped for a while, a network connection is cut, or the disk is full. Whatever has ended is started again
+until all is done. Then files are compared with those of an undisturbed run.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from benchmarks.paired import heading, table
 from pipelines.engine.cells import damage, parse_manifest
 from pipelines.engine.lifecycle import ends_with_its_parents
 
-sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # which the module below needs too
+sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # for benchmarks.chaos_services, too
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned
 from object_store import BUCKET, Objects, s3_server
 from waiting import PATIENCE_S
@@ -56,39 +56,40 @@ VIDEO = tuple(
     "python -m pipelines stylize --style swirls --input data/videos/clip "
     f"--runtime torch --output {STYLIZED}".split()
 )
-"""By one runtime, as those that `stylize` chooses from give other bits, onnxruntime now and then."""
+"""With PyTorch only: the runtimes that `stylize` chooses from give different bits, and those of onnxruntime
+differ now and then."""
 KILLS_A_SWEEP, KILLS_A_VIDEO = 5, 2
 QUIET = 0.25
-"""The most between two disturbances of a driver that lives on, as a part of the undisturbed sweep's time."""
+"""Longest time between two disturbances of a live driver, as a fraction of the undisturbed sweep's time."""
 LIVES_S = 30.0
-"""After which nothing of a run that has ended may live any more."""
+"""Seconds after the end of a run after which none of its processes may be alive."""
 STUCK_S = 1200.0
-"""After which a run that nobody disturbs any more is stuck."""
+"""Seconds after which a run that is no longer disturbed counts as stuck."""
 MOST_STARTS = 5
-"""On end, of which none could be disturbed: a run that ends each time by itself is stuck too."""
+"""Most starts in a row without a disturbance: a run that ends by itself each time is stuck, too."""
 
 
 @dataclass
 class Tally:
-    """What was counted; each should be 0 but for the first two."""
+    """Counts; all but the first two should be 0."""
 
     runs: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     computed_again: int = 0
-    """Finished cells."""
+    """Number of finished cells that were computed again."""
     alive: list[str] = field(default_factory=list)
-    """Processes, some time after a run ended."""
+    """Processes that were alive some time after their run had ended."""
     runs_too_many: int = 0
-    """In MLflow, beyond one a cell, or not FINISHED in the end."""
+    """Number of runs in MLflow beyond one per cell, or not FINISHED in the end."""
     half_written: list[str] = field(default_factory=list)
-    """Files beside finished cells, unlike what a cell's manifest says, or left beside a video."""
+    """Files beside finished cells or videos, and files that differ from their cell's manifest."""
     unlike: list[str] = field(default_factory=list)
-    """Files unlike those of the undisturbed run."""
+    """Files that differ from those of the undisturbed run."""
     failures: list[str] = field(default_factory=list)
-    """Ends of runs that ended in another way than by a kill or with a line for the user."""
+    """Last output of runs that neither were killed nor ended with a line for the user."""
 
     def counts(self) -> dict[str, int]:
-        """Each of them, by its name in a table."""
+        """Each count by its name in the table."""
         return {
             "finished cells computed again": self.computed_again,
             f"processes alive {LIVES_S:.0f} s after an end": len(self.alive),
@@ -100,21 +101,21 @@ class Tally:
 
 
 class Run:
-    """A command in a checkout of its own, started again until it ends well."""
+    """A command in a checkout of its own, which is started again until it succeeds."""
 
     def __init__(self, checkout: Checkout, command: tuple[str, ...], environment: dict[str, str]):
         self.checkout, self.command, self.environment = checkout, command, environment
         self.made: dict[str, Any] = {}
-        """How each finished cell was made, which tells if it is made again."""
+        """The entry `made` of each finished cell's manifest, which changes if the cell is computed again."""
         self.again = 0
 
     def start(self) -> None:
-        """Start it."""
+        """Start the command."""
         self.note()
         self.process = self.checkout.start(*self.command, **self.environment)
 
     def note(self) -> None:
-        """See that finished cells stay as they are."""
+        """Count the finished cells that were computed again since the last call."""
         found = {}
         for path in self.checkout.path.glob("**/cell.json"):
             with contextlib.suppress(OSError):
@@ -123,23 +124,23 @@ class Run:
         self.made |= found
 
     def driver(self) -> psutil.Process | None:
-        """The process that computes or hands out cells."""
+        """The process that computes or distributes cells."""
         return self.checkout.process("python -m pipelines train") or self.checkout.process(" ".join(VIDEO))
 
     def dvc(self) -> psutil.Process | None:
-        """The process that was started, where that isn't the driver."""
+        """The process that was started, which is DVC for a sweep."""
         return None if self.has_ended() else psutil.Process(self.process.pid)
 
     def has_ended(self) -> bool:
-        """Whether it has, well or not."""
+        """Whether the command has ended, with success or not."""
         return self.process.poll() is not None
 
     def is_done(self) -> bool:
-        """Whether it ended well, or said so before it was killed: a video is then in its place."""
+        """Whether it succeeded, or had announced the finished video before it was killed."""
         return self.process.returncode == 0 or self.checkout.output.endswith(f"{STYLIZED}/clip.mp4\n")
 
     def lives_for(self, seconds: float) -> bool:
-        """Whether it still runs some seconds after its driver has begun."""
+        """Whether it still runs `seconds` after its driver has started."""
         while not self.has_ended() and self.driver() is None:
             time.sleep(0.2)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -147,7 +148,7 @@ class Run:
         return not self.has_ended()
 
     def left_alive(self, cluster: Cluster | None) -> list[str]:
-        """What lives some time after it ended."""
+        """Command lines of the processes that are alive some time after it ended."""
         deadline = time.monotonic() + LIVES_S
         while (alive := [*self.checkout.processes(), *_workers(cluster)]) and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -167,11 +168,11 @@ def _command_line(process: psutil.Process) -> str:
 
 
 Disturb = Callable[[], bool]
-"""Does harm; whether it found what to do it to."""
+"""A function that does harm, and returns whether it found a target."""
 
 
 def disturbances(run: Run, services: Services, cluster: Cluster | None) -> dict[str, Disturb]:
-    """All that can happen to a run, by name."""
+    """All disturbances that can happen to a run, by name."""
     targets: dict[str, Callable[[], list[psutil.Process | None]]] = {"driver": lambda: [run.driver()]}
     others: dict[str, Callable[[], object]] = {}
     if os.geteuid() == 0:
@@ -228,7 +229,7 @@ def _does(action: Callable[[], object]) -> Disturb:
 
 
 class Chaos:
-    """Runs that are disturbed, and what comes of it."""
+    """Runs that are disturbed, and the counts of the consequences."""
 
     def __init__(self, root: Path, services: Services, seed: int, executors: list[str]):
         self.tally = Tally()
@@ -249,7 +250,7 @@ class Chaos:
         say(f"that took {self._quiet_s / QUIET:.0f} s; now runs are disturbed")
 
     def disturb(self, kills: int) -> None:
-        """Run after run, until `kills` have hit."""
+        """Disturb run after run, until `kills` disturbances have hit."""
         while (missing := kills - self.tally.kills.total()) > 0:
             turn, index = divmod(self.tally.runs // 2, len(self._executors))
             executor = self._executors[index]
@@ -287,7 +288,7 @@ class Chaos:
 
     @contextlib.contextmanager
     def _copy(self, of: Checkout, name: str, executor: str) -> Iterator[Checkout]:
-        """A checkout on a small disk of its own, where this machine lets us have one."""
+        """A copy of a checkout, on a small disk of its own if this process may mount one."""
         path = self._root / name
         used = sum(file.stat().st_size for file in of.path.rglob("*") if file.is_file())
         disk = small_disk(path, used) if os.geteuid() == 0 else contextlib.nullcontext()
@@ -298,7 +299,7 @@ class Chaos:
         shutil.rmtree(path)
 
     def _to_its_end(self, run: Run, executor: str, most: int) -> Run:
-        """Disturb a run up to `most` times, and start it again as often as it ends before it is done."""
+        """Disturb a run up to `most` times, and start it again whenever it ends before it is done."""
         cluster = self._services.cluster if executor == "ray" else None
         if cluster:
             run.environment["RAY_ADDRESS"] = cluster.address
@@ -331,12 +332,12 @@ class Chaos:
             run.start()
 
     def _rarely_hit(self, kinds: list[str]) -> str:
-        """One of them at random, rather one that has hit less: on a Ray cluster alone there are 24."""
+        """One kind at random, preferably one that has hit less often: a Ray cluster alone has 24 kinds."""
         (name,) = self._chance.choices(kinds, [4.0 ** -self.tally.kills[kind] for kind in kinds])
         return name
 
     def _wait_for(self, run: Run) -> None:
-        """Wait until it ends, and look at what it says: a line for its user, not a traceback."""
+        """Wait until it ends, and check its output: a line for the user, not a traceback."""
         try:
             run.process.wait(STUCK_S)
         except subprocess.TimeoutExpired:
@@ -358,7 +359,7 @@ def _half_written(store: Path) -> list[str]:
 
 
 def _half_written_on_s3(prefix: str) -> list[str]:
-    """Checkpoints that are left, files unlike their names, and files that a manifest lacks."""
+    """Checkpoints that are left, files whose hash is not their name, and files that a manifest lacks."""
     objects = Objects(prefix)
     names = set(objects)
     wrong = [name for name in names if name.startswith("checkpoints/")]
@@ -384,7 +385,7 @@ def _runs_too_many(address: str, name: str, cells: Mapping[str, Any]) -> int:
 
 
 def say(text: str) -> None:
-    """Progress, in a log."""
+    """Log progress to stderr."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
@@ -399,14 +400,14 @@ def show(tally: Tally, seconds: float) -> str:
 
 @contextlib.contextmanager
 def chaos(seed: int, executors: list[str]) -> Iterator[Chaos]:
-    """With an S3 server, and a run that nobody disturbed."""
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto's line a request
+    """Prepare the services and an undisturbed run."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # moto logs a line per request
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", OMP_NUM_THREADS="1")
-    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight processes that we have no use for
+    os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # eight processes that are not needed
     with tempfile.TemporaryDirectory(prefix="chaos-") as directory, s3_server() as s3:
         port = int(s3["AWS_ENDPOINT_URL"].rpartition(":")[2])
         with (
-            cleaned(Checkout(Path(directory))),  # of what a run that is interrupted leaves for a moment
+            cleaned(Checkout(Path(directory))),  # of processes that an interrupted run leaves for a moment
             contextlib.closing(Services(Path(directory), port, ray="ray" in executors)) as services,
         ):
             yield Chaos(Path(directory), services, seed, executors)
@@ -415,8 +416,8 @@ def chaos(seed: int, executors: list[str]) -> Iterator[Chaos]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--kills", type=positive(int), default=100, metavar="N", help="in all")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of what is killed, and when")
+    parser.add_argument("--kills", type=positive(int), default=100, metavar="N", help="in all (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed for what is killed, and when")
     parser.add_argument("--executors", nargs="+", choices=("local", "ray"), default=["local", "ray"])
     given = parser.parse_args()
     started = time.monotonic()

@@ -1,5 +1,5 @@
-"""What a run leans on, in processes and on ports of our own, so that it can be killed and cut off: MLflow's
-server, a Ray cluster of two nodes, proxies before MLflow and S3, and a small disk.
+"""Services that a run depends on, in processes and on ports of our own, so that they can be killed and cut
+off: MLflow's server, a Ray cluster of two nodes, proxies before MLflow and S3, and a small disk.
 """
 
 import atexit
@@ -17,17 +17,17 @@ from ports import free_port
 from waiting import wait_until
 
 PAUSE_S = 6.0
-"""For which something is cut off, stopped, full, or gone before it is started again."""
+"""Seconds for which something is cut off, stopped, full, or gone before it is started again."""
 SPARE_BYTES = 500_000_000
-"""What is free on a run's disk at first: some times what it writes."""
+"""Free bytes on a run's disk at first: several times what a run writes."""
 
 STARTS = 10
 RAYS_OWN = ("ray::IDLE", "ray::Dash", "ray::Runtime")
-"""How the names of Ray's processes begin that compute no cell."""
+"""Beginnings of the names of Ray's own processes, which compute no cell."""
 
 
 class Server:
-    """A command that serves until it is ended, with the processes that it starts."""
+    """A command that serves until it is ended, and its child processes."""
 
     def __init__(self, log: Path, ready: str, *command: str):
         self._log, self._ready, self._command = log, ready, command
@@ -36,9 +36,9 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until its log says `ready`.
+        """Start the command, and wait until its log says `ready`.
 
-        Several times, as a raylet gives up if its agent isn't there within 15 s: on a busy machine it isn't.
+        Try several times: a raylet gives up if its agent isn't there within 15 s, as on a busy machine.
         """
         for _ in range(STARTS):
             with self._log.open("w") as log:
@@ -55,11 +55,11 @@ class Server:
         return self._ready in self._log.read_text()
 
     def has_ended(self) -> bool:
-        """Whether the command has."""
+        """Whether the command has ended."""
         return self._process.poll() is not None
 
     def processes(self) -> list[psutil.Process]:
-        """Those alive, even if their parent is not."""
+        """The processes that are alive, even if their parent is not."""
         with contextlib.suppress(psutil.NoSuchProcess):
             main = psutil.Process(self._process.pid)
             self._known |= {main, *main.children(recursive=True)}
@@ -70,7 +70,7 @@ class Server:
         return next((process for process in self.processes() if process.name() == name), None)
 
     def end(self) -> None:
-        """Kill all of it."""
+        """Kill all processes."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -78,7 +78,7 @@ class Server:
 
 
 class Cluster:
-    """Ray with two nodes on this machine, of one core each. The driver is on the first, which has the GCS."""
+    """A Ray cluster of two one-core nodes on this machine. The first node has the driver and the GCS."""
 
     def __init__(self, directory: Path):
         directory.mkdir()
@@ -101,8 +101,8 @@ class Cluster:
         return None
 
     def mend(self) -> None:
-        """Start anew what has ended: a node, or all of it with the head."""
-        # A GCS that was told to end may close its port and stay.
+        """Restart what has ended: the second node, or both nodes if the head has ended."""
+        # A GCS that was told to end may close its port and stay alive.
         if not (_answers(self.address) and self.head.find("raylet")):
             self.end()
             self.head.start()
@@ -118,7 +118,7 @@ class Cluster:
 
 
 class Proxy:
-    """Forwards a port of this machine to another, until it is cut."""
+    """A proxy that forwards a port of this machine to another, until it is cut."""
 
     def __init__(self, target: int):
         self._cut = False
@@ -129,7 +129,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def drop(self) -> None:
-        """Cut what is connected, and refuse others for a while."""
+        """Cut all connections, and refuse new ones for a while."""
         self._cut = True
         for connection in list(self._open):
             with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ class Proxy:
 
 
 class Services:
-    """MLflow and S3, each behind a proxy, and Ray if it is asked for."""
+    """MLflow and S3, each behind a proxy, and optionally Ray."""
 
     def __init__(self, directory: Path, s3_port: int, *, ray: bool):
         port = free_port()
@@ -179,7 +179,7 @@ class Services:
         )
 
     def mend(self) -> None:
-        """Start anew what has ended."""
+        """Restart the services that have ended."""
         if self.mlflow_server.has_ended():
             self.mlflow_server.end()
             self.mlflow_server.start()
@@ -187,7 +187,7 @@ class Services:
             self.cluster.mend()
 
     def close(self) -> None:
-        """End all of it."""
+        """End all services."""
         self.mlflow_server.end()
         if self.cluster:
             self.cluster.end()
@@ -195,7 +195,7 @@ class Services:
 
 @contextlib.contextmanager
 def small_disk(directory: Path, used: int) -> Iterator[None]:
-    """A disk of its own at `directory` (a tmpfs, which takes root), with little more than `used` bytes."""
+    """Mount a disk (a tmpfs, which needs root) at `directory`, with little more space than `used` bytes."""
     directory.mkdir()
     size = f"size={used + SPARE_BYTES}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(directory)], check=True)

@@ -1,8 +1,8 @@
 """Bytes of trained agents in every storage format: `python -m benchmarks.checkpoint_sizes`.
 
-`all` are the networks of an agent in one file. Each file is opened again, and lossless ones compared. The
-bound is log2 C(N, k) bits for a layer that keeps k of N weights and 32 for a kept value or a bias: a format
-beats it that finds out more of masks or values than these numbers.
+The column `all` is for all networks of an agent in one file. Each file is opened again, and the contents are
+compared if the format is lossless. The bound is log2 C(N, k) bits for a layer that keeps k of N weights, and
+32 bits for each kept value or bias. A format may beat the bound by exploiting structure in masks or values.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main() -> None:
         nargs="*",
         type=Path,
         metavar="AGENT",
-        help="directories of agents; by default BCQ's of seed 0 in models/agents, pruned by 95 %%",
+        help="directories of agents; by default BCQ agents of seed 0 in models/agents, pruned by 95 %%",
     )
     agents: Sequence[Path] = parser.parse_args().agents or sorted(AGENTS.glob("*/bcq/*-0.95/seed-0"))
     if not agents:

@@ -1,4 +1,4 @@
-"""What the benchmarks' command lines have in common: a user's mistake is one line, no traceback."""
+"""Code that the benchmarks' command lines share: a user's mistake prints one line, not a traceback."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ Number = TypeVar("Number", int, float)
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Run a benchmark; of a :class:`UserError` print its message, and exit with status 1."""
+    """Run a benchmark; for a :class:`UserError`, print its message and exit with status 1."""
     try:
         main()
     except UserError as error:
@@ -20,7 +20,7 @@ def run_main(main: Callable[[], None]) -> None:
 
 
 def positive(kind: type[Number]) -> Callable[[str], Number]:
-    """A type of `argparse`'s: `int` or `float`, above 0."""
+    """A type for `argparse`: an `int` or `float` above 0."""
 
     def convert(text: str) -> Number:
         number = kind(text)
@@ -28,19 +28,19 @@ def positive(kind: type[Number]) -> Callable[[str], Number]:
             raise argparse.ArgumentTypeError(f"{text} is not above 0")
         return number
 
-    convert.__name__ = kind.__name__  # which argparse names where `text` is no number
+    convert.__name__ = kind.__name__  # the name in the message of argparse if `text` is no number
     return convert
 
 
 def check_inputs(*paths: Path, stages: str) -> None:
-    """UserError if one of `paths` is missing, which `stages` make."""
+    """Raise a UserError if one of `paths`, which `stages` make, is missing."""
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: not there; `dvc repro {stages}` makes it")
 
 
 def check_device(device: str) -> None:
-    """UserError if PyTorch has no such device, `cpu` or `cuda`."""
+    """Raise a UserError if PyTorch does not have the device, `cpu` or `cuda`."""
     import torch  # takes seconds, and many benchmarks don't need it
 
     if device == "cuda" and not torch.cuda.is_available():

@@ -1,14 +1,14 @@
-"""Updates a second of BCQ and BC here and in d3rlpy: `make peers && python -m benchmarks.d3rlpy_updates`.
+"""Updates per second of BCQ and BC here and in d3rlpy: `make peers && python -m benchmarks.d3rlpy_updates`.
 
-Both run on the same PyTorch, one thread, at HalfCheetah's sizes and with the same networks: 400-300 for actor
+Both run on the same PyTorch, on one thread, with HalfCheetah's sizes and the same networks: 400-300 for actor
 and critics, 750-750 for the VAE, batches of 100, 10 actions for the target, a step of each network in each
-update, no scalers. d3rlpy is given its minibatch as tensors, where here each update draws one; `with its
-buffer` is d3rlpy as its `fit` runs it, but for logging.
+update, no scalers. d3rlpy gets its minibatch as tensors, whereas each update here draws one; `with its
+buffer` is d3rlpy as its `fit` runs it, but without logging.
 
 GFLOP are those of an update's dense products, as PyTorch counts them (`torch.utils.flop_counter`). d3rlpy's
-BCQ has more because it differentiates the actor's loss by the VAE's and the critics' weights as well, and
-evaluates the second critic there, none of which is used. Its own BC is a multilayer perceptron; what is
-compared with ours is the step that its BCQ trains the VAE by, which is all there is to BEAR's BC.
+BCQ has more because it also differentiates the actor's loss by the weights of the VAE and the critics, and
+evaluates the second critic for this loss, none of which is used. d3rlpy's own BC is a plain MLP, so our
+BC is compared with the step in which d3rlpy's BCQ trains the VAE; BEAR's BC consists of this step alone.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tasks.offline_rl.vae import WIDTH
 
 PEERS = Path("build/peers")
 UPDATES: dict[str, int] = {"bcq": 10, "bc": 30}
-"""In a turn: half a second of d3rlpy's."""
+"""Number of updates in a turn: half a second for d3rlpy."""
 SPARSITIES = {"dense": 0.0, "90%": 0.9, "95%": 0.95}
 PEER, PEER_WITH_BUFFER = "d3rlpy", "d3rlpy with its buffer"
 Variants = dict[tuple[str, str], Callable[[], None]]
@@ -130,7 +130,7 @@ def _repeat(algorithm: str, update: Callable[[], object]) -> Callable[[], None]:
 
 
 def _flop(run: Callable[[], None]) -> int:
-    """Of its matrix products, a multiplication and an addition counting as two; sparse ones aren't seen."""
+    """Operations of dense matrix products, where a multiplication and an addition count as two operations."""
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()

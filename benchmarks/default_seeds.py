@@ -1,8 +1,8 @@
-"""Whether the default profile says the same of other seeds: `python -m benchmarks.default_seeds`.
+"""Whether the default profile gives the same results with other seeds: `python -m benchmarks.default_seeds`.
 
-Its agents are trained on three disjoint sets of seeds. For each task, algorithm and pruner the table has the
-mean score of a set, dense and pruned, what pruned agents retain of it, and how far the sets differ. To
-compare processors, run it again with another store: what is finished on one is not computed on the other.
+Its agents are trained with three disjoint sets of seeds. For each task, algorithm and pruner, the table has
+each set's mean scores of dense and pruned agents, the share that pruned agents retain, and how far the sets
+differ. To compare processors, run it again with another store, so that finished cells are computed again.
 
     export ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
     SINGLESHOT_CELLS=build/plain python -m benchmarks.default_seeds --sets 1
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
-    """The default profile, each time with the seeds that follow those of the set before."""
+    """The default profile once per set, each with the seeds that follow those of the previous set."""
     count = len(configuration("profile=default", *overrides).offline_rl.sweep.seeds)
     for first in range(0, sets * count, count):
         seeds = list(range(first, first + count))
@@ -54,7 +54,7 @@ def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
-    """Mean score after the last update over a set's seeds, by task, algorithm and pruner."""
+    """Mean score after the last update over the seeds of a set, by task, algorithm and pruner."""
     rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
     numbers = ["update", "updates", "d4rl_score"]
     scores = final_scores(pandas.concat(rows).astype(dict.fromkeys(numbers, float)))

@@ -1,8 +1,8 @@
-"""What scoring agents adds to training them: `python -m benchmarks.evaluation_share`.
+"""Time of scoring agents as a share of training them: `python -m benchmarks.evaluation_share`.
 
-One agent, one thread, the settings of the profiles `default` and `paper`; dense, and under SNIP's masks of
-95 %. HalfCheetah, whose episodes always take 1,000 steps, is the dearest task to score. The share is the time
-of an evaluation to that of the updates between two.
+One agent at a time, on one thread, with the settings of the profiles `default` and `paper`: dense, and with
+SNIP's masks at 95 % sparsity. HalfCheetah, whose episodes always take 1,000 steps, is the most expensive task
+to score. The share is the time of an evaluation divided by that of the updates between two evaluations.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PROFILES = ("default", "paper")
 VARIANTS = (("dense", 0.0), ("snip", 0.95))
 ROUNDS = 3
 UPDATES = 100
-"""In a turn."""
+"""Number of updates in a turn."""
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
 """Agents trained side by side on a GPU, and one at a time: `python -m benchmarks.gpu_sweep [--device cpu]`.
 
-The grid of one task and algorithm in the profile `paper`, HalfCheetah's BCQ: dense, and under the masks of
-SNIP and GraSP at six sparsities, from five seeds: 65 agents. *Calls* are operations launched one by one, as
-every peer does, for one agent at a time; a *graph* has a whole update launched at once.
+The agents are the grid of one task and algorithm in the profile `paper`, HalfCheetah and BCQ: dense, and with
+the masks of SNIP and GraSP at six sparsities, with five seeds each: 65 agents. With *calls*, operations are
+launched one by one, as every peer does for one agent at a time; with a *graph*, a whole update is launched at
+once.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from tasks.offline_rl.training.train_agents import Stack, TrainParams
 
 TRANSITIONS = 1_000_000
 UPDATES = {"cuda": 200, "cpu": 2}
-"""In a turn."""
+"""Number of updates in a turn."""
 
 
 def main() -> None:
@@ -64,13 +65,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     parser.add_argument(
-        "--agents", type=positive(int), default=65, help="of the grid's 65, evenly (default: all)"
+        "--agents", type=positive(int), default=65, help="of the grid, spread evenly (default: all 65)"
     )
     return parser.parse_args()
 
 
 def _variants(jobs: Sequence[Job], device: str) -> list[tuple[str, Sequence[Job], bool]]:
-    """A name, its agents, and whether a graph makes their updates. The first is what others do."""
+    """Name, agents, and whether a graph makes their updates. The first variant is what other libraries do."""
     alone, together = "one agent", f"{len(jobs)} agents"
     called = [(f"{alone}, calls", jobs[:1], False), (f"{together}, calls", jobs, False)]
     captured = [(f"{alone}, graph", jobs[:1], True), (f"{together}, graph", jobs, True)]
@@ -78,7 +79,7 @@ def _variants(jobs: Sequence[Job], device: str) -> list[tuple[str, Sequence[Job]
 
 
 def _jobs(directory: Path, count: int, device: str) -> list[Job]:
-    """So many agents of the grid, a dense one first, with their masks."""
+    """`count` agents of the grid with their masks, a dense agent first."""
     config = configuration("profile=paper")
     grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (TASK.name, "bcq")]
     if count > len(grid):
@@ -104,12 +105,12 @@ def _job(agent: AgentSpec, config: Config, directory: Path, device: str) -> Job:
 
 
 def _stack(jobs: Sequence[Job], captured: bool, updates: int) -> tuple[Stack, str]:
-    """Agents that have trained a little, and the most memory they took on a GPU."""
+    """Agents that have trained a little, and their peak memory on a GPU."""
     cuda = jobs[0].device == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-    # No environments to speak of: nothing is scored here.
+    # As few environments as possible, since nothing is scored here.
     params = replace(jobs[0].params.evaluation, episodes=1)
     stack = Stack([replace(job, params=replace(job.params, evaluation=params)) for job in jobs])
     stack.environments.close()

@@ -1,9 +1,9 @@
-"""What `learn-style` reaches, beside optimisation: `python -m benchmarks.learned_style NAME`.
+"""Results of `learn-style` beside those of optimisation: `python -m benchmarks.learned_style NAME`.
 
-A style's network and Gatys et al.'s optimisation put the default profile's photos into the painting that
-`learn-style` has learned as NAME. VGG16 trained the network and VGG19 drives the optimisation; AlexNet has
-seen neither. Needs the stages fetch_images and fetch_weights, and some minutes a photo. The pictures go to
-`--output`, to be looked at.
+A network and Gatys et al.'s optimisation put the default profile's photos into the style of the painting
+that `learn-style` has learned as NAME. The network was trained with VGG16, the optimisation uses VGG19, and
+neither uses AlexNet. Needs the stages fetch_images and fetch_weights, and some minutes per photo. Pictures
+are written to `--output` for inspection.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tasks.style.gatys import GatysConfig, optimize
 from tasks.style.model_file import load_model
 
 LAYERS = ("relu1_1", "relu3_1", "relu5_1")
-"""Of VGG19: colours, strokes, and shapes."""
+"""Layers of VGG19 for colours, strokes and shapes."""
 COLUMNS = (
     "photo",
     "by",
@@ -42,7 +42,7 @@ COLUMNS = (
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("name", help="of the style, as learn-style has it")
+    parser.add_argument("name", help="name of the style, as given to learn-style")
     parser.add_argument("--iterations", type=positive(int), default=200, help="of the optimisation")
     parser.add_argument(
         "--output", type=Path, default=Path("build/learned_style"), help="folder for pictures"
@@ -93,7 +93,7 @@ def _judged(evaluator: Evaluator, picture: Picture, photo: Picture) -> Iterator[
 
 
 def _distance(picture: Picture, painting: Picture, layer: str) -> float:
-    """‖G(x) - G(s)‖ / ‖G(s)‖ by VGG19."""
+    """‖G(x) - G(s)‖ / ‖G(s)‖ with VGG19."""
     x, s = (each.judged["vgg19"][layer] for each in (picture, painting))
     return float((x - s).norm() / s.norm())
 

@@ -1,8 +1,8 @@
-"""Updates a second of pruned agents by execution: `python -m benchmarks.offline_rl_updates`.
+"""Updates per second of pruned agents, by kind of execution: `python -m benchmarks.offline_rl_updates`.
 
-HalfCheetah's sizes and SNIP's masks, on random transitions; one compute thread, one agent. `masked` computes
-in full with zeros where weights are pruned, `sparse` with the kept weights alone. From which sparsity on that
-is faster is `SPARSE_DENSITY` of `tasks/offline_rl/training/learner.py`.
+The agents have HalfCheetah's sizes and SNIP's masks, and train on random transitions, one agent at a time on
+one thread. `masked` computes dense products with zeros for pruned weights, `sparse` computes with the kept
+weights alone. `SPARSE_DENSITY` in `tasks/offline_rl/training/learner.py` says where `sparse` is faster.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from tasks.offline_rl.training.learner import Execution
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
 UPDATES: dict[str, int] = {"bc": 30, "bcq": 10}
-"""In a turn: some tenths of a second of dense ones."""
+"""Number of updates in a turn: some tenths of a second for dense agents."""
 EXECUTIONS: tuple[Execution, ...] = ("masked", "sparse")
 
 
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=positive(int), default=7, help="to compare (default 7)")
+    parser.add_argument("--rounds", type=positive(int), default=7, help="rounds to compare (default: 7)")
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # as in training

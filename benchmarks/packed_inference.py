@@ -1,9 +1,9 @@
-"""A pruned actor out of its packed file, beside the dense one: `python -m benchmarks.packed_inference AGENT`.
+"""A pruned actor from its packed file, beside the dense one: `python -m benchmarks.packed_inference AGENT`.
 
 AGENT is the agent.safetensors of a pruned BCQ agent. Its 400-300 actor, packed and opened again, runs with
-zeros for pruned weights in PyTorch as it is (eager) and in onnxruntime; in onnxruntime without the hidden
-units that pruning made useless; and with its kept weights alone by the runtime `numba-sparse`. All take NumPy
-arrays and give them, as in timings.csv. One thread. Outputs are compared first.
+zeros for pruned weights in eager PyTorch and in onnxruntime; in onnxruntime without the hidden units that
+pruning made useless; and with its kept weights alone in the runtime `numba-sparse`. All take and return NumPy
+arrays, as in timings.csv, and run on one thread. Their outputs are compared first.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from tasks.offline_rl.agents import load_agent
 
 FORMS: tuple[Form, Form] = ("masked", "compacted")
 CALLS = {1: 10_000, 256: 500}
-"""In a turn, by batch: some tenths of a second."""
+"""Number of calls in a turn, by batch size: some tenths of a second."""
 DENSE, ZEROS = "torch eager, dense", "onnxruntime, zeros"
 COMPACTED, SPARSE = "onnxruntime, compacted", "kept weights alone"
 
@@ -71,7 +71,7 @@ def _measure(agent: Path, directory: Path) -> None:
 
 
 def _checked(path: Path) -> Path:
-    """UserError if the file is no pruned agent's."""
+    """Return the path; raise a UserError if it is not the file of a pruned agent."""
     if not path.is_file():
         raise UserError(f"{path}: not a file; name a pruned BCQ agent's agent.safetensors")
     refuse_packed(path)
@@ -81,7 +81,7 @@ def _checked(path: Path) -> Path:
 
 
 def _variants(zeros: ModelFiles, compacted: ModelFiles, inputs: Arrays) -> Mapping[str, Callable[[], Arrays]]:
-    """What to time, after a look at whether all compute the same."""
+    """The variants to time, after a check that all compute the same."""
     by_onnxruntime = OnnxRuntime(PROVIDERS["onnxruntime"])
     runtimes: dict[str, tuple[Runtime, ModelFiles]] = {
         DENSE: (TorchEager(), zeros),

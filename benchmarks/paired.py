@@ -1,7 +1,7 @@
-"""Variants that take turns in one process (A B C A B C …), so that a machine's drift hits all alike.
+"""Variants that take turns in one process (A B C A B C …), so that a machine's drift affects all alike.
 
 Speeds are compared round by round, as the median of the rounds' ratios moves less than the ratio of medians.
-A round in which something else had the processor, so that CPU time fell behind wall time, is made again.
+A round in which another program used the processor, so that CPU time fell behind wall time, is repeated.
 """
 
 import os
@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Seconds:
-    """Seconds by a clock on the wall, and of the processor's cores."""
+    """Wall-clock seconds, and CPU seconds summed over cores."""
 
     wall: float
     cpu: float
@@ -32,7 +32,7 @@ class Seconds:
 
     @property
     def busy(self) -> float:
-        """Cores at work: 1 of one thread that nothing disturbed, less where it waited."""
+        """Mean number of cores at work: 1 for one undisturbed thread, less if it waited."""
         return self.cpu / self.wall
 
 
@@ -40,12 +40,12 @@ Clock = Callable[[], Seconds]
 
 
 def process_clock() -> Seconds:
-    """Now; CPU time is that of all of this process's threads."""
+    """The time now; CPU time is that of all threads of this process."""
     return Seconds(time.perf_counter(), time.process_time())
 
 
 def family_clock() -> Seconds:
-    """Now; CPU time includes that of child processes which have ended and were waited for."""
+    """The time now; CPU time includes that of child processes that have ended and were waited for."""
     used = os.times()
     return Seconds(time.perf_counter(), used.user + used.system + used.children_user + used.children_system)
 
@@ -74,11 +74,11 @@ class Comparison(Generic[Key]):
 
     rounds: Sequence[Mapping[Key, Seconds]]
     disturbed: int
-    """Number of these rounds that were disturbed, for want of better ones."""
+    """Number of these rounds that were disturbed; they count if there were too few undisturbed ones."""
 
     @property
     def remark(self) -> str:
-        """What to say below a table."""
+        """The sentence to print below a table."""
         return (
             f"Medians of {len(self.rounds)} rounds (smallest to largest), {self.disturbed} of them disturbed."
         )
@@ -91,7 +91,7 @@ class Comparison(Generic[Key]):
         )
 
     def speedup(self, variant: Key, baseline: Key, of: Literal["wall", "cpu"] = "wall") -> Spread:
-        """How many times as fast as `baseline`: seconds of the baseline / seconds, of each round."""
+        """How many times as fast as `baseline`: the baseline's seconds / the variant's, in each round."""
         return Spread.of(getattr(each[baseline], of) / getattr(each[variant], of) for each in self.rounds)
 
 
@@ -103,16 +103,16 @@ def take_turns(
     tries: int = 3,
     clock: Clock = process_clock,
 ) -> Comparison[Key]:
-    """Run each variant once a round. A round before the first warms up, and isn't counted.
+    """Run each variant once per round. A round before the first warms up and isn't counted.
 
     Args:
-        variants: what to time, by any key; each call should take some tenths of a second.
-        rounds: how many to compare.
-        busy: a round is disturbed if a variant kept fewer cores at work: somewhat less than the threads it
-            computes on, 0 for work that waits (for a GPU, for child processes).
-        tries: `tries` · `rounds` rounds are made at most; if too few of these are undisturbed, the least
+        variants: functions to time, by any key; each call should take some tenths of a second.
+        rounds: number of rounds to compare.
+        busy: a round is disturbed if a variant kept fewer cores than this at work. Give somewhat less than
+            the number of threads, and 0 for work that waits (for a GPU or for child processes).
+        tries: at most `tries` · `rounds` rounds are made; if too few of these are undisturbed, the least
             disturbed ones count.
-        clock: what time it is.
+        clock: function that returns the time now.
     """
     for run in variants.values():
         run()
@@ -131,17 +131,17 @@ def timed(run: Callable[[], object], clock: Clock = process_clock) -> Seconds:
 
 
 def _busy(seconds: Mapping[Key, Seconds]) -> float:
-    """Cores at work for the variant that was disturbed most."""
+    """Cores at work for the variant that was disturbed most in a round."""
     return min(each.busy for each in seconds.values())
 
 
 def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
-    """The lines above a table: the command, then when and on what it ran.
+    """The lines above a table: the command, then the date, the machine and the versions.
 
     Args:
-        packages: installed ones whose versions matter.
-        device: the GPU's name; the processor's by default.
-        threads: that compute.
+        packages: installed packages whose versions matter.
+        device: name of the GPU; by default, the name of the processor.
+        threads: number of threads that compute.
     """
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     cores = f"{len(os.sched_getaffinity(0))} cores, {threads} thread{'s' * (threads > 1)}"
@@ -155,7 +155,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a Markdown table, each row as soon as there is one."""
+    """Print a Markdown table, each row as soon as it is measured."""
     print(table(columns, []))
     for row in rows:
         print(_row(row), flush=True)

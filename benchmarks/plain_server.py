@@ -1,7 +1,7 @@
-"""A policy behind FastAPI as one writes it down: a model of the request, and a call of onnxruntime.
+"""A plain FastAPI server for a policy: a model of the request, and a call of onnxruntime.
 
-`uvicorn --factory benchmarks.plain_server:make_app` with the graph's path in `GRAPH`; `benchmarks.serving`
-compares with it.
+Start it with `uvicorn --factory benchmarks.plain_server:make_app` and the graph's path in the environment
+variable `GRAPH`. `benchmarks.serving` compares this project's server with it.
 """
 
 import os
@@ -20,7 +20,7 @@ class Inputs(BaseModel):
 
 
 def make_app() -> FastAPI:
-    """The application."""
+    """Make the application."""
     app = FastAPI()
     session = onnxruntime.InferenceSession(os.environ["GRAPH"], providers=["CPUExecutionProvider"])
 

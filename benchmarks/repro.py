@@ -1,8 +1,8 @@
-"""README's first command in a fresh clone, stage by stage: `python -m benchmarks.repro`.
+"""Time of `make repro` in a fresh clone, stage by stage: `python -m benchmarks.repro`.
 
-Of the installation, of each stage of `make repro` and of a second `make repro`: seconds by the clock, seconds
-of all cores at work, and how much of the cores' time was idle. The cores' time is the whole machine's: run it
-with nothing else to do. What is committed is what is measured.
+For the installation, each stage of `make repro` and a second `make repro`, the table has wall-clock seconds,
+the seconds that all cores worked, and the idle share of the cores' time. These times are the whole machine's,
+so run it on a machine with nothing else to do. Only committed changes are measured.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from tasks.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 STAGE = "Running stage '"
-"""What DVC's line begins with when it starts one."""
+"""Beginning of the line that DVC prints when it starts a stage."""
 PROFILES = ("smoke", "default")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Clocks at one time: on the wall, of cores at work, of cores at rest."""
+    """Readings of three clocks: wall time, and the time that all cores were busy and idle."""
 
     wall: float
     busy: float
@@ -42,16 +42,16 @@ class Moment:
         return cls(perf_counter(), sum(cores[:8]) - idle, idle)
 
     def since(self, earlier: "Moment") -> tuple[str, str, str]:
-        """Seconds by the clock, core-seconds at work, and percent of the cores' time at rest."""
+        """Wall-clock seconds, busy core-seconds, and the idle percentage of the cores' time."""
         busy, idle = self.busy - earlier.busy, self.idle - earlier.idle
         at_rest = (
             idle / (busy + idle) if busy + idle else 0.0
-        )  # clocks of cores tick a hundred times a second
+        )  # 0 if no clock has ticked: cores' clocks tick a hundred times a second
         return f"{self.wall - earlier.wall:.1f}", f"{busy:.1f}", f"{at_rest:.0%}"
 
 
 def main() -> None:
-    """Print a table, a row as soon as it is measured."""
+    """Print a table, each row as soon as it is measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--profile", choices=PROFILES, default="default")
     profile = parser.parse_args().profile
@@ -82,12 +82,12 @@ def _rows(clone: Path, profile: str) -> Iterator[tuple[object, ...]]:
 
 
 def _lines(clone: Path, arguments: list[str]) -> Iterator[str]:
-    """What `make` prints, line by line.
+    """Run `make` and yield the lines that it prints.
 
     Raises:
-        UserError: it failed.
+        UserError: `make` failed.
     """
-    # No setting of DVC, Ray or this environment reaches the clone, as for whoever types the command.
+    # No settings of DVC, Ray and MLflow from this environment reach the clone, as if typed in a new shell.
     kept = {
         key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "RAY_", "MLFLOW_"))
     }

@@ -1,9 +1,9 @@
-"""Answers a second, and how long each takes: `python -m benchmarks.serving`, by clients without a pause.
+"""Answers per second and latency: `python -m benchmarks.serving`, with clients that do not pause.
 
-Actions are also asked of `mlflow models serve` and of a plain FastAPI with onnxruntime (`plain_server.py`),
-each of as many processes. All share one machine with the clients, which are coroutines of one process. CPU
-time is the servers' alone: it moves less with what else a machine does. `alone` is the same graph called in a
-loop, batch 1, one thread: no HTTP, no process but its own.
+Actions are also requested from `mlflow models serve` and from a plain FastAPI server with onnxruntime
+(`plain_server.py`), each with as many processes. All servers share one machine with the clients, which are
+coroutines of one process. CPU time is that of the servers alone: it depends less on what else the machine
+does. `alone` is the same graph called in a loop with batch 1 on one thread, without HTTP or other processes.
 """
 
 import argparse
@@ -50,7 +50,7 @@ ALGORITHMS = ("bc", "bcq")
 
 @dataclass(frozen=True)
 class Question:
-    """What clients ask a server."""
+    """A request that clients send to a server, and how the table names both."""
 
     what: str
     server: str
@@ -78,7 +78,7 @@ def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", type=Path, default=Path("models/onnx"))
-    parser.add_argument("--seconds", type=positive(float), default=5.0, help="for each row")
+    parser.add_argument("--seconds", type=positive(float), default=5.0, help="seconds for each row")
     arguments = parser.parse_args()
     models = find_models(arguments.models)
     asked = _asked(models, arguments.models)
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _asked(models: list[Model], directory: Path) -> list[Model]:
-    """Of policies one dense and one pruned of each algorithm, a style, and a classifier if there is one."""
+    """A dense and a pruned policy of each algorithm, a style, and a classifier if there is one."""
     chosen: dict[str, Model] = {}
     for model in models:
         card = model.card
@@ -110,14 +110,14 @@ def _asked(models: list[Model], directory: Path) -> list[Model]:
             f"{card.details['algorithm']} {pruned}" if card.kind == "policy" else card.kind, model
         )
     wanted = {"style", *(f"{name} {kind}" for name in ALGORITHMS for kind in ("dense", "pruned"))}
-    if missing := wanted - chosen.keys():  # classifiers may be missing: random ones aren't served
+    if missing := wanted - chosen.keys():  # a classifier may be missing: random ones aren't served
         names = ", ".join(sorted(missing))
         raise UserError(f"{directory}: no graph of {names}; export some with `dvc repro export_onnx`")
     return list(chosen.values())
 
 
 def _inputs(card: GraphCard) -> dict[str, NDArray[np.float32]]:
-    """Inputs of one state, or of the one picture."""
+    """The graph's inputs for one state or one picture."""
     if card.kind == "policy":
         sizes = {"batch": 1} | {name: card.details.get(name, 1) for name in ("samples", "latent_size")}
         return {
@@ -177,7 +177,7 @@ def _mlflow(model: Model, config: ServingConfig) -> Iterator[Question]:
 
 @contextlib.contextmanager
 def _started(command: str, workers: int, **environment: str) -> Iterator[int]:
-    """The port of a server that begins to start; it ends with the context, and all that it started."""
+    """Start a server and give its port; the server and its child processes end with the context."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -195,7 +195,7 @@ def _started(command: str, workers: int, **environment: str) -> Iterator[int]:
 
 
 def _answering(question: Question, patience_s: float = 300) -> Question:
-    """The question, once its server answers it."""
+    """Return the question once its server answers it."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{question.port}{question.path}",
         question.body,
@@ -241,7 +241,7 @@ def _per_second(call: Callable[[], object], seconds: float) -> float:
 
 
 def _servers_cpu() -> float:
-    """Seconds that the processes below this one have computed for."""
+    """CPU seconds that the descendants of this process have used."""
     times = [each.cpu_times() for each in psutil.Process().children(recursive=True)]
     return sum(each.user + each.system for each in times)
 

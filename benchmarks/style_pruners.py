@@ -1,8 +1,8 @@
-"""What GraSP's masks do to a style's network, and SNIP's: `python -m benchmarks.style_pruners`.
+"""Effect of GraSP's and SNIP's masks on a style network: `python -m benchmarks.style_pruners`.
 
-The default profile's pruned style at 90 %, before training and after it. No norm follows the last
-convolution, so that nothing takes back what its mask does to a picture's colours: this mask also changes
-places between the two. Needs the stages fetch_images and fetch_weights, and two minutes a row.
+The default profile's pruned style at 90 % sparsity, before and after training. No norm follows the last
+convolution, so nothing undoes the effect of its mask on a picture's colours: two further variants exchange
+this mask between the pruners. Needs the stages fetch_images and fetch_weights, and two minutes per row.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from tasks.style.transformer_net import TransformerNet
 
 SPARSITY = 0.9
 SEEDS = (0, 1)
-"""Of initial weights, and of the photos' order."""
+"""Seeds of initial weights and of the order of photos."""
 LAST = "stages.22.weight"
 """The convolution that makes the picture."""
 COLUMNS = (
@@ -53,19 +53,19 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Bench:
-    """The first style that is pruned, trained from one seed."""
+    """The first style that the profile prunes, trained with one seed."""
 
     config: Config
     seed: int
 
     @property
     def training(self) -> TrainStyleParams:
-        """Pruned or not."""
+        """Parameters of training, for pruned and dense networks."""
         return replace(training_of(self.config, self.config.style.pruning.styles[0]), seed=self.seed)
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """What it is trained from."""
+        """Files that the network is trained from."""
         return training_inputs(self.training.style)
 
 
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _masks(bench: Bench) -> Mapping[str, Masks]:
-    """Masks by the name to show them by."""
+    """Masks by the name that the table shows."""
     snip, grasp = (_made(bench, pruner) for pruner in ("snip", "grasp"))
     return {
         "none": {name: torch.ones_like(kept) for name, kept in snip.items()},
@@ -115,7 +115,7 @@ def _row(bench: Bench, kept: Masks) -> Iterator[str]:
 
 
 def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
-    """Of the network that training begins with, on the photos that masks were made with."""
+    """Cells about the initial network under the mask, on the photos that masks were made with."""
     training, johnson = bench.training, bench.training.johnson
     network = initial_network(johnson.width, training.seed)
     kept = load_mask(mask)
@@ -136,7 +136,7 @@ def _before_training(bench: Bench, mask: Path) -> Iterator[str]:
 
 
 def judged(config: Config, style: str, network: TransformerNet) -> tuple[str, str, str]:
-    """Style ratio, content loss and SSIM of a network: means over photos, as in the stage's pruning.csv."""
+    """Style ratio, content loss and SSIM of a network: means over photos, as in pruning.csv."""
     quality = config.style.quality
     evaluator = Evaluator(judges(style), quality.size_px, "cpu")
     samples = PhotoSet.open(SAMPLES)

@@ -1,12 +1,12 @@
-"""What steadies a video, and what of the style it costs: `python -m benchmarks.style_temporal`.
+"""Effect of smoothing and temporal loss on flicker and on style: `python -m benchmarks.style_temporal`.
 
-The default profile's styles, each trained with several weights of the temporal loss; their frames one by one,
-and smoothed along the video's motion as `stylize` does it. Needs the stages fetch_images, fetch_weights and
-make_clip, and three minutes a row.
+The default profile's styles are each trained with several weights of the temporal loss. Their frames are
+measured as they are, and smoothed along the video's motion as `stylize` does it. Needs the stages
+fetch_images, fetch_weights and make_clip, and three minutes per row.
 
 Sharp strokes have a warping error even if they move exactly as the scene does, because frames are sampled and
-warping interpolates. The column "rigid" is that part: the error of the clip's camera moving over a photo that
-was stylised once.
+warping interpolates. The column "rigid" shows this part: the error of a photo that is stylised once, with the
+clip's camera moving over it.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
 
 
 def _rigid_frames(config: Config, network: TransformerNet) -> Iterator[Frame]:
-    """The clip's photo, stylised in the size that it has in the last frame, and the clip's motion."""
+    """The clip's photo, stylised once in the size that it has in the last frame, with the clip's motion."""
     clip = config.style.clip
     photo = PhotoSet.open(SAMPLES).read(clip.photo, short_side=round(ZOOM * clip.height))
     (picture,) = stylize(network, photo[None])
@@ -106,7 +106,7 @@ def _stylized(network: TransformerNet, frame: Frame) -> Frame:
 
 
 def _style_ratio(evaluator: Evaluator, frames: Sequence[Frame], original: Sequence[Frame]) -> float:
-    """Mean over some of the frames, by the judge that trained no network."""
+    """Mean style ratio over some of the frames, by AlexNet, with which no network was trained."""
 
     def represented(frame: Frame) -> Picture:
         return evaluator.represent(torch.from_numpy(frame).permute(2, 0, 1) / 255)

@@ -1,8 +1,8 @@
-"""Seconds and memory of a style's network, whole or in tiles: `python -m benchmarks.style_tiles`.
+"""Time and memory of a style network, whole or in tiles: `python -m benchmarks.style_tiles`.
 
-Each measurement has a process of its own, for its peak memory: resident, beyond what is there before the
-network runs, the picture and the result among that. CPU seconds stand beside wall seconds; a wall time
-well above CPU time per thread says that the machine was busy with other things.
+Each measurement runs in a process of its own, so that its peak memory can be read: resident memory beyond
+that before the network runs, when the picture and the result are already allocated. CPU seconds stand beside
+wall seconds; a wall time well above CPU time per thread means that the machine was busy with other things.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Measurement:
 
 
 def main() -> None:
-    """Print a Markdown table, with what it was measured on; or make one measurement, for ourselves."""
+    """Print a Markdown table, with what it was measured on; or make one measurement for the parent."""
     arguments = _arguments()
     if arguments.only:
         print(json.dumps(asdict(_measure(*json.loads(arguments.only)))))
@@ -85,7 +85,7 @@ def _measure(size: tuple[int, int], width: int, precision: Precision, threads: i
     picture = torch.rand(1, 3, size[1], size[0])
     result = torch.zeros_like(picture)
     with torch.inference_mode(), autocast("cpu", resolve(precision, "cpu")):
-        network(picture[:, :, :64, :64])  # what is loaded once
+        network(picture[:, :, :64, :64])  # load what is loaded only once
         before = psutil.Process().memory_info().rss
         wall, cpu = time.perf_counter(), time.process_time()
         if way == "whole":

@@ -1,7 +1,7 @@
-"""Seconds a batch of style training takes: `python -m benchmarks.style_training [--device cuda]`.
+"""Seconds per batch of style training: `python -m benchmarks.style_training [--device cuda]`.
 
-The default profile's sizes (or others), VGG16 with random weights, random photos; one compute thread.
-A compiled variant's first batch is what compiling costs.
+Networks have the default profile's sizes (or others), VGG16 has random weights, photos are random, and one
+thread computes. The first batch of a compiled variant shows the cost of compiling.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
     if arguments.image_px < SMALLEST_PX:
         raise UserError(f"--image-px {arguments.image_px}: VGG16 halves it thrice; give ≥ {SMALLEST_PX}")
     torch.set_num_threads(1)
-    torch._dynamo.config.recompile_limit = 64  # of one function: each variant compiles VGG16 three times
+    torch._dynamo.config.recompile_limit = 64  # per function: each variant compiles VGG16 three times
     variants = list(itertools.product(get_args(Layout), (torch.float32, torch.bfloat16), get_args(Mode)))
     updates = {variant: _update(*variant, arguments) for variant in variants}
     first = {variant: timed(update) for variant, update in updates.items()}
@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
 def _update(
     layout: Layout, dtype: torch.dtype, mode: Mode, arguments: argparse.Namespace
 ) -> Callable[[], None]:
-    """What makes one step of training, as :mod:`tasks.style.johnson` does."""
+    """A function that makes one step of training, as :mod:`tasks.style.johnson` does."""
     device, memory_format = arguments.device, FORMATS[layout]
     network = TransformerNet(arguments.width).to(device).to(memory_format=memory_format)
     vgg16 = _vgg16().to(device).to(memory_format=memory_format)

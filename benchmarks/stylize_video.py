@@ -1,8 +1,9 @@
-"""Frames a second of `stylize` to those of pytorch/examples' network: `python -m benchmarks.stylize_video`.
+"""Frames per second of `stylize` and of pytorch/examples' network: `python -m benchmarks.stylize_video`.
 
-The baseline is the network of pytorch/examples' fast_neural_style, of the same width, in eager PyTorch:
-float32, on all cores, a frame at a time, from a tensor to a tensor. `stylize` takes a video file to another:
-probed, decoded, stylised, encoded, joined. Weights of both are random, which takes as long as trained ones.
+The baseline is the network of pytorch/examples' fast_neural_style with the same width, in eager PyTorch:
+float32, on all cores, one frame at a time, from a tensor to a tensor. `stylize` turns a video file into
+another: it probes, decodes, stylises, encodes and joins. Both have random weights, which take as long as
+trained weights.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def _compare(width: int, frames: int, rounds: int, directory: Path) -> None:
 
 
 def _smoothing(frames: int) -> float:
-    """Seconds of a core that smoothing takes a frame."""
+    """Core-seconds that smoothing takes per frame."""
     pixels = list(_moving_photo(frames))
     began = time.process_time()
     for _ in smooth(pixels, pixels):

@@ -1,1 +1,1 @@
-"""Orchestration: thin, typed; knows DVC, Ray and MLflow. The science is in `tasks`."""
+"""Orchestration with DVC, Ray and MLflow. The science is in the package `tasks`."""

@@ -1,5 +1,5 @@
 # Completes `python -m pipelines …`. In bash or zsh: source pipelines/completion.sh
-# Typer's own --install-completion is for programs; to a shell, `python -m pipelines` is a use of python.
+# Typer's own --install-completion is for programs with a name; for a shell, the program here is `python`.
 
 if [ -n "$ZSH_VERSION" ]; then
     autoload -Uz compinit bashcompinit
@@ -14,5 +14,5 @@ _pipelines_complete() {
         COMP_WORDS="pipelines$IFS${COMP_WORDS[*]:3}" "${COMP_WORDS[0]}" -m pipelines))
 }
 
-# Where there is nothing of ours to say, file names.
+# Complete file names where the function has no completions.
 complete -o default -F _pipelines_complete python

@@ -1,1 +1,1 @@
-"""The work itself: plain torch and numpy, usable as a library. Knows no DVC, Ray or MLflow."""
+"""The computations: plain torch and numpy code, usable as a library, without DVC, Ray or MLflow."""

@@ -1,11 +1,11 @@
-"""Errors: the one that a user can mend, and how running out of memory is known."""
+"""The error for mistakes that users can correct, and a test for out-of-memory errors."""
 
 OUT_OF_MEMORY = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "DefaultCPUAllocator: ",
 )
-"""Parts of PyTorch's messages where it has no exception of its own, but raises a RuntimeError."""
+"""Parts of the messages of PyTorch's out-of-memory errors that are plain RuntimeErrors."""
 
 
 class UserError(ValueError):
@@ -21,9 +21,9 @@ def in_a_line(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out, of a GPU or of this machine.
+    """Whether a GPU or this machine ran out of memory.
 
-    So it is, too, where that led to the error: the capture of a CUDA graph may end with one of its own.
+    The causes of the error count, too: the capture of a CUDA graph may raise another error as a consequence.
     """
     import torch
 

@@ -1,15 +1,16 @@
 """The contract between a task and whatever runs it.
 
-A task is a generator function over one or more :class:`Job` s. It reads `job.inputs`, leaves its
-results as files in `job.output`, and yields events meanwhile: metrics to record, checkpoints to go
-on from. It knows nothing of where it runs or who listens, so a plain loop may drive it::
+A task is a generator function over one or more :class:`Job` s. It reads `job.inputs`, writes its
+results as files into `job.output`, and yields events meanwhile, e.g. metrics to record and checkpoints to
+resume from. It doesn't depend on where it runs or what its events are used for, so a plain loop can run it::
 
     for event in train([job]):
         print(event)
 
-Most tasks compute a job alone, and are functions of one (:func:`per_job`). One that can advance several
-at once (a stack of agents) is handed them together. Files must depend on `params`, `inputs` and `seed`s in
-them alone: no times, host names or absolute paths, so that two runs of a job are byte-identical.
+Most tasks compute one job after another; :func:`per_job` makes such a task from a function of one job. A task
+that can advance several jobs at once (a stack of agents) gets them together. Files may depend only on
+`params`, which include any seeds, and `inputs`: they have no times, host names or absolute paths, so that two
+runs of a job are byte-identical.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,20 +27,20 @@ class Job:
     params: Any
     """The task's own frozen dataclass of parameters."""
     inputs: Mapping[str, Path]
-    """Files to read, by the name the task gives them. Read-only."""
+    """Files to read, under the names that the task uses for them. Read-only."""
     output: Path
-    """An empty directory for the results. Nothing of it is kept unless the task runs to its end."""
+    """An empty directory for the results, which are kept only if the task runs to its end."""
     device: str = "cpu"
     """Torch device, already resolved (`cpu`, `cuda`, `cuda:1`, …)."""
     checkpoint: bytes | None = None
-    """What this job's last :class:`Checkpoint` held, if it was interrupted."""
+    """State of this job's last :class:`Checkpoint`, if the job was interrupted."""
     commit: str = "unknown"
-    """Git commit of the code, to name in a model's card. No result may depend on it otherwise."""
+    """Git commit of the code, for a model's card. Results must not depend on it in any other way."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Measurements of one job, for whoever records them."""
+    """Measurements of one job, to be recorded."""
 
     step: int
     values: Mapping[str, float]
@@ -49,7 +50,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything one job needs to go on from here, bit for bit."""
+    """Everything that one job needs to continue from here with bit-identical results."""
 
     step: int
     state: bytes
@@ -58,9 +59,9 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A result that is worth a look before the job is done, e.g. a preview of a picture.
+    """A result that is worth showing before the job is done, e.g. a preview of a picture.
 
-    It is shown at once, and kept with the files of `output`, also those from before an interruption.
+    It is shown at once and kept with the files in `output`, even if the job is interrupted later.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Progress:
-    """A fraction of the whole call that is done, between 0 and 1."""
+    """The fraction of the whole call that is done, between 0 and 1."""
 
     fraction: float
 
@@ -81,7 +82,7 @@ Task = Callable[[Sequence[Job]], Iterator[Event]]
 
 
 def per_job(compute: Callable[[Job], Iterator[Event] | None]) -> Task:
-    """A decorator that makes a task of a function of one job, which yields events if it has any."""
+    """Turn a function of one job, which may yield events, into a task (a decorator)."""
 
     @wraps(compute)
     def task(jobs: Sequence[Job]) -> Iterator[Event]:

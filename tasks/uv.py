@@ -1,8 +1,9 @@
 """uv, in the version that requirements.lock pins: `python -m tasks.uv pip install -r requirements.lock`.
 
-It installs in a fraction of pip's time, shows how far it is, and verifies each hash that a lock file has. pip
-fetches it, verified too. uv reads none of pip's settings, so the index, the files and the certificates that
-are configured for pip are handed on. By the standard library alone, as nothing else is installed yet.
+uv installs packages in a fraction of pip's time, shows its progress, and verifies every hash in a lock file.
+uv itself is installed with pip, which verifies its hash. uv reads none of pip's settings, so the indexes,
+file locations and certificates configured for pip are passed on to it. This module uses only the standard
+library, as nothing else is installed yet.
 """
 
 import ast
@@ -28,13 +29,14 @@ _VARIABLES = {
     "cert": ("SSL_CERT_FILE", " "),
     "client-cert": ("SSL_CLIENT_CERT", " "),
 }
-"""uv's name of each of pip's settings, and what it has between several values; pip has spaces."""
+"""uv's variable for each of pip's settings, and its separator of several values (pip's is a space)."""
 
 
 def run_uv(arguments: Sequence[str]) -> bool:
-    """Run `uv` with these arguments, for the environment that Python runs in; whether it succeeded.
+    """Run `uv` with these arguments for this Python's environment, and return whether it succeeded.
 
-    What it writes goes where this process writes. Variables that uv reads itself go before pip's settings.
+    It writes to this process's standard output and error. uv's own variables take precedence over pip's
+    settings.
 
     Raises:
         UserError: pip can't fetch uv.
@@ -49,7 +51,7 @@ def _program() -> Path:
 
 
 def _fetch() -> None:
-    """Let pip install uv unless it is there in the version that is pinned."""
+    """Install uv with pip, unless the pinned version is already installed."""
     pinned = re.search(r"^uv==(\S+)( \\\n +--hash=\S+)+", LOCK_FILE.read_text(), re.MULTILINE)
     assert pinned is not None, f"{LOCK_FILE} has no uv"
     if _program().exists() and importlib.metadata.version("uv") == pinned[1]:
@@ -61,22 +63,22 @@ def _fetch() -> None:
     if done.returncode:
         errors = re.findall(r"^ERROR: (.+)", done.stderr, re.MULTILINE) or done.stderr.splitlines()
         raise UserError(
-            f"uv {pinned[1]}, which installs all else: pip can't fetch it ({' '.join(errors[-1:])}); "
-            "see to pip's index and the network"
+            f"uv {pinned[1]}, which installs everything else: pip can't fetch it ({' '.join(errors[-1:])}); "
+            "check pip's index and the network"
         )
 
 
 def _settings_of_pip() -> dict[str, str]:
-    """What pip is configured with, in files or the environment, as the variables that uv reads."""
+    """pip's settings, from its files and the environment, as the variables that uv reads."""
     lines = _pip("config", "list").stdout.splitlines()
     settings = {name: ast.literal_eval(value).split() for name, _, value in (x.partition("=") for x in lines)}
     found = {}
-    for section in ("global.", "install.", ":env:."):  # later ones go before, but for those that are empty
+    for section in ("global.", "install.", ":env:."):  # later non-empty ones take precedence
         for key, (variable, separator) in _VARIABLES.items():
             if values := settings.get(section + key):
                 found[variable] = separator.join(values)
     if "UV_INDEX" in found:
-        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # pip's: the newest version that any index has
+        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # as pip does: the newest version on any index
     return found
 
 
@@ -86,7 +88,7 @@ def _pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def main() -> int:
-    """Run uv as the command line says."""
+    """Run uv with the arguments of the command line."""
     try:
         return 0 if run_uv(sys.argv[1:]) else 1
     except UserError as error:

@@ -1,6 +1,6 @@
-"""The resolver `${conf_digest:}`: what `params.yaml` was composed from.
+"""The resolver `${conf_digest:}`: a digest of the files that `params.yaml` was composed from.
 
-Hydra imports this file when DVC composes (`hydra.plugins_path` in .dvc/config).
+Hydra imports this file when DVC composes params.yaml (`hydra.plugins_path` in .dvc/config).
 """
 
 import hashlib
@@ -12,7 +12,7 @@ CONF = Path(__file__).parents[1]
 
 
 def conf_digest() -> str:
-    """SHA-256 over names and contents of the YAML files in `conf/`, but for clusters' manifests."""
+    """SHA-256 of the names and contents of the YAML files in `conf/`, except those in `conf/cluster/`."""
     digest = hashlib.sha256()
     for path in sorted({*CONF.rglob("*.yaml")} - {*CONF.glob("cluster/*")}):
         digest.update(path.relative_to(CONF).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

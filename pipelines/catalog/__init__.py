@@ -1,1 +1,1 @@
-"""What this product has: its stages, agents, styles and networks, and where their files are."""
+"""The stages, agents, styles and networks of this project, and the paths of their files."""

@@ -1,4 +1,4 @@
-"""The sweep of offline-RL agents, which the stages that prune, train and measure them share."""
+"""The sweep of offline-RL agents, for all stages that prune, train and measure them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tasks.pruning.variant import variant_name
 
 
 def agents(config: Config) -> Iterator[AgentSpec]:
-    """Every agent of the sweep. Sparsity 0 is one dense agent, however many pruners there are."""
+    """Every agent of the sweep. Sparsity 0 gives one dense agent, whatever the number of pruners."""
     sweep = config.offline_rl.sweep
     sparsities = sorted(set(sweep.sparsities) - {0})
     for task in dict.fromkeys(sweep.tasks):
@@ -31,7 +31,7 @@ def pruned_agents(config: Config) -> Iterator[AgentSpec]:
 
 
 def name_of(agent: AgentSpec) -> str:
-    """An agent's directory below `MASKS` and `AGENTS`, and the name of its runs."""
+    """An agent's directory below `MASKS` and `AGENTS`, and the name of its runs in MLflow."""
     return f"{agent.task}/{agent.algorithm}/{variant_name(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
 
 
@@ -53,7 +53,7 @@ def algorithm_config(config: Config, agent: AgentSpec) -> AlgorithmConfig:
 
 
 def modules_of(agent: AgentSpec) -> tuple[str, ...]:
-    """What every task imports by name that trains, opens or exports the agent."""
+    """The modules that tasks which train, open or export the agent import by name."""
     return (module_of(agent.algorithm),)
 
 
@@ -64,20 +64,20 @@ def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
 
 
 def dataset_of(agent: AgentSpec) -> Path:
-    """The transitions that an agent is trained on."""
+    """The file of the transitions that an agent is trained on."""
     return DATASETS / agent.task / "transitions.safetensors"
 
 
 def masks_of(agent: AgentSpec) -> Path:
-    """The masks of a pruned agent."""
+    """The file of a pruned agent's masks."""
     return MASKS / name_of(agent) / "masks.safetensors"
 
 
 def episode_of(agent: AgentSpec) -> Path:
-    """The first episode of a trained agent's last evaluation."""
+    """The file of the first episode of a trained agent's last evaluation."""
     return AGENTS / name_of(agent) / "episode.safetensors"
 
 
 def model_of(agent: AgentSpec) -> Path:
-    """A trained agent."""
+    """The file of a trained agent."""
     return AGENTS / name_of(agent) / "agent.safetensors"

@@ -34,10 +34,10 @@ EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
 
 
 def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
-    """Log a graph that this project exported as a model of `run`: the same one, however often it is tried.
+    """Log a graph that this project exported as a model of `run`. Further calls reuse the same model.
 
     Raises:
-        UserError: the file is damaged or another project's.
+        UserError: the file is damaged, or another project wrote it.
     """
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
@@ -54,7 +54,7 @@ def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
         client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
     if card.form in REGISTERED_FORMS:
         _register(client, run, model, card)
-    # Last of all: a model that is READY has everything.
+    # Last, so that a model that is READY is complete.
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
@@ -89,7 +89,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
             model_id=model.model_id,
         )
         registered = json.dumps([{"name": name, "version": version.version}])
-        # The link from the model's page to its version's.
+        # This tag links the model's page to the page of its version.
         client.set_logged_model_tags(model.model_id, {"mlflow.modelVersions": registered})
     set_current(client, run)
 
@@ -117,7 +117,7 @@ def _shape(sizes: Sequence[int | str]) -> str:
 
 
 def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":
-    """The model of this run and file, which a killed driver may have left without its files."""
+    """The MLflow model of this run and file; a killed driver may have created it without its files."""
     name = path.stem.replace(".", "_")  # MLflow allows no dots
     found = client.search_logged_models(
         [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{name}'"
@@ -168,6 +168,6 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
 
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
-    """Inputs of the smallest sizes worth showing, rounded to quarters for the sake of short JSON."""
+    """Small example inputs, rounded to multiples of 1/4 so that their JSON is short."""
     inputs = random_inputs(card.inputs, EXAMPLE_SIZES, seed=0)
     return {name: (np.round(4 * values) / 4).astype(np.float32) for name, values in inputs.items()}

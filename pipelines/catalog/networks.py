@@ -1,4 +1,4 @@
-"""Trained networks that are exported to ONNX, which the stages of deployment share."""
+"""The trained networks that are exported to ONNX, for all stages of deployment."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from tasks.offline_rl.agents import DENSE, AgentSpec
 
 @dataclass(frozen=True)
 class Source:
-    """A trained network, from which graphs are made."""
+    """A trained network, from which ONNX graphs are exported."""
 
     cell: str
-    """Its directory below `GRAPHS`, and the name of its runs."""
+    """The network's directory below `GRAPHS`, and the name of its runs in MLflow."""
     path: Path
-    """The file from which PyTorch builds it."""
+    """The file from which PyTorch loads the network."""
     forms: tuple[Form, ...]
-    """The forms in which it is exported, besides that with sparse initialisers."""
+    """The forms in which the network is exported, besides the file with sparse initialisers."""
     tags: Mapping[str, str]
     modules: tuple[str, ...] = ()
-    """What a task that builds it imports by name."""
+    """The modules that a task which loads the network imports by name."""
 
     def graph(self, form: Form) -> Path:
         """The ONNX file of one form."""
@@ -33,7 +33,7 @@ class Source:
 
 
 def policy_of(agent: AgentSpec) -> Source:
-    """A trained agent. A pruned one is exported with its zeros, and compacted, without its dead units."""
+    """A trained agent's policy. If pruned, it is exported both with its zeros and without its dead units."""
     name, path, modules = agents.name_of(agent), agents.model_of(agent), agents.modules_of(agent)
     return Source(name, path, forms_of(agent), agents.tags_of(agent), modules)
 
@@ -65,7 +65,7 @@ def pruned_style_network(network: styles.PrunedStyle) -> Source:
 
 
 def classifier(config: Config) -> Source:
-    """The ImageNet classifier, whose weights the stage `export_onnx` leaves beside its graph."""
+    """The ImageNet classifier, whose weights the stage `export_onnx` saves beside its graph."""
     cell = f"classifiers/{config.deployment.classifier.architecture}"
     tags = {"architecture": config.deployment.classifier.architecture}
     return Source(cell, GRAPHS / cell / "classifier.safetensors", ("dense",), tags)

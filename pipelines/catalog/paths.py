@@ -1,4 +1,4 @@
-"""Where stages leave their files, relative to the repository's root."""
+"""The paths to which stages write their files, relative to the repository's root."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ BACKBONES = Path("models/backbones")
 STYLE_MASKS = Path("models/style_masks")
 STYLES = Path("models/styles")
 LEARNED = Path("styles")
-"""Networks of a user's own paintings, which no stage touches."""
+"""Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
 GRAPHS = Path("models/onnx")
 
 SCORES = Path("results/offline_rl/scores.csv")

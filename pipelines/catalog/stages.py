@@ -1,7 +1,7 @@
 """The stages of dvc.yaml: what each does, and how MLflow presents it.
 
-The sentence of a stage is here alone; the command line, MLflow and `desc` in dvc.yaml repeat it. The module
-imports nothing heavy, so that the command line can list its commands at once.
+The sentence that describes a stage is written here; the command line, MLflow and `desc` in dvc.yaml repeat
+it. The module imports nothing heavy, so that the command line can list its commands at once.
 """
 
 from collections.abc import Mapping
@@ -37,20 +37,21 @@ STAGES: Mapping[str, Experiment] = {
     ),
     "animate": Experiment(
         "Draw an episode of trained agents in motion: each for itself, and dense beside pruned ones in step.",
-        "It is the first episode of the evaluation after the last update. The runs that have a `pruner` are "
-        "of single agents.",
+        "The episode is the first one of the evaluation after the last update. A run with a tag `pruner` "
+        "shows a single agent.",
         tags=AGENT,
     ),
     "sizes": Experiment(
         "Measure the bytes of every trained agent's networks in each storage format.",
-        "They are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by these.",
+        "The bytes are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by "
+        "those of the format.",
         tags=AGENT,
         tables=(paths.SIZES,),
     ),
     "quantize": Experiment(
         "Round the values of trained agents to fewer bits, and score the agents again.",
-        "`d4rl_score_<values>` and `bytes_<values>`: by kind of values, of which `raw` keeps all bits. "
-        "`quantized.csv` has the returns.",
+        "`d4rl_score_<values>` and `bytes_<values>`: the score and the size of the packed agent, for each "
+        "kind of values, of which `raw` keeps all bits. `quantized.csv` has the returns.",
         tags=AGENT,
         metrics=(
             "d4rl_score_raw",
@@ -69,7 +70,7 @@ STAGES: Mapping[str, Experiment] = {
     "fetch_weights": Experiment(
         "Fetch the weights of VGG16, VGG19, AlexNet and LPIPS, and normalise the backbones' activations.",
         "Steps are layers. `mean`: the mean of a layer's activations before normalisation. `clamped`: the "
-        "number of channels that are all but silent.",
+        "number of channels whose mean activation is close to zero.",
         tags=("backbone",),
     ),
     "make_clip": Experiment("Make the video that is stylised where no other is given.", tags=("photo",)),
@@ -109,31 +110,32 @@ STAGES: Mapping[str, Experiment] = {
     ),
     "measure_speed": Experiment(
         "Time a picture by optimisation and by a trained network, at several sizes.",
-        "Steps are the pixels of a side. `seconds_<backbone>`: by optimisation. `speed.csv` has all times.",
+        "Steps are side lengths in pixels. `seconds_<backbone>`: the time by optimisation. `speed.csv` has "
+        "all times.",
         tags=("style",),
         tables=(paths.SPEED,),
     ),
     "export_onnx": Experiment(
         "Export every trained network, and the ImageNet classifier, to ONNX.",
-        "`bytes_<form>`, `parameters_<form>`. `max_abs_error_<form>`: against PyTorch in float64. Each graph "
-        "is a model (tab Models). The model registry has the smallest exact form of each network, where the "
-        "alias `current` is the version in `models/onnx/`.",
+        "`bytes_<form>` and `parameters_<form>`: the size of the graph. `max_abs_error_<form>`: its largest "
+        "difference from PyTorch in float64. Each graph is a model (tab Models). The model registry has the "
+        "smallest exact form of each network; the alias `current` is the version in `models/onnx/`.",
         tags=(*AGENT, "style", "architecture"),
         metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
         tables=(paths.EXPORTS,),
     ),
     "measure_pruned_styles": Experiment(
         "Measure what pruning leaves of styles, and how much faster their networks get.",
-        "By network. `style_ratio`: the fraction of the photo's distance to the painting that is left. "
-        "`parameters`: of the compacted network. `seconds`: for a picture in onnxruntime. `pruning.csv` has "
-        "all measurements.",
+        "The names of metrics end in the network's. `style_ratio`: the fraction of the photo's distance to "
+        "the painting that is left. `parameters`: the number of parameters of the compacted network. "
+        "`seconds`: the time for a picture in onnxruntime. `pruning.csv` has all measurements.",
         tags=("style",),
         tables=(paths.PRUNED_STYLES,),
     ),
     "benchmark": Experiment(
         "Run exported networks on every runtime, and compare their outputs and latencies.",
-        "`<runtime>_p50_ms_threads_<n>`: the median in milliseconds. Steps are batch sizes or, for pictures, "
-        "the pixels of a side. `timings.csv` has errors and percentiles.",
+        "`<runtime>_p50_ms_threads_<n>`: the median latency in milliseconds. Steps are batch sizes or, for "
+        "pictures, side lengths in pixels. `timings.csv` has errors and percentiles.",
         tags=(*AGENT, "form", "style", "architecture"),
         metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
         tables=(paths.TIMINGS, paths.CLASSIFICATION),
@@ -145,12 +147,12 @@ STAGES: Mapping[str, Experiment] = {
     ),
     "report": Experiment(
         "Write report/index.html, a page of all results beside the papers', and its figures as files.",
-        "They are among each run's artifacts.",
+        "The page and the figures are among each run's artifacts.",
     ),
 }
-"""The stages by name, in the order of dvc.yaml: the name of each is also that of its module in `stages`."""
+"""The stages by name, in the order of dvc.yaml. A stage's module in `pipelines.stages` has the same name."""
 
 
 def command_of(stage: str) -> str:
-    """The command that runs a stage. `stylize` is the tool for a user's own pictures, hence one exception."""
+    """The command that runs a stage. The command `stylize` is the tool for users' own files, not a stage."""
     return "stylize-all" if stage == "stylize" else stage.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Styles and their networks, which the stages of style transfer share: settings, names and files."""
+"""Settings, names and files of styles and their networks, for all stages of style transfer."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ def painting_of(style: str) -> Path:
 
 
 def model_of(style: str) -> Path:
-    """The network of a style, or of a :class:`PrunedStyle` by its name."""
+    """The file of a style's network, or of a :class:`PrunedStyle` given by its name."""
     return STYLES / style / "model.safetensors"
 
 
@@ -51,27 +51,27 @@ class PrunedStyle:
 
     @property
     def variant(self) -> str:
-        """How it was pruned, e.g. `snip-0.98`."""
+        """How the network was pruned, e.g. `snip-0.98`."""
         return variant_name(self.pruner, self.sparsity)
 
     @property
     def name(self) -> str:
-        """Its directory below `STYLES` and `STYLE_MASKS`, and the name of its runs."""
+        """The network's directory below `STYLES` and `STYLE_MASKS`, and the name of its runs in MLflow."""
         return f"{self.style}/{self.variant}"
 
     @property
     def mask(self) -> Path:
-        """Its mask."""
+        """The file of the network's mask."""
         return STYLE_MASKS / self.name / "mask.safetensors"
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of its runs in MLflow."""
+        """The tags of the network's runs in MLflow."""
         return style_tags(self.style, self.pruner, self.sparsity)
 
 
 def pruned_styles(config: Config) -> Iterator[PrunedStyle]:
-    """Every pruned network of a style, in the order of the configuration."""
+    """The pruned networks of all styles, in the order of the configuration."""
     pruning = config.style.pruning
     for style in dict.fromkeys(pruning.styles):
         for pruner, sparsities in pruning.sparsities.items():
@@ -89,7 +89,7 @@ def normalized(backbone: str) -> Path:
 
 
 def judges(style: str) -> dict[str, Path]:
-    """The files that pictures in a style are measured with: the painting and the networks that compare."""
+    """The files against which stylised pictures are measured: the painting and the networks that compare."""
     backbones = {name: trained(name) for name in get_args(BackboneName)}
     return {"painting": painting_of(style), **backbones, "lpips": BACKBONES / "lpips" / "heads.safetensors"}
 
@@ -101,7 +101,7 @@ def video_of(config: Config) -> Path:
 
 
 def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """Study and settings of every picture that is optimised (sections V.B, V.C and V.D of the report)."""
+    """The study and settings of each picture that is optimised (sections V.B, V.C and V.D of the report)."""
     transfer = config.style.transfer
     for name, study in transfer.studies.items():
         for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):

@@ -1,4 +1,4 @@
-"""A video as cells, one for each segment, which the stage and the tool that stylise videos share."""
+"""A video as cells, one for each segment, for the stage and the command that stylise videos."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ def segment_cells(
     frames_per_segment: int,
     tags: Mapping[str, str],
 ) -> list[Cell]:
-    """A cell for each segment of `video`, of which `info` is the probe; `join_segments` joins their files."""
+    """A cell for each segment of `video`; `info` is what `probe` found. `join_segments` joins their files."""
     cells = []
     for number, segment in enumerate(plan_segments(info, frames_per_segment)):
         read, lead = with_lead(info, segment)
@@ -33,5 +33,5 @@ def segment_cells(
 
 
 def stylized_name(video: Path) -> str:
-    """The name of a stylised video: that of the original, if a file of its suffix can hold H.264."""
+    """The name of a stylised video: the original's if its suffix allows H.264, else with `.mkv`."""
     return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"

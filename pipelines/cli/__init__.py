@@ -1,1 +1,1 @@
-"""What a person types: the commands of `python -m pipelines`."""
+"""The commands of `python -m pipelines`."""

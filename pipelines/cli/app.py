@@ -22,7 +22,7 @@ app = typer.Typer(
     "`dvc repro` runs the stages: each one when something it depends on has changed.",
     epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
     no_args_is_help=True,
-    add_completion=False,  # its options need a program of its own name; completion.sh does without
+    add_completion=False,  # its options need a program with a name of its own; completion.sh does not
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -30,8 +30,8 @@ CONFIGURATION = "Configuration"
 
 
 def _run_stage(name: str) -> None:
-    # Importing torch, pandas and MLflow sets off garbage collections, each of which goes through all objects
-    # there are by then: 0.9 of the 3.4 seconds (CPU) that a stage took to open.
+    # Importing torch, pandas and MLflow sets off garbage collections, each of which goes through all existing
+    # objects: this took 0.9 of the 3.4 seconds (CPU) in which a stage opened.
     gc.disable()
     from pipelines.config.params import load_config
     from pipelines.engine.stage import open_stage
@@ -95,7 +95,7 @@ def params(
 
     compose(overrides or [])
     if others := at_stages():
-        note = f"process {others}, dvc, is at work here: what it has yet to begin reads these settings"
+        note = f"process {others}, dvc, is running here: stages that it has yet to begin read these settings"
         print(f"note: {note}", file=sys.stderr)
     print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
 
@@ -113,12 +113,12 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"error: {error}")
     except PermissionError as error:
-        sys.exit(f"error: {error.filename}: {error.strerror}; change who may read or write it")
+        sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         sys.exit(
-            "error: a disk is full; finished cells and checkpoints are kept: free some, and run this again"
+            "error: a disk is full; finished cells and checkpoints are kept: free some space, run this again"
         )
     except CellsFailedError as error:
         sys.exit(str(error))

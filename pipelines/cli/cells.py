@@ -1,4 +1,4 @@
-"""`cells why`: what keeps a cell of this configuration from being one that the store has."""
+"""`cells why`: how a cell of this configuration differs from the cells that the store has."""
 
 import contextlib
 import importlib
@@ -17,7 +17,7 @@ from tasks.errors import UserError
 
 
 def explain(name: str) -> None:
-    """Print what differs between each cell of that name, or of that stage, and the nearest one in the store.
+    """Print what differs between each cell of that name or stage and the most similar cell in the store.
 
     Raises:
         UserError: there is no such cell or stage.
@@ -40,7 +40,7 @@ def explain(name: str) -> None:
         near = get_close_matches(name, [*whole, *whole.values()], cutoff=0)
         there = ", ".join(dict.fromkeys(whole.get(each, each) for each in near))
         raise UserError(
-            f"no stage has a cell {name!r}; there are {there}, …; the name of a stage tells of all its cells"
+            f"no stage has a cell {name!r}; there are {there}, …; a stage's name stands for all its cells"
             + "".join(unplanned)
         )
     manifests = store.manifests()
@@ -49,8 +49,8 @@ def explain(name: str) -> None:
             print(f"{stage}/{cell.name}: {line}")
 
 
-class _Planned(Exception):  # noqa: N818  # no error
-    """Raised where a stage would start to compute."""
+class _Planned(Exception):  # noqa: N818  # not an error
+    """Raised at the point where a stage would start to compute."""
 
 
 class _Planner:
@@ -60,7 +60,7 @@ class _Planner:
         self.cells: Sequence[Cell] = ()
 
     def compute(self, cells: Sequence[Cell], _out: Path, **_options: Any) -> NoReturn:
-        """Keep `cells`, and end the stage."""
+        """Keep `cells` and end the stage."""
         self.cells = cells
         raise _Planned
 

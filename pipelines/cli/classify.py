@@ -27,10 +27,10 @@ class Classifier:
 
     @classmethod
     def open(cls, path: Path, threads: int = 0) -> "Classifier":
-        """Read a graph that the stage export_onnx wrote; `threads` 0 are all cores.
+        """Read a graph that the stage export_onnx wrote; `threads` 0 stands for all cores.
 
         Raises:
-            UserError: the file is missing, damaged, or no classifier's.
+            UserError: the file is missing or damaged, or is not a classifier.
         """
         model = load_onnx(path, threads)
         if model.card.kind != "classifier" or model.card.outputs != ("logits",):
@@ -45,13 +45,13 @@ class Classifier:
         """The `k` most probable classes of a picture (3, H, W) in [0, 1], the most probable first.
 
         Raises:
-            UserError: the graph can't be computed, or not for the classes of its card.
+            UserError: the graph can't be computed, or its outputs don't match the classes of its card.
         """
         pictures = preprocess(picture, self.card.preprocessing)[None].numpy()
         logits, labels = self.model(pictures=pictures)["logits"], self.card.labels
         if logits.shape != (1, len(labels)):
             raise UserError(
-                f"{self.model.path}: logits {logits.shape} of {len(labels)} classes; export it again"
+                f"{self.model.path}: logits {logits.shape} for {len(labels)} classes; export it again"
             )
         return top(torch.from_numpy(logits[0]), labels, min(k, len(labels)))
 
@@ -59,9 +59,9 @@ class Classifier:
 def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool:
     """Print the `k` most probable classes of each picture; return whether all could be read.
 
-    `inputs` are pictures, directories (with all below them), glob patterns, and "-" for one on standard
-    input. `model` is an exported classifier; None stands for the one of this pipeline. A picture that can't
-    be read is reported on standard error, and the others are classified all the same.
+    `inputs` are pictures, directories (with everything below them), glob patterns, and "-" for a picture on
+    standard input. `model` is an exported classifier; None stands for the one that this pipeline exported. A
+    picture that can't be read is reported on standard error, and the others are still classified.
 
     Raises:
         UserError: there is no such picture or model; it is raised before any work.
@@ -100,7 +100,7 @@ def _pictures(text: str) -> list[Path]:
     """The files of an input."""
     if text == STANDARD:
         return [Path(text)]
-    # Nothing is written, so no directory has to be left out for its results.
+    # Nothing is written, so no output directory has to be left out of the inputs.
     files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
     if not files:
         raise nothing_found(text, picture_suffixes())
@@ -108,5 +108,5 @@ def _pictures(text: str) -> list[Path]:
 
 
 def _standard_input() -> NamedBytes:
-    """All of it, as a file that one can seek in."""
+    """The whole standard input, as a seekable file."""
     return NamedBytes(sys.stdin.buffer.read(), "standard input")

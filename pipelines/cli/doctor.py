@@ -1,7 +1,7 @@
-"""`python -m pipelines doctor`: checks everything that a run needs, and says what mends a problem.
+"""`python -m pipelines doctor`: checks everything that a run needs, and suggests how to fix problems.
 
-A check is one function without side effects. An exception of it becomes a problem on a line of its own, so
-that no check stops another.
+Each check is one function without side effects. If it raises an exception, the exception is printed as a
+problem, and the other checks go on.
 """
 
 import collections
@@ -49,7 +49,8 @@ SPARE_BYTES = 1e9
 """Bytes for MLflow, Ray's logs and new files that are written before old ones are deleted."""
 
 PICTURE_4K_BYTES, MAPS_4K_BYTES = 155e6, 2.1e9
-"""Of memory and of temporary files, for 3840x2160 at a width of 32 in float32 (benchmarks/style_tiles)."""
+"""Bytes of memory and of temporary files for a picture of 3840x2160 and a network of width 32 in float32
+(benchmarks/style_tiles)."""
 CODECS: Sequence[tuple[str, Literal["r", "w"]]] = (
     ("libx264", "w"),
     ("h264", "r"),
@@ -57,11 +58,12 @@ CODECS: Sequence[tuple[str, Literal["r", "w"]]] = (
     ("vp9", "r"),
     ("av1", "r"),
 )
-"""FFmpeg's names."""
+"""FFmpeg's names of the codecs, with `w` for writing and `r` for reading."""
 
 NETWORK_SECONDS = 5
 PROCESS_SECONDS = 300
-"""A process of its own imports Ray, MLflow or MuJoCo first: 2 to 10 s on two busy cores, so it hangs."""
+"""Time after which a separate process is taken for hanging. It first imports Ray, MLflow or MuJoCo, which
+takes 2 to 10 s on two busy cores."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Finding:
     state: Literal["ok", "warning", "problem"]
     found: str
     fix: str = ""
-    """The remedy, unless `found` has it."""
+    """The remedy, unless `found` names it."""
 
 
 def diagnose() -> Iterator[tuple[str, Finding]]:
@@ -149,8 +151,9 @@ def check_python() -> Finding:
 def check_packages(lock: Path = LOCK) -> Finding:
     """Compare installed versions with the lock file.
 
-    What no lock has is named and is no fault: a user may add what they like, and `make clean` would be the
-    only remedy. But plug-ins (of DVC, MLflow, pytest, fsspec) are loaded though no code imports them.
+    Packages that are in no lock file are not a problem: users may add packages, and `make clean` would be the
+    only remedy. But they are listed, since plug-ins (of DVC, MLflow, pytest, fsspec) are loaded although no
+    code imports them.
     """
     from packaging.utils import canonicalize_name
 
@@ -171,7 +174,7 @@ def check_packages(lock: Path = LOCK) -> Finding:
     more = [path for path in lock.parent.glob("requirements*.lock") if path != lock]
     locked = {canonicalize_name(each.name) for own in (requirements, *map(_read_lock, more)) for each in own}
     here = {canonicalize_name(each.name) for each in importlib.metadata.distributions() if each.name}
-    others = ", ".join(sorted(here - locked - {"pip", "setuptools"}))  # these are any environment's
+    others = ", ".join(sorted(here - locked - {"pip", "setuptools"}))  # every environment has these
     found = f"the {len(requirements)} of {lock}, at its versions"
     return Finding("ok", f"{found}; in no lock: {others}" if others else found)
 
@@ -202,7 +205,7 @@ def check_torch(executor: ExecutorConfig) -> Finding:
 
 
 def check_params() -> Finding:
-    """`params.yaml` is valid, and composed from `conf/` as it is."""
+    """Check that `params.yaml` is valid, and was composed from `conf/` as it is."""
     from pipelines.config.params import check
 
     config = check()
@@ -211,17 +214,17 @@ def check_params() -> Finding:
 
 
 def check_data(config: "Config | None") -> Finding:
-    """The files that `params.yaml` names exist."""
+    """Check that the files that `params.yaml` names exist."""
     from pipelines.cli.inputs import check_inputs
 
     if config is None:
-        return Finding("warning", "not looked for, as params.yaml can't be read")
+        return Finding("warning", "not checked, as params.yaml can't be read")
     found = check_inputs(config)
     return Finding("ok", f"all files that params.yaml names exist ({len(found)})")
 
 
 def check_disk(config: "Config | None") -> Finding:
-    """Room for what is still to be computed of the sweep that `params.yaml` asks for."""
+    """Check that there is room for what is still to be computed of the sweep in `params.yaml`."""
     from pipelines.engine.stage import CELLS
 
     stores = [path for path in (Path(), CELLS, DVC_CACHE) if path.exists()]
@@ -229,13 +232,13 @@ def check_disk(config: "Config | None") -> Finding:
     needed = SPARE_BYTES + (_bytes_to_come(config) if config else 0)
     found = f"{free / 1e9:.1f} GB free, this sweep takes up to {needed / 1e9:.1f} GB more"
     if free < needed:
-        fix = "free some, mount a larger disk at .cells and .dvc/cache, or shorten the sweep in conf/"
+        fix = "free some space, mount a larger disk at .cells and .dvc/cache, or shorten the sweep in conf/"
         return Finding("problem", found, fix)
     return Finding("ok", found)
 
 
 def check_cells() -> Finding:
-    """The directory or URL that finished cells are kept at can be read."""
+    """Check that the directory or URL at which finished cells are kept can be read."""
     from pipelines.engine.stage import CELLS
 
     store = open_store(CELLS)
@@ -244,7 +247,7 @@ def check_cells() -> Finding:
 
 
 def check_dvc() -> Finding:
-    """A DVC repository, inside git unless configured without, that sends no statistics."""
+    """Check that this is a DVC repository, inside git unless configured without, that sends no statistics."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvc.scm import SCMError
@@ -264,7 +267,7 @@ def check_dvc() -> Finding:
 
 
 def check_mlflow(config: TrackingConfig) -> Finding:
-    """The tracking server answers and lets us in, or the database can be written or made."""
+    """Check that the tracking server answers and lets us in, or that the database can be written or made."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -293,7 +296,7 @@ def _check_server(uri: str) -> Finding:
     except requests.RequestException as error:
         fix = f"start it (`mlflow server`), or {_SET_URI} where it is"
         return Finding("problem", f"{uri}: nothing answers ({type(error).__name__})", fix)
-    # MLflow's own command, for the credentials and certificates that runs would be recorded with.
+    # MLflow's own command uses the credentials and certificates with which runs would be recorded.
     limits = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": str(NETWORK_SECONDS)}
     command = ["-m", "mlflow", "experiments", "search"]
     done = _python(command, MLFLOW_TRACKING_URI=uri, MLFLOW_DISABLE_TELEMETRY="true", **limits)
@@ -301,7 +304,7 @@ def _check_server(uri: str) -> Finding:
         return Finding("ok", f"{uri}: answers and lets us in")
     reason = _last_line(done.stderr)
     if "Invalid Host header" in reason:
-        fix = f"start it with `mlflow server --allowed-hosts {uri.split('/')[2]} …`: it takes no other names"
+        fix = f"start it with `mlflow server --allowed-hosts {uri.split('/')[2]} …`: it takes only such names"
     elif "error code 401" in reason or "error code 403" in reason:
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
     else:
@@ -310,7 +313,7 @@ def _check_server(uri: str) -> Finding:
 
 
 def _check_file(url: "URL") -> Finding | None:
-    """An SQLite file that cannot be opened to write, or is still to be made. None: it is there and can be."""
+    """The finding for an SQLite file that cannot be written or does not exist; None if it can be written."""
     path = Path(url.database or "")
     try:
         if not path.exists() or path.stat().st_size == 0:
@@ -328,7 +331,7 @@ def _check_file(url: "URL") -> Finding | None:
 
 
 def _check_schema(url: "URL") -> Finding:
-    """Only a look: MLflow itself would make or migrate the tables."""
+    """Check the database's schema without MLflow itself, which would make or migrate the tables."""
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
     from sqlalchemy import create_engine, inspect
@@ -352,7 +355,7 @@ def _check_schema(url: "URL") -> Finding:
 
 
 def check_ray(executor: ExecutorConfig) -> Finding:
-    """The cluster can be joined, and has a node that can run a cell."""
+    """Check that the cluster can be joined, and has a node that can run a cell."""
     if executor.kind == "local":
         return Finding("ok", "not used: executor.kind is local")
     address = cluster_address(executor)
@@ -370,7 +373,7 @@ def check_ray(executor: ExecutorConfig) -> Finding:
 
 
 def _check_nodes(executor: ExecutorConfig, where: str, nodes: Sequence[Mapping[str, float]]) -> Finding:
-    """Ray waits for ever for what no node has."""
+    """Check that a node has the resources of a cell: Ray would wait for them for ever."""
     gpus = 0 if executor.device == "cpu" or executor.num_gpus == "auto" else executor.num_gpus
     asked = {"CPU": executor.num_cpus, "GPU": gpus, "memory": (executor.memory_gb or 0) * 2**30}
     found = f"{importlib.metadata.version('ray')}, {where}: {_describe(nodes)}"
@@ -389,7 +392,7 @@ def join_ray() -> None:
 
 
 def explain_ray(address: str, log: str) -> Finding:
-    """Why a cluster that answers could not be joined, from what Ray wrote."""
+    """The finding for a cluster that answers but could not be joined; `log` is what Ray wrote."""
     if "InvalidAuthToken" in log or "authentication token" in log:
         fix = (
             "put the cluster's token (its ~/.ray/auth_token, or what `ray get-auth-token` prints there) into "
@@ -406,7 +409,7 @@ def explain_ray(address: str, log: str) -> Finding:
 
 
 def check_mujoco() -> Finding:
-    """The physics run."""
+    """Check that MuJoCo can simulate a step."""
     from tasks.offline_rl.environments import TASKS, make_environment
 
     with closing(make_environment(TASKS["HalfCheetah"])) as environment:
@@ -417,7 +420,7 @@ def check_mujoco() -> Finding:
 
 
 def check_style(executor: ExecutorConfig) -> Finding:
-    """What `stylize` computes with, and whether there is room for a 4K picture, which runs in tiles."""
+    """Find what `stylize` computes with, and whether there is room for a 4K picture, which runs in tiles."""
     import torch
 
     from pipelines.engine.execution import device_of
@@ -430,7 +433,7 @@ def check_style(executor: ExecutorConfig) -> Finding:
     memory, disk = free_memory(torch.device(device)), shutil.disk_usage(directory).free
     videos = _videos_runtime(executor, device)
     found = (
-        f"`stylize` takes PyTorch in {precision} on {device}, for videos {videos}; {memory / 1e9:.1f} GB of "
+        f"`stylize` uses PyTorch in {precision} on {device}, for videos {videos}; {memory / 1e9:.1f} GB of "
         "memory are free"
     )
     if memory < PICTURE_4K_BYTES:
@@ -453,7 +456,7 @@ def _videos_runtime(executor: ExecutorConfig, device: str) -> str:
 
 
 def check_video() -> Finding:
-    """Whether FFmpeg's libraries, inside PyAV, have the codecs, and Pillow the fonts, that videos take."""
+    """Check that FFmpeg's libraries, inside PyAV, have the codecs, and Pillow the fonts, that videos need."""
     import av
     from av.codec import Codec
     from PIL import features
@@ -475,7 +478,7 @@ def check_video() -> Finding:
 
 
 def check_rendering() -> Finding:
-    """MuJoCo can render, which nothing but `evaluate-agent --renderer mujoco` needs."""
+    """Check that MuJoCo can render, which only `evaluate-agent --renderer mujoco` needs."""
     done = _call(draw_frame)
     if done.returncode == 0:
         return Finding("ok", f"MuJoCo draws with MUJOCO_GL={_last_line(done.stdout)}")
@@ -485,7 +488,7 @@ def check_rendering() -> Finding:
 
 
 def draw_frame() -> None:
-    """Draw a frame as a video's are drawn, and print the OpenGL library that did it."""
+    """Draw a frame in the way of a video's frames, and print the OpenGL library that was used."""
     from tasks.offline_rl.environments import TASKS, make_environment
     from tasks.offline_rl.evaluation.video import choose_opengl, render
 
@@ -500,7 +503,7 @@ def draw_frame() -> None:
 
 
 def check_experts() -> Finding:
-    """The policies whose rollouts are the default data are there and whole."""
+    """Check that the policies whose rollouts are the default data exist and are complete."""
     from pipelines.catalog.paths import EXPERTS
     from tasks.offline_rl.environments import TASKS
     from tasks.offline_rl.experts.policy import load_expert
@@ -511,7 +514,7 @@ def check_experts() -> Finding:
 
 
 def check_runtimes(config: "Config | None") -> Finding:
-    """Which of the runtimes that the benchmark is to measure are installed."""
+    """List which of the runtimes that the benchmark is to measure are installed."""
     from tasks.deployment.runtimes import RUNTIMES, installed_version
 
     names = config.deployment.benchmark.runtimes if config else RUNTIMES
@@ -525,7 +528,7 @@ def check_runtimes(config: "Config | None") -> Finding:
 
 
 def _read_config() -> "Config | None":
-    """None if params.yaml cannot be read, which :func:`check_params` is there to say."""
+    """The configuration; None if params.yaml cannot be read, which :func:`check_params` reports."""
     try:
         from pipelines.config.params import load_config
 
@@ -543,13 +546,13 @@ def _agents(config: "Config") -> tuple[int, int]:
 
 
 def _bytes_to_come(config: "Config") -> float:
-    """What the rest of the sweep adds to the disk."""
+    """The bytes that the rest of the sweep adds to the disk."""
     from pipelines.catalog.paths import DATASETS
 
     tasks = [task for task in config.offline_rl.sweep.tasks if not (DATASETS / task).exists()]
     data = len(tasks) * config.offline_rl.data.transitions * TRANSITION_BYTES
     agents = _agents(config)[1]
-    # At worst all train at once, as one stack.
+    # At worst, all agents train at once, as one stack.
     return COPIES * (data + agents * AGENT_BYTES) + agents * CHECKPOINT_BYTES
 
 
@@ -567,7 +570,7 @@ def _describe(nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def _call(function: Callable[[], None], **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Call a function of this module in a process of its own: what crashes or hangs there does so alone."""
+    """Call a function of this module in a separate process, so that a crash or hang stays there."""
     return _python(["-c", f"import {__name__} as doctor; doctor.{function.__name__}()"], **environment)
 
 

@@ -1,4 +1,4 @@
-"""The user's own files that params.yaml names: they are looked for before the stages that read them."""
+"""A check that the user's own files exist, which params.yaml names, before the stages that read them run."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tasks.errors import UserError
 
 
 def check_inputs(config: Config) -> list[Path]:
-    """The files and directories that the first stages read.
+    """Check that the files and directories that the first stages read exist; returns their paths.
 
     Raises:
         UserError: one of them does not exist.

@@ -1,4 +1,4 @@
-"""`python -m pipelines learn-style`: a network for a user's own painting, in the time there is."""
+"""`python -m pipelines learn-style`: train a network for a user's own painting, in a given time."""
 
 import dataclasses
 import json
@@ -34,18 +34,20 @@ from tasks.style.schedule import Schedule, schedule
 from tasks.style.train_style import train_style
 
 WORK = Path("build/learn-style")
-"""Where inputs are, and the schedule: a training goes on if it is planned as it was."""
+"""Directory of the inputs and the schedule. A training goes on only with its first schedule."""
 PREVIEW = "preview.jpg"
 FEW_BATCHES = 100
-"""Of one photo of 128 px, after which a style's colours and strokes are there (four paintings)."""
+"""Number of batches (of one photo of 128 px) after which a style's colours and strokes show, as measured
+with four paintings."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: float) -> None:
     """Train a network for some `seconds`, on the configured photos or those in a folder.
 
-    It goes on where an earlier call of the same arguments was interrupted. `LEARNED/<name>/` gets the
-    network with its card and contact sheet, and meanwhile a preview. The name is by default the painting's.
+    The training goes on where an earlier call with the same arguments was interrupted. The network is written
+    to `LEARNED/<name>/` with its card and contact sheet, and a preview during training. The default name is
+    the painting's.
 
     Raises:
         UserError: the painting or the photos can't be read, or the name is taken.
@@ -56,7 +58,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     for path in filter(None, (painting, photos)):
         if not path.exists():
             raise UserError(f"{path}: no such file or folder; correct the path")
-    # One training, hence here and on all cores; a Ray cluster has nothing to share out.
+    # There is only one training, so it runs here on all cores; a Ray cluster could not share it out.
     cores = len(os.sched_getaffinity(0))
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
     store, output = open_store(CELLS), LEARNED / name
@@ -68,7 +70,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         if not store.has(cell):
             if (output / "model.safetensors").exists():
                 raise UserError(
-                    f"{output}: has a network of another painting, other photos or another time; "
+                    f"{output}: has a network of another painting, other photos or another training time; "
                     "give another --name, or remove it"
                 )
             _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
@@ -85,7 +87,7 @@ class _Preview(Recorder):
         self.path = path
 
     def artifact(self, cell: Cell, name: str, file: Path) -> None:  # noqa: ARG002
-        """Renew it, never half-written: a viewer may read it at any time."""
+        """Replace the preview as a whole: a viewer may read it at any time."""
         if name.startswith("previews/"):
             with whole_file(self.path) as preview:
                 shutil.copyfile(file, preview)
@@ -101,7 +103,7 @@ def _check_name(name: str, styles: Sequence[str]) -> None:
 def _prepare(
     config: Config, name: str, painting: Path, photos: Path | None, executor: ExecutorConfig, store: CellStore
 ) -> dict[str, Path]:
-    """The training's inputs, made by the pipeline's own cells."""
+    """The training's inputs, computed as cells of the pipeline."""
     work = WORK / name
     given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
     shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]
@@ -111,7 +113,7 @@ def _prepare(
         *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),
     ]
     _compute(cells, work, executor, store)
-    # The training reads the weights as they are; how they are normalised is for other methods.
+    # The training reads the weights as they are; only other methods use normalised weights.
     normalization = dataclasses.replace(config.style.weights.normalization, crops=1)
     vgg16 = WeightsParams("vgg16", config.style.weights.source, normalization)
     _compute([Cell("vgg16", fetch_weights, vgg16, vgg16.inputs(work / "photos"))], work, executor, store)
@@ -131,7 +133,7 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
 
 
 def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
-    """The schedule that an earlier training of the same had, or else one for the machine as it is now."""
+    """The schedule of a previous call with the same inputs and time, else a new one for the machine now."""
     key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
     digest = sha256_of_value(key)
     path = WORK / name / f"schedule-{digest[:16]}.json"
@@ -147,7 +149,7 @@ def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: Executor
 
 
 def read_schedule(path: Path) -> Schedule:
-    """What an earlier call planned.
+    """The schedule that an earlier call planned.
 
     Raises:
         UserError: the file is damaged.

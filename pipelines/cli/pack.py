@@ -19,7 +19,7 @@ def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> N
     """Pack a model's safetensors file, into the working directory if no other output is named.
 
     Raises:
-        UserError: `source` can't be packed, or the output is there or can't be written.
+        UserError: `source` can't be packed, or the output exists already or can't be written.
     """
     if _is_packed(source):
         raise UserError(f"{source}: already packed; name an agent's or a style's safetensors file")
@@ -42,7 +42,7 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
     """Write the safetensors file that was packed, into the working directory if no other output is named.
 
     Raises:
-        UserError: `source` is damaged or not packed, or the output is there or can't be written.
+        UserError: `source` is damaged or not packed, or the output exists already or can't be written.
     """
     if not _is_packed(source):
         raise UserError(f"{source}: not a packed file; give one that `pack` wrote")
@@ -58,7 +58,7 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
 
 
 def inspect_file(path: Path) -> None:
-    """Print the contents of a packed or a safetensors file. UserError if it is neither, or damaged."""
+    """Print the contents of a packed or a safetensors file; raise UserError if it is neither, or damaged."""
     stored = _packed(path) if _is_packed(path) else _plain(path)
     rows = [_row(part) for part in stored.parts]
     head = ("tensor", "shape", "kept", "pruned", "mask", "(bound)", "values", "(bound)")
@@ -73,7 +73,7 @@ def inspect_file(path: Path) -> None:
     if bound:
         times = size / bound
         print(
-            f"least bytes for masks and values of which nothing is known: {bound:,.0f}; "
+            f"lower bound for masks and values about which nothing is known: {bound:,.0f} bytes; "
             f"the file takes {times:.3f} times as many"
         )
 
@@ -110,7 +110,7 @@ def _plain(path: Path) -> _Stored:
 
 
 def _unpacked(part: Part, model: TensorFile) -> Part:
-    """`part` with its bytes in a safetensors file, where an entry of a mask takes one."""
+    """`part` with its bytes in a safetensors file, where each entry of a mask takes one byte."""
     if part.dtype == "bool":
         return replace(part, mask_bytes=part.entries)
     under = part.name.endswith(".weight") and mask_name(part.name) in model.tensors
@@ -148,16 +148,17 @@ def _is_packed(path: Path) -> bool:
 
 
 def _checked(output: Path | None, default: str) -> Path:
-    """The file to write. It is not beside the input, where the next `dvc repro` would delete it."""
+    """The file to write. The default isn't beside the input, where the next `dvc repro` would delete it."""
     output = output or Path(default)
     if output == Path("-"):
         raise UserError("-: a model can't go to standard output; name a file with --output")
     with _errors_name(output):
-        # It may be the input, or the file that the input was made from, so nothing suggests removing it.
+        # It may be the input, or the file that the input was made from: the message must not suggest to
+        # remove it.
         if output.exists():
-            raise UserError(f"{output}: is there already; name another file with --output")
+            raise UserError(f"{output}: exists already; name another file with --output")
         if not output.absolute().parent.is_dir():
-            raise UserError(f"{output}: its folder does not exist; make that first")
+            raise UserError(f"{output}: its folder does not exist; create that first")
     return output
 
 

@@ -1,4 +1,4 @@
-"""The stage `packages`: what is installed of what each stage's code imports, so that DVC sees an upgrade."""
+"""The stage `packages`: the installed packages that each stage's code imports, so that DVC sees upgrades."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ RUNTIMES_HERE = Path("build/runtimes.json")
 
 
 def list_packages() -> None:
-    """Write the versions of each stage's packages, and of the runtimes, which are imported by name."""
+    """Write the versions of each stage's packages, and of the runtimes, which are only imported by name."""
     graph = _what_computes()
     PACKAGES.mkdir(parents=True, exist_ok=True)
     for stage in STAGES:
@@ -24,7 +24,7 @@ def list_packages() -> None:
 
 
 def _what_computes() -> grimp.ImportGraph:
-    """Who imports whom, but for what the engine and the configuration import: these compute nothing."""
+    """The import graph without the engine and the configuration, which compute nothing."""
     graph = grimp.build_graph("pipelines", "tasks", include_external_packages=True, cache_dir=None)
     for name in graph.modules:
         if name.startswith(("pipelines.engine", "pipelines.config")):

@@ -1,7 +1,7 @@
 """The study that `docs/study/` publishes: the experiments of `conf/study.yaml`, and their results as CSV.
 
 An experiment is the profile `study` with some settings of its own. Its cells are those of the stages
-`prepare_data`, `prune` and `train`; their results go to the study's tables alone.
+`prepare_data`, `prune` and `train`; their results go only to the study's tables.
 """
 
 import dataclasses
@@ -33,12 +33,12 @@ RUNS = "runs.csv"
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What agents of different experiments differ in: the first columns of every table."""
+    """The settings in which agents of different experiments differ: the first columns of every table."""
 
     updates: int
     normalize_states: bool
     scope: str
-    """This and what follows is empty for dense agents."""
+    """The scope of pruning. This field and the following ones are empty for dense agents."""
     pruning_batch_size: str
     pruning_iterations: str
 
@@ -51,7 +51,8 @@ NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "s
 def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False) -> None:
     """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
 
-    Agents that the tables have from this commit already are not computed again. `masks_only` trains none.
+    Agents that are already in the tables from this commit are not computed again. With `masks_only`, no agent
+    is trained.
 
     Raises:
         UserError: there is no such experiment, or its settings are wrong.
@@ -68,10 +69,10 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
 
 
 def write_tables(output: Path, names: Sequence[str] = ()) -> None:
-    """Add what is finished of the experiments `names`, by default all, to the tables in `output`.
+    """Add the finished results of the experiments `names`, by default all, to the tables in `output`.
 
-    `scores.csv` and `layers.csv` are those of the stages `train` and `prune` with the settings in front,
-    `runs.csv` says of each agent which commit trained it, when, for how long and on what processor. Rows of
+    `scores.csv` and `layers.csv` are the tables of the stages `train` and `prune` with the settings in front.
+    `runs.csv` says for each agent which commit trained it, when, for how long and on what processor. Rows of
     other agents stay as they are.
     """
     store = open_store(CELLS)
@@ -146,12 +147,12 @@ def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
 
 
 def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
-    """The stage's cell, on the dataset in the store."""
+    """The cell of the stage `prune`, with the dataset in the store as its input."""
     return dataclasses.replace(prune.cell(config, agent), inputs={"dataset": _dataset(config, agent, store)})
 
 
 def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
-    """The stage's cell, on the dataset and the masks in the store."""
+    """The cell of the stage `train`, with the dataset and the masks in the store as its inputs."""
     inputs = {"dataset": _dataset(config, agent, store)}
     if agent.pruner != DENSE:
         inputs["masks"] = store.path(_masks(config, agent, store).digest) / "masks.safetensors"
@@ -169,18 +170,18 @@ def _settings(config: Config, agent: AgentSpec) -> Settings:
 
 
 def _key(settings: Settings, agent: AgentSpec) -> tuple[str, ...]:
-    """How the tables name an agent."""
+    """The key of an agent in the tables."""
     return tuple(map(str, dataclasses.astuple(settings) + dataclasses.astuple(agent)))
 
 
 def _published(output: Path) -> set[tuple[str, ...]]:
-    """The agents that the tables in `output` have from the commit that is checked out."""
+    """The agents in the tables in `output` that the commit that is checked out has trained."""
     runs = _runs(output)
     return _keys(runs[runs["commit"] == git_commit()])
 
 
 def _runs(output: Path) -> pandas.DataFrame:
-    """The agents that the tables in `output` have; none where there are no tables yet."""
+    """The agents in the tables in `output`; none if there are no tables yet."""
     table = output / RUNS
     return _read(table) if table.exists() else pandas.DataFrame(columns=[*KEY, "commit"])
 
@@ -190,7 +191,7 @@ def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
 
 
 def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
-    """An agent's rows of each table, by the table's name, as text; of what is finished."""
+    """The rows of an agent's finished results, as text, by the name of their table."""
     rows = {}
     if not store.has(prepare_data.cell(config, agent.task)):
         return {}

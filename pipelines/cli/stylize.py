@@ -35,9 +35,10 @@ from tasks.style.video.segments import SEGMENT, join_segments
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120
-"""Some seconds of video: the most that an interruption costs, and the unit of work of a cluster."""
+"""Number of frames in a segment, a few seconds of video. An interruption costs a segment at most, and a
+cluster's workers compute segments in parallel."""
 RUNTIME = "runtime"
-"""A file beside a video's segments: the name of the runtime that they are made by."""
+"""Name of the file beside a video's segments that holds the name of their runtime."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class StylizeOptions:
     batch_size: int
     force: bool
     runtime: StylizerName | None = None
-    """Of videos; None is the fastest one, as measured on this machine."""
+    """Runtime for videos; None stands for the fastest one, as measured on this machine."""
 
 
 def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
-    """Put `inputs` into a style and write them to `output`.
+    """Stylise `inputs` and write them to `output`.
 
     The style is given by its name, its model file or that file's directory. Videos are recognised by their
     suffix, in directories and patterns too. An interrupted video goes on from its finished segments the next
@@ -96,7 +97,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
 
 @contextmanager
 def _kept(model: Path) -> Iterator[Path]:
-    """A copy of a model: the stage `train_style` removes the original when it begins."""
+    """A temporary copy of a model, as the stage `train_style` removes the original when it begins."""
     with scratch_directory() as directory:
         yield Path(shutil.copy(model, directory))
 
@@ -111,7 +112,7 @@ def _model(style: str) -> Path:
     model = model_of(style)
     if not model.exists():
         found = [(root, path) for root in (LEARNED, STYLES) for path in root.rglob("model.safetensors")]
-        # `mine`, `ink`, and pruned `ink/snip-0.95`
+        # E.g. `mine`, `ink`, and the pruned `ink/snip-0.95`.
         known = ", ".join(sorted(path.parent.relative_to(root).as_posix() for root, path in found))
         raise UserError(
             f"no style {style!r} in {STYLES} or {LEARNED}; "
@@ -133,14 +134,14 @@ def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
 
 
 def _may_hold_pictures(name: str, output: Path) -> bool:
-    """Whether an input may have pictures: it is no video, and no pattern or directory of videos alone."""
+    """Whether an input may have pictures: it is neither a video nor a pattern or directory of only videos."""
     if _is_video(name):
         return False
     return not _videos(name, output) or bool(expand(name, output, picture_suffixes()))
 
 
 def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
-    """The videos, by the files to write."""
+    """The videos by the files that are to be written."""
     targets: dict[Path, Path] = {}
     videos = [video for name in inputs for video in _videos(name, output)]
     if videos and str(output) == STANDARD:
@@ -161,7 +162,7 @@ def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Pa
 
 
 def _check_free(target: Path, force: bool) -> None:
-    # One that has segments beside it is of a run that ended before it could remove them.
+    # A target with segments beside it was written by a run that ended before it could remove them.
     if target.exists() and not force and not _segments(target).exists():
         raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
 
@@ -190,7 +191,7 @@ def _stylize_video(
             replace(cell, task=stylize_segment_by_runtime, params=RuntimeSegmentParams(cell.params, runtime))
             for cell in cells
         ]
-        # A user's own files are none of MLflow's business.
+        # A user's own files are not recorded in MLflow.
         fan_out(cells, executor, store, Recorder(), gpu=True, unit="frame")
         segments = [store.path(cell.digest) / SEGMENT for cell in cells]
         join_segments(segments, video, info, target)
@@ -198,7 +199,7 @@ def _stylize_video(
 
 
 def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
-    """Without a cluster, segments follow one another, and the frames of each are shared out to all cores."""
+    """The executor; without a cluster, one that computes segments one after another, each on all cores."""
     if cluster_address(executor):
         return executor
     return replace(executor, kind="local", num_cpus=len(os.sched_getaffinity(0)))
@@ -207,12 +208,13 @@ def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
 def _runtime(
     record: Path, model: Path, info: VideoInfo, executor: ExecutorConfig, options: StylizeOptions
 ) -> StylizerName:
-    """The runtime of a video's segments. `record` keeps it, beside them, for when they are interrupted."""
+    """The runtime of a video's segments. The file `record` keeps it in case the video is interrupted."""
     runtime = options.runtime or (_recorded(record) if record.exists() else None)
     if not runtime:
         on_gpu = device_of(executor, gpu=True) != "cpu"
         if on_gpu or cluster_address(executor) or not _fits_whole(model, info):
-            # A GPU is faster than any of them, a cluster's nodes are other machines, tiles are PyTorch's.
+            # A GPU is faster than any other runtime, a cluster's nodes are other machines, and only PyTorch
+            # computes tiles.
             runtime = "torch"
         else:
             runtime = fastest_runtime(model, options.settings, executor.num_cpus)
@@ -231,5 +233,5 @@ def _recorded(record: Path) -> StylizerName | None:
 
 
 def _segments(target: Path) -> Path:
-    """Where the finished segments of a video are until it is whole."""
+    """The directory of a video's finished segments, until the video is complete."""
     return target.parent / f".{target.name}.segments"

@@ -1,7 +1,7 @@
-"""Which runtime `stylize` takes for videos: measured once on a machine, and kept in the user's cache.
+"""The runtime that `stylize` uses for videos, chosen once on a machine and kept in the user's cache.
 
-A choice by time may fall differently the next time, and with it a video's bytes. So there is one for each
-kind of processor, versions of the packages and architecture of a network, until its file is removed.
+Another measurement might choose another runtime, with which a video's bytes would differ. So a choice is kept
+for each kind of processor, versions of the packages and architecture of a network, until its file is removed.
 """
 
 import json
@@ -23,7 +23,7 @@ from tasks.style.pruning.compaction import compact
 
 
 def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> StylizerName:
-    """The runtime for the network in the file `model`; measures them, and says so, if none is kept."""
+    """The runtime for the network in the file `model`; measures all, and prints that, if none is kept."""
     key = {"machine": machine(), "network": _architecture(model), "precision": settings.precision}
     digest = sha256_of_value(key)
     path = _directory() / f"{digest[:16]}.json"
@@ -40,7 +40,7 @@ def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> Sty
 
 
 def kept_runtimes() -> list[StylizerName]:
-    """Those that were the fastest on a machine like this one, each once."""
+    """The runtimes that were the fastest on a machine like this one, each once."""
     files = map(_read, sorted(_directory().glob("*.json")))
     return sorted({kept["runtime"] for kept in files if kept and kept["machine"] == machine()})
 
@@ -60,18 +60,18 @@ def _directory() -> Path:
 
 
 def machine() -> dict[str, Any]:
-    """What a choice holds for, besides the network."""
+    """The processor and the package versions for which a choice holds."""
     versions = {name: installed_version(name) for name in STYLIZERS}
     return {"processor": processor(), "instructions": instructions(), "versions": versions}
 
 
 def _architecture(model: Path) -> list[list[int]]:
-    """The shapes of what is left of a network's weights once it is compacted."""
+    """The shapes of a network's weights after it is compacted."""
     return [list(weights.shape) for weights in compact(load_model(model)[0]).parameters()]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What a file says; None if there is none, or it isn't whole."""
+    """The contents of a file; None if there is no such file, or it is damaged."""
     try:
         kept = json.loads(path.read_text())
         return kept if kept["runtime"] in STYLIZERS and kept["machine"] else None

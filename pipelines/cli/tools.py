@@ -1,6 +1,7 @@
-"""The commands that a user runs by hand, with their options; a module each does the work.
+"""The commands that a user runs by hand, with their options; other modules do the work.
 
-Commands import the modules that import PyTorch or MLflow, so that `--help` and completion don't wait.
+Commands themselves import the modules that import PyTorch or MLflow, so that `--help` and completion don't
+wait.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ PANEL = "Tools"
 
 
 def count(about: str, least: int = 1) -> Any:
-    """An option that is a number of something."""
+    """An option whose value is an integer, at least `least`."""
     return typer.Option(metavar="N", min=least, help=about)
 
 
@@ -37,14 +38,14 @@ def directory(about: str) -> Any:
 
 
 def output_file(default: str) -> Any:
-    """The option `--output` of a command that writes one file, by default one of FILE's name."""
-    about = "The file to write, which must not be there yet; by default in the working directory."
+    """The option `--output` of a command that writes one file, which is by default named after FILE."""
+    about = "The file to write, which must not exist yet; by default in the working directory."
     return typer.Option("--output", "-o", metavar="OUT", help=about, show_default=default)
 
 
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """Where a user interrupts, say how to go on, and end with a shell's status for it."""
+    """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
     try:
         yield
     except KeyboardInterrupt:
@@ -60,14 +61,14 @@ def examples(*commands: str) -> str:
 
 @app.command(rich_help_panel=PANEL)
 def doctor() -> None:
-    """Check this installation and what it is configured to use, and say the fix for what is wrong."""
+    """Check this installation and everything that it is configured to use, and suggest fixes."""
     from pipelines.cli.doctor import print_findings
 
     if not print_findings():
         raise typer.Exit(1)
 
 
-cells = typer.Typer(help="Look into the store of computed cells.", no_args_is_help=True)
+cells = typer.Typer(help="Inspect the store of computed cells.", no_args_is_help=True)
 app.add_typer(cells, name="cells", rich_help_panel=PANEL)
 
 
@@ -78,12 +79,12 @@ app.add_typer(cells, name="cells", rich_help_panel=PANEL)
 def cells_why(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A cell's name, as MLflow has it, or STAGE/NAME; or a STAGE."),
+        typer.Argument(metavar="NAME", help="A cell's name, as MLflow shows it, or STAGE/NAME; or a STAGE."),
     ],
 ) -> None:
     """Say why a cell is computed again: the parameter, input, source file or package that differs.
 
-    It is compared with the nearest cell that the store has.
+    The cell is compared with the most similar one in the store.
     """
     from pipelines.cli.cells import explain
 
@@ -108,14 +109,14 @@ def evaluate_agent(
         ),
     ] = None,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE.mp4", help="Also write the first episode.")
+        Path | None, typer.Option(metavar="FILE.mp4", help="Also write a video of the first episode.")
     ] = None,
     renderer: Annotated[
         Literal["drawing", "mujoco"],
-        typer.Option(help="Who makes the video: this project anywhere, or MuJoCo where there is OpenGL."),
+        typer.Option(help="Renderer of the video: this project's, or MuJoCo's, which needs OpenGL."),
     ] = "drawing",
 ) -> None:
-    """Play a trained agent: its returns, its D4RL score, and a video if wanted."""
+    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
     from pipelines.cli.pack import refuse_packed
     from tasks.offline_rl.agents import load_agent
     from tasks.offline_rl.evaluation.play import evaluate
@@ -143,7 +144,7 @@ def _check_video(path: Path) -> None:
     if path.suffix.lower() != ".mp4" or path.is_dir():
         raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
     if not path.absolute().parent.is_dir():
-        raise UserError(f"{path}: its folder does not exist; make that first")
+        raise UserError(f"{path}: its folder does not exist; create that first")
 
 
 def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
@@ -156,7 +157,7 @@ def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
-    """The environment version in which the stage `train` scored an agent, from the description beside it."""
+    """The environment version in which the stage `train` scored an agent, from the agent's description."""
     if not description.exists():
         return "v5"
     try:
@@ -192,26 +193,26 @@ def stylize(
             help="Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
         ),
     ],
-    output: Annotated[Path, directory("Where to write; - is standard output, for one picture.")],
-    more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More to put in.")] = None,
+    output: Annotated[Path, directory("Directory to write to; - is standard output, for one picture.")],
+    more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More inputs.")] = None,
     strength: Annotated[
         float, typer.Option(metavar="X", min=0, max=1, help="0 is the original, 1 the full style.")
     ] = 1.0,
     preserve_color: Annotated[
-        bool, typer.Option("--preserve-color", help="Keep the colours, and take only the strokes.")
+        bool, typer.Option("--preserve-color", help="Keep the original's colours.")
     ] = False,
-    batch_size: Annotated[int, count("Pictures of one size, or frames, to compute together.")] = 1,
+    batch_size: Annotated[int, count("Pictures of the same size, or frames, to compute together.")] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
-        typer.Option(help="What computes videos.", show_default="the fastest, measured once on a machine"),
+        typer.Option(help="Runtime for videos.", show_default="the fastest, measured once on a machine"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
-    """Put your own pictures and videos into a trained style.
+    """Stylise your own pictures and videos in a trained style.
 
-    Size, orientation, transparency, colour profile and format of pictures are kept, and frames, times, size
-    and sound of videos. Pictures of any size run in bounded memory; videos run on all cores, or on the
-    cluster that params.yaml or RAY_ADDRESS names, and go on from their last segment when interrupted.
+    Pictures keep their size, orientation, transparency, colour profile and format; videos keep their frames,
+    timing, size and sound. Pictures of any size take bounded memory. Videos run on all cores, or on the
+    cluster that params.yaml or RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, stylize_inputs
@@ -219,7 +220,7 @@ def stylize(
 
     refuse_packed(Path(style))
     options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force, runtime)
-    with resumable("run the same again: finished segments of a video are kept"):
+    with resumable("run the same command again: finished segments of a video are kept"):
         stylize_inputs(style, [*inputs, *(more or [])], output, options)
 
 
@@ -234,21 +235,22 @@ def learn_style(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Photos to learn on, the more the better.",
+            help="Folder of photos to train on, the more the better.",
             show_default="those of params.yaml",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the style.", show_default="the painting's")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the style.", show_default="the painting's"),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(metavar="N", min=0.1, help="How long to train on this machine.")
+        float, typer.Option(metavar="N", min=0.1, help="Training time on this machine, in minutes.")
     ] = 20,
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
-    It says what it will reach before it starts, and renews a preview every minute. Interrupt it as you like:
-    the same command goes on. styles/NAME/ gets the model, with its card and contact sheet.
+    The command prints its plan before it starts, and renews a preview every minute. You may interrupt it: the
+    same command goes on. The model is written to styles/NAME/, with its card and contact sheet.
     """
     from pipelines.cli.learn_style import learn_style as learn
 
@@ -261,12 +263,14 @@ def learn_style(
 )
 def act(
     model: Annotated[
-        Path, typer.Option(metavar="FILE.onnx", help="A policy's graph, one of those below models/onnx.")
+        Path, typer.Option(metavar="FILE.onnx", help="ONNX graph of a policy, from models/onnx.")
     ],
     task: Annotated[
         Literal["HalfCheetah", "Hopper", "Walker2d"] | None,
         typer.Option(
-            metavar="TASK", help="What it is expected to be for.", show_default="what it was trained for"
+            metavar="TASK",
+            help="Task that the policy is expected to be for.",
+            show_default="the one it was trained for",
         ),
     ] = None,
     episodes: Annotated[int, count("Episodes to play.")] = 10,
@@ -275,7 +279,7 @@ def act(
         Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
     ] = "v5",
 ) -> None:
-    """Play an exported policy: its returns and its D4RL score."""
+    """Play an exported policy, and print its returns and D4RL score."""
     from tasks.deployment.rollout import load_policy, play_onnx
 
     policy = load_policy(model, task)
@@ -297,13 +301,13 @@ def classify(
         Path | None,
         typer.Option(
             metavar="FILE.onnx",
-            help="A classifier's graph.",
+            help="ONNX graph of a classifier.",
             show_default="the one below models/onnx/classifiers",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Answers for each picture.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Classes for each picture.")] = 5,
 ) -> None:
-    """Say what pictures show: ImageNet's classes, by the exported classifier."""
+    """Classify pictures into ImageNet's classes with the exported classifier."""
     from pipelines.cli.classify import classify_pictures
 
     if not classify_pictures(inputs, model, top):
@@ -348,7 +352,7 @@ def inspect(
         Path, typer.Argument(metavar="FILE", help="A packed file, or a model's safetensors file.")
     ],
 ) -> None:
-    """List the layers in a model file: what each keeps, and what its mask and values take."""
+    """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
     from pipelines.cli.pack import inspect_file
 
     inspect_file(file)
@@ -362,7 +366,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST",
-            help="Address to listen on; 0.0.0.0 is all.",
+            help="Address to listen on; 0.0.0.0 stands for all addresses.",
             show_default="serving.host of params.yaml",
         ),
     ] = None,
@@ -377,11 +381,11 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve exported networks over HTTP until Ctrl-C, by this machine or by the cluster at RAY_ADDRESS.
+    """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
-    They are those below models/onnx, which the stage export_onnx makes; a style of learn-style is not among
-    them until it is a style of the pipeline. A browser finds a page to play with. POST /stylize/STYLE and
-    /classify take a picture, /act/TASK a state; GET /docs describes them.
+    The networks are those below models/onnx, which the stage export_onnx writes; a style from learn-style is
+    not among them until it is a style of the pipeline. A web page lets you try them. POST /stylize/STYLE and
+    /classify take a picture, /act/TASK takes a state; GET /docs describes the API.
     """
     from pipelines.catalog.paths import GRAPHS
     from pipelines.config.params import load_config
@@ -411,17 +415,17 @@ def ui(
 def study(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXPERIMENT]...", help="Those of conf/study.yaml to run; by default all."),
+        typer.Argument(metavar="[EXPERIMENT]...", help="Experiments of conf/study.yaml; by default all."),
     ] = None,
-    output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study"),
+    output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study"),
     tables: Annotated[
-        bool, typer.Option("--tables", help="Compute nothing; add what is finished to the tables.")
+        bool, typer.Option("--tables", help="Compute nothing; add finished results to the tables.")
     ] = False,
     masks: Annotated[
-        bool, typer.Option("--masks", help="Train nothing; make the masks, and the table of their layers.")
+        bool, typer.Option("--masks", help="Train nothing; make the masks and the table of their layers.")
     ] = False,
 ) -> None:
-    """Run the experiments behind docs/study; go on where they were interrupted."""
+    """Run the experiments behind docs/study, or go on where they were interrupted."""
     from pipelines.cli.study import run_study, write_tables
 
     if tables:
@@ -431,7 +435,7 @@ def study(
 
 
 @app.command("study-page", rich_help_panel=PANEL)
-def study_page(output: Annotated[Path, directory("Where the tables are.")] = Path("docs/study")) -> None:
+def study_page(output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study")) -> None:
     """Write docs/study/README.md and its figures from the study's tables."""
     from pipelines.cli.study import draw_page
 
@@ -461,7 +465,7 @@ def train_expert(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the run keeps its state, and goes on from.",
+            help="Directory of the run's checkpoints.",
             show_default="experts/checkpoints/TASK",
         ),
     ] = None,
@@ -474,20 +478,22 @@ def train_expert(
     algorithm: Annotated[
         Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")
     ] = "TQC",
-    steps: Annotated[int, count("Environment steps in all.")] = 2_000_000,
+    steps: Annotated[int, count("Environment steps in total.")] = 2_000_000,
     seed: Annotated[int, count("Seed of networks, exploration and environments.", least=0)] = 0,
     steps_per_update: Annotated[int, count("Environment steps per gradient update.")] = 2,
     batch_size: Annotated[int, count("Transitions per gradient update.")] = 128,
-    learning_rate: Annotated[float, typer.Option(metavar="X", min=0, help="Of the actor.")] = 5e-4,
+    learning_rate: Annotated[
+        float, typer.Option(metavar="X", min=0, help="Learning rate of the actor.")
+    ] = 5e-4,
     initial_steps: Annotated[int, count("Steps before the first update.", least=0)] = 10_000,
     critic_warmup: Annotated[
-        int, count("Updates of the critics alone before an expert to improve may change.", least=0)
+        int, count("With --start-from, updates of the critics alone before the actor changes.", least=0)
     ] = 20_000,
     checkpoint_every: Annotated[int, count("Environment steps between two checkpoints.")] = 50_000,
 ) -> None:
-    """Train an expert whose rollouts become data.
+    """Train an expert, whose rollouts become the training data of agents.
 
-    It needs `python -m tasks.uv pip install -r requirements-experts.lock`.
+    First run `python -m tasks.uv pip install -r requirements-experts.lock`.
     """
     from tasks.offline_rl.experts import training
     from tasks.offline_rl.experts.config import ExpertConfig

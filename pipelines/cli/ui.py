@@ -18,7 +18,7 @@ GRACE_SECONDS = 10
 
 
 def serve_runs(port: int) -> None:
-    """Serve the runs that params.yaml or MLFLOW_TRACKING_URI leads to, until SIGINT or SIGTERM.
+    """Serve the runs at the address in MLFLOW_TRACKING_URI or params.yaml, until SIGINT or SIGTERM.
 
     Raises:
         UserError: there is no such database yet, the port is taken, or MLflow fails.
@@ -31,7 +31,7 @@ def serve_runs(port: int) -> None:
     _check_port(port)
     print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it); {SWITCH}", flush=True)
     options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
-    # One worker in place of the default four, which take memory and seconds: SQLite has one writer anyway.
+    # One worker instead of the default four, which take memory and seconds: SQLite has one writer anyway.
     options += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
     with ends_with_its_parents(), takes_its_children_along():
         _run_to_interrupt([sys.executable, "-m", "mlflow", "server", *options])
@@ -39,8 +39,8 @@ def serve_runs(port: int) -> None:
 
 def _run_to_interrupt(command: list[str]) -> None:
     # Each of the server's processes would print a traceback if an interrupt reached it during imports. In a
-    # session of their own they don't get the terminal's, and SIGTERM ends them without a word.
-    # Without jobs there are fewer of them: MLflow runs judges of language models' answers in others.
+    # session of their own they don't get the terminal's interrupts, and SIGTERM ends them silently.
+    # Without jobs, which judge answers of language models, the server has fewer processes.
     environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with subprocess.Popen(command, env=environment, start_new_session=True) as server:
         try:

@@ -1,1 +1,1 @@
-"""The configuration: dataclasses of what conf/ composes to, and the reference of their keys."""
+"""The configuration: the dataclasses that conf/ composes to, and the reference page of their keys."""

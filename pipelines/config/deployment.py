@@ -18,7 +18,7 @@ class ExportConfig:
     opset: Annotated[int, Ge(18), Le(23)]
     """Version of ONNX's operator set, among those that PyTorch's exporter writes."""
     sparse_initializers: bool
-    """Whether to write a smaller file of each pruned network as well, which not every runtime reads."""
+    """Whether to also write a smaller file of each pruned network, which not every runtime can read."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class ClassifierConfig:
         known = ("random", TRAINED[self.architecture])
         if self.weights not in known:
             raise UserError(
-                f"deployment.classifier.weights: {self.weights} hasn't got {self.architecture}'s; "
+                f"deployment.classifier.weights: {self.weights} has no weights of {self.architecture}; "
                 f"set it to {' or '.join(known)}"
             )
 
 
 @dataclass(frozen=True)
 class BenchmarkedAgents:
-    """The agents of the sweep that are timed. A policy's time depends on little but its shape."""
+    """The agents of the sweep that are timed. A policy's latency depends on little but its shape."""
 
     tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
@@ -55,25 +55,27 @@ class BenchmarkConfig:
 
     runtimes: Annotated[tuple[RuntimeName, ...], MinLen(1)]
     threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-    """Numbers of threads; 0 stands for all cores."""
+    """Numbers of threads at which networks are timed; 0 stands for all cores."""
     agents: BenchmarkedAgents
     batches: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
-    """Batch sizes of states."""
+    """Batch sizes at which policies are timed, in states."""
     sizes_px: Annotated[tuple[Annotated[int, Ge(32)], ...], MinLen(1)]
-    """Side lengths of the square pictures that are stylised."""
+    """Side lengths of the square pictures that are stylised, in pixels."""
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of the photos in style.samples to classify."""
     rollout_steps: Annotated[int, Ge(1)]
-    """Length of the episode on whose states a policy is compared."""
+    """Number of steps on whose states the outputs of a policy are compared."""
     seconds: Annotated[float, Gt(0)]
-    """Time to measure one network on one runtime at one size for, without warm-up and compilation."""
+    """Time for which one network is measured on one runtime at one size, in seconds, without warm-up and
+    compilation."""
     time_limit_s: Annotated[float, Gt(0)]
-    """Time after which a runtime that still prepares one network at one size has failed."""
+    """Time after which a runtime that is still preparing one network at one size counts as failed, in
+    seconds."""
 
 
 @dataclass(frozen=True)
 class DeploymentConfig:
-    """Every trained network through every compiler (Hyyppä 2019)."""
+    """Export of the trained networks, and their benchmark on all runtimes (Hyyppä 2019)."""
 
     export: ExportConfig
     classifier: ClassifierConfig

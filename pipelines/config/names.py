@@ -1,4 +1,4 @@
-"""Names in the configuration that registries of tasks know. They are checked when params.yaml is read."""
+"""Names in the configuration that must be in a registry. They are checked when params.yaml is read."""
 
 from typing import Annotated
 

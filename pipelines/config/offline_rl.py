@@ -21,7 +21,7 @@ from tasks.sparse.values import ValuesName
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """The grid of agents: every combination, except that sparsity 0 is one agent, of the pruner `dense`."""
+    """The grid of agents: all combinations, except that sparsity 0 gives one agent, with pruner `dense`."""
 
     tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
@@ -36,7 +36,7 @@ class SweepConfig:
 
 @dataclass(frozen=True)
 class TrainingConfigs:
-    """How long the agents of each algorithm train. An algorithm has a field here, and one below."""
+    """How long the agents of each algorithm train. Each algorithm has a field here and in `algorithms`."""
 
     bcq: TrainingConfig = field(default_factory=TrainingConfig)
     bc: TrainingConfig = field(default_factory=TrainingConfig)
@@ -52,12 +52,12 @@ class AlgorithmConfigs:
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """The cost of rounding values: agents of the sweep's highest sparsity are packed and scored again."""
+    """Cost of rounding values: agents of the sweep's highest sparsity are packed and scored again."""
 
     values: Annotated[tuple[ValuesName, ...], MinLen(1)]
-    """Kinds of values to pack agents with; `raw`, which keeps every bit, is the reference."""
+    """Kinds of values with which agents are packed; `raw`, which keeps every bit, is the reference."""
     seeds: Annotated[int, Ge(1)]
-    """Number of the sweep's seeds, the first ones, whose agents are packed."""
+    """Number of seeds whose agents are packed; they are the first ones of the sweep."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class OfflineRLConfig:
     pruning: PruningConfig
     training: TrainingConfigs
     execution: Execution
-    """How pruned agents train: `masked`, as dense networks with zeros; `sparse`, with their kept weights
-    alone, one agent at a time on a CPU; `auto` is `sparse` wherever that is faster."""
+    """How pruned agents train: `masked`, as dense networks with zeros; `sparse`, with only their kept
+    weights, one agent at a time on a CPU; `auto`, as `sparse` wherever that is faster."""
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
     quantization: QuantizationConfig

@@ -28,7 +28,7 @@ CONF = Path("conf")
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """All of `params.yaml`."""
+    """The whole of `params.yaml`."""
 
     conf_digest: str
     """SHA-256 of the files of `conf/` from which params.yaml was composed."""
@@ -62,7 +62,7 @@ def _read(path: Path, origin: Path) -> Any:
         ) from error
     except UserError:
         raise
-    except Exception as error:  # of YAML, OmegaConf, and Python: UnicodeDecodeError, RecursionError, …
+    except Exception as error:  # from YAML, OmegaConf, or Python: UnicodeDecodeError, RecursionError, …
         raise UserError(f"{origin}: {in_a_line(error)}; {COMPOSE_AGAIN}") from error
 
 
@@ -70,7 +70,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
     """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does.
 
     Raises:
-        UserError: an override of a key that `conf/` lacks, or a wrong value.
+        UserError: an override names a key that `conf/` lacks, or has a wrong value.
     """
     from dvc.utils.hydra import compose_and_dump
     from hydra.errors import HydraException, OverrideParseException
@@ -82,7 +82,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
         except OverrideParseException as error:
             raise UserError(
-                f"{error.override!r} is no KEY=VALUE; a list is written 'key=[0,1]', in quotes"
+                f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"
             ) from error
         except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
             if isinstance(error.__cause__, OmegaConfBaseException):
@@ -90,13 +90,13 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             # Hydra appends advice for its own command line, and the path it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             reason = reason.partition(" To append to your")[0].partition(" See https")[0]
-            raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md has the keys") from error
+            raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
         _parse(_read(composed, CONF), f"{CONF}{given}")
         output.write_text(composed.read_text())
 
 
 def configuration(*overrides: str) -> Config:
-    """What `conf/` composes to with some overrides, whatever params.yaml says.
+    """The configuration that `conf/` composes to with some overrides, independent of params.yaml.
 
     Raises:
         UserError: as :func:`compose`.
@@ -110,7 +110,7 @@ def configuration(*overrides: str) -> Config:
 def check(path: Path = PARAMS) -> Config:
     """Read `params.yaml` and make sure that it was composed from `conf/` as it is now.
 
-    `dvc repro` reads params.yaml alone. Without this check an edit in `conf/` would have no effect, and
+    `dvc repro` reads only params.yaml. Without this check, an edit in `conf/` would have no effect, and
     nobody would notice.
 
     Raises:
@@ -132,14 +132,14 @@ def _no_such_key(name: str) -> str:
             return f"{CONF}: no key {name}; add others as +{key}=…"
     known = [*keys, *({key.rpartition(".")[0] for key in keys} - {""})]
     likely = difflib.get_close_matches(name, known, n=1)
-    fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md has the keys"
+    fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md lists the keys"
     return f"{CONF}: no key {name}; {fix}"
 
 
 def _parse(values: Any, origin: Path | str) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
-        # By the rules for JSON: lists become tuples, but "5" does not become 5.
+        # With pydantic's rules for JSON, lists become tuples, but "5" does not become 5.
         return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
         problems = "; ".join(_problems(error.errors(), values))
@@ -147,21 +147,21 @@ def _parse(values: Any, origin: Path | str) -> Config:
 
 
 def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
-    """What is wrong with each key, in one message: pydantic has one for each type that a value may have."""
+    """One message for each wrong key; pydantic has one for each type that the value may have."""
     wrong: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
     for error in errors:
         given = "" if isinstance(error["input"], dict) else f" (it is {error['input']!r})"
         words = error["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
         wrong.setdefault((_key(error, values), given), []).append(words)
     for (key, given), (words, *others) in wrong.items():
-        # Skips a list that is too short only because a value in it was refused.
+        # Skips a list that is too short only because a value in it was rejected.
         if not any(key == other[: len(key)] != other for other, _ in wrong):
             either = " or ".join([words, *(other.removeprefix("Input should be ") for other in others)])
             yield f"{'.'.join(map(str, key)) or 'the whole'}: {either}{given}"
 
 
 def _key(error: ErrorDetails, values: Any) -> tuple[int | str, ...]:
-    """The value's key, without what pydantic appends: the type that it tried, or `[key]` for a wrong name."""
+    """The value's key, without pydantic's suffix: the type that it tried, or `[key]` for a wrong name."""
     location = error["loc"]
     if error["type"] == "missing":
         return location

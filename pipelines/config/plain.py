@@ -1,7 +1,7 @@
-"""Whether `params.yaml` is as small and plain as what Hydra composes: `python -m pipelines.config.plain`.
+"""Check that `params.yaml` is as small and plain as Hydra writes it: `python -m pipelines.config.plain`.
 
-`make repro` asks before DVC reads the file, as DVC would expand what doubles itself until memory is full.
-Imports little, so that it takes a moment.
+`make repro` runs this check before DVC reads the file, as DVC would expand nested aliases until memory is
+full. The module imports little, so that the check takes only a moment.
 """
 
 import sys
@@ -13,19 +13,20 @@ from tasks.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
 MOST_BYTES = 1 << 18
-"""Of params.yaml: fifty times what there is to configure."""
+"""Largest size of params.yaml, fifty times its usual size."""
 DEEPEST = 20
-"""Of what is nested in params.yaml; three times what there is."""
+"""Greatest depth of nesting in params.yaml, three times its usual depth."""
 COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
 def check_plain(path: Path) -> None:
-    """Check that a file is as small and plain as what Hydra composes.
+    """Check that a file is as small and plain as Hydra writes it.
 
-    A few lines of aliases (`*a`) or interpolations (`${a}`) that double each other are gigabytes.
+    A few lines of aliases (`*a`) or interpolations (`${a}`), each of which repeats the previous line twice,
+    expand to gigabytes.
 
     Raises:
-        UserError: it isn't.
+        UserError: the file is too large or too deeply nested, or has aliases or interpolations.
     """
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path}: is larger than {MOST_BYTES:,} bytes; {COMPOSE_AGAIN}")
@@ -35,8 +36,8 @@ def check_plain(path: Path) -> None:
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:  # as it is reached: brackets take n² time
-            raise UserError(f"{path}: has an alias, *…, or lists in lists in lists; {COMPOSE_AGAIN}")
+        if isinstance(event, yaml.AliasEvent) or depth > DEEPEST:  # at once: brackets take n² time
+            raise UserError(f"{path}: has an alias, *…, or is nested too deeply; {COMPOSE_AGAIN}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make docs`: writes docs/configuration.md from the dataclasses of the configuration and from conf/."""
+"""`make docs` runs this module, which writes docs/configuration.md from the dataclasses and conf/."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ list or mapping.
 
 
 def render() -> str:
-    """The page. The working directory is the repository's root."""
+    """The text of the page. The working directory has to be the repository's root."""
     values = {profile: dataclasses.asdict(configuration(f"profile={profile}")) for profile in PROFILES}
     parts = [INTRODUCTION.format(groups="\n".join(_options()))]
     parts += [_section(group, values) for group in groups(Config) if group.keys]

@@ -1,7 +1,7 @@
 """The keys of a configuration with their types, limits and meanings, as its dataclasses declare them.
 
-pydantic's JSON schema has neither the docstrings of attributes nor the checks by name, and would have to be
-put into words all the same.
+pydantic's JSON schema is not used, since it has neither the docstrings of attributes nor the checks of names,
+and would have to be put into words too.
 """
 
 import ast
@@ -19,7 +19,7 @@ import annotated_types
 import pydantic
 
 NAME = "NAME"
-"""Placeholder of a key that users choose, e.g. in `style.paintings.sources.NAME.source`."""
+"""Placeholder for a name that users choose, e.g. in `style.paintings.sources.NAME.source`."""
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
 MAPPINGS = (dict, Mapping)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -50,7 +50,7 @@ class Group:
 
 
 def groups(config: type, name: str = "") -> Iterator[Group]:
-    """The groups of a configuration dataclass, outer ones first, in the order of their declaration."""
+    """The groups of a configuration dataclass in the order of their declaration, outer groups first."""
     hints = typing.get_type_hints(config, include_extras=True)
     meanings = _attribute_docstrings(config)
     own, inner = [], []
@@ -92,7 +92,7 @@ def _limit(constraint: Any) -> str:
     """A constraint in words.
 
     Raises:
-        TypeError: constraints of this kind have no words yet.
+        TypeError: there is no description of this kind of constraint yet.
     """
     match constraint:
         case annotated_types.MinLen(length):
@@ -100,7 +100,7 @@ def _limit(constraint: Any) -> str:
         case annotated_types.Len(length, longest) if length == longest:
             return f"{length} long"
         case pydantic.AfterValidator(func=check):
-            # Such a check names what it accepts in the message with which it refuses something.
+            # The message with which such a check rejects a name lists the names that it accepts.
             try:
                 check(NAME)  # type: ignore[call-arg]
             except ValueError as error:
@@ -112,7 +112,7 @@ def _limit(constraint: Any) -> str:
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:
-    """The docstrings of a class's attributes, its bases' too, which Python itself drops."""
+    """The docstrings of the attributes of a class and its bases, which Python itself discards."""
     return {
         name: text
         for kind in reversed(config.__mro__)

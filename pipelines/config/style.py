@@ -28,7 +28,7 @@ class PaintingConfig:
     source: str
     """`drawn` for a painting that this project draws, else the path or URL of a picture."""
     sha256: str | None = None
-    """SHA-256 that the file must have; null records the one it has."""
+    """SHA-256 that the file must have; with null, the file's SHA-256 is only recorded."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PaintingsConfig:
 
     sources: dict[str, PaintingConfig]
     long_side_px: Annotated[int, Ge(64)]
-    """Long side to which paintings are scaled."""
+    """Length to which the long side of paintings is scaled, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TransferConfig:
 
 @dataclass(frozen=True)
 class StyleTrainingConfig:
-    """Version 2, by a network for each style (Johnson et al. 2016)."""
+    """Version 2, with a network for each style (Johnson et al. 2016)."""
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
@@ -84,7 +84,7 @@ class StyleTrainingConfig:
 
 @dataclass(frozen=True)
 class StylePruningConfig:
-    """Style networks that are pruned before training, by each pruner at each of its sparsities."""
+    """Style networks that are pruned before training, with each pruner at each of its sparsities."""
 
     styles: tuple[str, ...]
     """Styles whose networks are pruned, among those that are trained."""
@@ -95,9 +95,9 @@ class StylePruningConfig:
     iterations: Annotated[int, Ge(1)]
     """Number of rounds of scoring and pruning."""
     size_px: Annotated[int, Ge(32)]
-    """Side length of the pictures that are timed."""
+    """Side length of the pictures that are timed, in pixels."""
     seconds: Annotated[float, Gt(0)]
-    """Time to measure each network on each runtime for."""
+    """Time for which each network is measured on each runtime, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +107,22 @@ class StylizeConfig:
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
     short_side_px: Annotated[int, Ge(32)] | None
-    """Short side to which photos are scaled; null keeps their size."""
+    """Length to which the short side of photos is scaled, in pixels; null keeps their size."""
     video: str | None
     """Path of a video; null is the clip that this project makes."""
     strength: Annotated[float, Ge(0), Le(1)]
-    """0 is the original, 1 the full style."""
+    """Strength of the style, where 0 is the original and 1 the full style."""
     preserve_color: bool
     """Whether to keep the colours of the original."""
     precision: Precision
     batch_size: Annotated[int, Ge(1)]
     """Number of frames that go through the network together."""
     frames_per_segment: Annotated[int, Ge(1)]
-    """Number of a video's frames in one cell: workers compute cells in parallel."""
+    """Number of frames of a video in one cell; workers compute cells in parallel."""
 
     @property
     def settings(self) -> StylizeSettings:
-        """What the pixels of a stylised picture depend on."""
+        """The settings on which the pixels of a stylised picture depend."""
         return StylizeSettings(self.strength, self.preserve_color, self.precision)
 
 
@@ -133,7 +133,7 @@ class StyleConfig:
     photos: PhotosConfig
     """Photos on which styles are trained."""
     samples: PhotosConfig
-    """Photos that are stylised and measured. Other settings name photos of these."""
+    """Photos that are stylised and measured. Photos that other settings name are among them."""
     paintings: PaintingsConfig
     weights: WeightsConfig
     transfer: TransferConfig

@@ -1,1 +1,1 @@
-"""Cells, store, executors, tracking and provenance: no science, and nothing of this product."""
+"""Cells, their store, executors, tracking and provenance, independent of the science and of all stages."""

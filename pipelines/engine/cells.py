@@ -2,8 +2,8 @@
 
 A cell's digest says what is computed, never where: it covers the task, its parameters, the contents of its
 inputs, the source of every module that the task imports from its own package (`tasks`), and the versions of
-the third-party packages that these import. A finished cell is a directory `.cells/<digest>/`, whole or
-absent; stages hard-link its files into their DVC outs.
+the third-party packages that these import. A finished cell is a directory `.cells/<digest>/`, which is either
+complete or absent; stages hard-link its files into their DVC outs.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def file_digest(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One job of a sweep: its name is for people, its digest addresses it."""
+    """One job of a sweep. It is shown to users by its name, and addressed in the store by its digest."""
 
     name: str
     """Unique within the stage; also the cell's directory below the stage's out."""
@@ -73,15 +73,15 @@ class Cell:
     tags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tags to filter runs by in MLflow, e.g. the pruner and the sparsity."""
     stack: str | None = None
-    """Cells of an equal `stack` may be handed to their task together."""
+    """Cells with the same `stack` may be passed to their task together."""
     size: int = 1
-    """How much work it is, in the unit that progress is shown in."""
+    """Amount of work, in the unit in which progress is shown."""
     modules: tuple[str, ...] = ()
-    """What the task imports by name, such as an agent's algorithm: import statements don't show it."""
+    """Modules that the task imports by name, e.g. an agent's algorithm; import statements don't show them."""
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """What the digest covers, as plain data."""
+        """Everything that the digest covers, as plain data."""
         return {
             "task": f"{self.task.__module__}.{self.task.__qualname__}",
             "params": dataclasses.asdict(self.params),
@@ -92,7 +92,7 @@ class Cell:
 
     @functools.cached_property
     def digest(self) -> str:
-        """32 hexadecimal digits, equal wherever the identity is."""
+        """A hash of the identity, as 32 hexadecimal digits."""
         canonical = json.dumps(self.identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
@@ -115,7 +115,7 @@ def read_made(directory: Path) -> Made:
 
 
 def damage(directory: Path) -> str | None:
-    """The first file of a finished cell that differs from the manifest; None if all agree."""
+    """The name of the first file of a finished cell that differs from the manifest; None if none differs."""
     try:
         read_made(directory)
         files = _manifest(directory)["files"].items()
@@ -135,10 +135,10 @@ class CellStore:
         self.where = str(root)
 
     def fetch(self, cells: Sequence[Cell]) -> None:
-        """Fetch those of `cells` that other machines have computed: none, as this store is local."""
+        """Fetch those of `cells` that other machines have computed. A local store has none to fetch."""
 
     def tidy(self) -> None:
-        """Remove what drivers that were killed have left half-written."""
+        """Remove half-written files that killed drivers have left."""
         for half in (self.root / "staging").glob("*"):
             if not is_alive(half.name.rpartition("-")[0]):
                 shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
@@ -220,7 +220,7 @@ class CellStore:
         return None if newest is None else SavedCheckpoint(int(newest.name), newest)
 
     def _stage(self) -> Path:
-        """A new path, for something that is renamed when it is whole."""
+        """A new path for a file or directory that will be renamed when it is complete."""
         staging = self.root / "staging"
         staging.mkdir(parents=True, exist_ok=True)
         return staging / f"{this_process()}-{uuid.uuid4().hex}"
@@ -229,7 +229,7 @@ class CellStore:
         """Rename `staging` to the cell's directory, and drop the cell's checkpoints."""
         for file in staging.rglob("*"):
             if file.is_file():
-                # The outs of stages are hard links to these files: an edit there must not reach them.
+                # The outs of stages are hard links to these files: an edit of an out must not change them.
                 file.chmod(0o444)
         try:
             staging.rename(self.path(cell.digest))
@@ -247,7 +247,7 @@ class CellStore:
 
 
 def parse_manifest(content: bytes) -> dict[str, Any] | None:
-    """What a manifest says; None if it is damaged."""
+    """The contents of a manifest; None if it is damaged."""
     with contextlib.suppress(ValueError):
         manifest = json.loads(content)
         if isinstance(manifest, dict) and {"name", "task", "made"} <= manifest.keys():

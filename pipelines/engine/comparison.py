@@ -1,4 +1,4 @@
-"""Why a cell has to be computed: what of it differs from one that the store has."""
+"""Why a cell has to be computed: its differences from a cell that the store has."""
 
 import dataclasses
 import json
@@ -11,14 +11,14 @@ from typing import Any
 from pipelines.engine.cells import Cell
 
 SAID = 3
-"""Reasons that are named in the line that a run prints."""
+"""Number of reasons in the line that a run prints."""
 LONGEST = 120
-"""Of these, in characters."""
+"""Greatest length of such a reason, in characters."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing that two cells' digests cover, and that is not the same."""
+    """One thing that the digests of two cells cover and that differs between the cells."""
 
     kind: str
     """`task`, `params`, `inputs`, `source` or `packages`, as in a manifest."""
@@ -47,9 +47,9 @@ class Difference:
 
 
 def differences(cell: Cell, manifest: Mapping[str, Any]) -> list[Difference]:
-    """What of `cell` differs from the finished cell that `manifest` is of; none if they are the same."""
+    """The differences between `cell` and the finished cell of `manifest`; none if they are the same."""
     old = dict(_flat({key: manifest.get(key) for key in cell.identity}))
-    new = dict(_flat(json.loads(json.dumps(cell.identity))))  # as a manifest, where a tuple is a list
+    new = dict(_flat(json.loads(json.dumps(cell.identity))))  # as in a manifest, where tuples are lists
     return [
         Difference(kind, ".".join(name), old.get((kind, *name)), new.get((kind, *name)))
         for kind, *name in sorted(old.keys() | new.keys())
@@ -58,9 +58,9 @@ def differences(cell: Cell, manifest: Mapping[str, Any]) -> list[Difference]:
 
 
 def nearest(cell: Cell, manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of the finished cells of the same task, the one that `cell` has most in common with.
+    """The finished cell of the same task that has most in common with `cell`.
 
-    One of the same name comes first, then the fewest differences, then the newest.
+    A cell of the same name comes first, then the one with the fewest differences, then the newest.
     """
     same = [manifest for manifest in manifests if manifest.get("task") == cell.identity["task"]]
     newest_first = sorted(same, key=lambda manifest: manifest["made"]["finished"], reverse=True)
@@ -72,9 +72,9 @@ def nearest(cell: Cell, manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, 
 
 
 def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> str:
-    """A line on those of the cells `missing` that were computed before, and why they are again.
+    """A line that says how many of `missing` were computed before, and why they are computed again.
 
-    Empty if none of them was.
+    It is empty if none of them was computed before.
     """
     again = 0
     counted: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> 
     said = [reason for reason, _ in counted.most_common(SAID)]
     more = len(counted) - len(said)
     others = f"; and {more} more differences (python -m pipelines cells why STAGE)" if more else ""
-    return f"computed before, but not as now: {again}, as {'; '.join(said)}{others}"
+    return f"computed before, and to compute again: {again}, as {'; '.join(said)}{others}"
 
 
 def _flat(record: Any, *at: str) -> Iterable[tuple[tuple[str, ...], str]]:

@@ -1,4 +1,4 @@
-"""One call of a task, which all executors share."""
+"""One call of a task, which works the same way on all executors."""
 
 import collections
 import dataclasses
@@ -19,30 +19,31 @@ from tasks.job import Event, Job, Task
 
 @dataclasses.dataclass(frozen=True)
 class ExecutorConfig:
-    """Where cells run, which changes no result and is in no digest."""
+    """Where cells run. These settings change no result and are in no digest."""
 
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
-    """Ray cluster (`host:port`) with this machine as a node; RAY_ADDRESS overrides it. None: a local one."""
+    """Address (`host:port`) of a Ray cluster that has this machine as a node; RAY_ADDRESS overrides it. null:
+    a temporary cluster on this machine."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
-    """Cores of each group of cells: the number of compute threads (another number may round differently), and
-    of processes that step the environments of a large stack."""
+    """Number of cores for each group of cells. It is also the number of compute threads (another number may
+    round differently) and of the processes that step the environments of a large stack."""
     num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
-    """GPUs of each group of cells that can use one; groups share a GPU by fractions. `auto`: 1 if the cluster
-    has any."""
+    """Number of GPUs for each group of cells that can use one; with a fraction, groups share a GPU. `auto`:
+    1 if the cluster has any."""
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
-    """Memory to reserve for each group of cells. None: none is reserved."""
+    """Memory to reserve for each group of cells, in GiB. null: no memory is reserved."""
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
-    """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU all that share a data
-    set, if its free memory holds them. A stack that runs out of memory is halved, and goes on from its last
-    checkpoints."""
+    """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU, all agents that share a
+    data set, if its free memory holds them. A stack that runs out of memory is halved, and goes on from its
+    last checkpoints."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of cells that can use a GPU. `auto`: a GPU if there is one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """The last event of a job, with its files by their paths relative to the output directory."""
+    """The last event of a job, with the job's files by their paths relative to the output directory."""
 
     job: int
     files: Mapping[str, bytes]
@@ -91,7 +92,7 @@ class OutOfMemoryError(Exception):
 
 
 def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
-    """A task's events.
+    """The events of a task.
 
     Raises:
         OutOfMemoryError: a GPU or this machine ran out of memory. The task's own exception is released first,
@@ -124,7 +125,7 @@ def first_line(error: Exception) -> str:
 
 
 def device_of(config: ExecutorConfig, gpu: bool) -> str:
-    """Torch device, on this machine, of a cell that can use a GPU (`gpu`) or cannot.
+    """The torch device on this machine for a cell; `gpu` says whether the cell can use a GPU.
 
     Raises:
         UserError: the configuration asks for a GPU, and there is none.
@@ -159,7 +160,7 @@ def checkpoints_of(batch: Batch, store: CellStore) -> list[bytes | None]:
 
 
 def stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:
-    """The largest number of cells in a batch, of `cells` that may be stacked."""
+    """The largest number of cells in a batch; `cells` is the number of cells that may be stacked."""
     if config.stack_size != "auto":
         return config.stack_size
     return cells if on_gpu else 1

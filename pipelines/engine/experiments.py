@@ -1,7 +1,7 @@
 """How MLflow's pages present a stage: an experiment with a description and two views.
 
-A stage is an experiment, and each of its cells is a run of that experiment, side by side: MLflow folds runs
-that have a parent, and charts nothing that is folded.
+A stage is an experiment, and each of its cells is a run of that experiment. Runs have no parents, since
+MLflow folds runs that have one, and does not chart folded runs.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 CELLS = "tags.kind = 'cell'"
-"""The filter of both views, which leaves out the run of the stage as a whole."""
+"""Filter of both views, which leaves out the run of the stage as a whole."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Experiment:
     groups: tuple[str, ...] = ()
     """Tags to group runs by: charts draw the average of runs that agree in all of them."""
     tables: tuple[Path, ...] = ()
-    """CSV files that the stage leaves, which become artifacts of its own run."""
+    """CSV files that the stage writes, which become artifacts of the stage's own run."""
 
     def labels(self, experiment_id: str) -> dict[str, str]:
         """The experiment's description, kind and views, under the tags that MLflow's pages read."""

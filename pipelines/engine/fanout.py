@@ -25,8 +25,8 @@ from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.sweep import Recorder, Sweep
 
 BRIEF_CELLS = 16
-"""So many cells of a second or two take as long one after another as on two cores of a cluster that has to
-start first (6 s)."""
+"""Number of cells of a second or two that take as long one after another as on two cores of a cluster that
+has to start first (6 s)."""
 
 
 def fan_out(
@@ -49,13 +49,13 @@ def fan_out(
         recorder: records the course and the metrics of every cell.
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
-        brief: the cells take a second or so, and no cluster is started for fewer than `BRIEF_CELLS` of them;
-            a running one is used.
-        unit: what progress is shown in, of which a cell is `Cell.size`.
+        brief: the cells take a second or so each; no cluster is started for fewer than `BRIEF_CELLS` of them,
+            but a running cluster is used.
+        unit: the unit in which progress is shown; a cell counts as `Cell.size` units.
 
     Raises:
         CellsFailedError: some cells failed; it is raised when all others are done.
-        UserError: a cell failed for a reason that the user can mend.
+        UserError: a cell failed for a reason that the user can fix.
     """
     store.tidy()
     store.fetch(cells)
@@ -78,7 +78,7 @@ def fan_out(
 
 
 class LocalExecutor:
-    """Cells one after another in this process."""
+    """Computes cells one after another in this process."""
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
         self.config = config
@@ -103,16 +103,16 @@ class LocalExecutor:
                     break
                 except Exception as error:
                     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                        raise  # as it would be for each of the other cells
+                        raise  # the disk would be full for the other cells too
                     sweep.failed(batch, error)
                     break
-                # Not in the `try`: where MLflow or the store can't be reached, the cell has not failed.
+                # Not in the `try`: if MLflow or the store can't be reached, the cell has not failed.
                 sweep.handle(batch, event)
 
 
 @contextlib.contextmanager
 def _executor(config: ExecutorConfig, gpu: bool, brief: bool) -> Iterator[LocalExecutor | RayExecutor]:
-    # A cluster of this machine's own takes six seconds to start.
+    # A temporary cluster on this machine takes six seconds to start.
     if config.kind == "local" or (brief and cluster_address(config) is None):
         yield LocalExecutor(config, gpu)
         return

@@ -1,4 +1,4 @@
-"""How processes end: promptly, with all that they started and wrote, no later than the `dvc` above them."""
+"""How processes end: promptly, with their child processes, and no later than the `dvc` that started them."""
 
 import contextlib
 import functools
@@ -17,13 +17,13 @@ GRACE_SECONDS = 15.0
 
 
 def this_process() -> str:
-    """A name of this process that no other one has, on any machine and at any time."""
+    """A name of this process that no other process has, on any machine and at any time."""
     process = psutil.Process()
     return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool:
-    """Whether a process lives, by the name it gave itself; one on another machine is assumed to."""
+    """Whether the process with a name is alive; a process on another machine is assumed to be."""
     host, _, rest = name.partition(":")
     if host != os.uname().nodename:
         return True
@@ -38,8 +38,8 @@ def is_alive(name: str) -> bool:
 def ends_with_its_parents() -> Iterator[None]:
     """Turn SIGTERM, and the death of a parent, into KeyboardInterrupt in the main thread.
 
-    A stage runs on when its `dvc` is killed (measured with DVC 3.67, for SIGTERM and SIGKILL).
-    PR_SET_PDEATHSIG alone does not mend that, as a shell may stand between the two.
+    Without this, a stage runs on when its `dvc` is killed (measured with DVC 3.67, for SIGTERM and SIGKILL).
+    PR_SET_PDEATHSIG would not be enough, as a shell may run between `dvc` and the stage.
 
     Raises:
         KeyboardInterrupt: `dvc` has ended already, while this process imported its modules.
@@ -65,7 +65,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 def _interrupt_again(
     hook: Callable[["sys.UnraisableHookArgs"], object], dropped: "sys.UnraisableHookArgs"
 ) -> None:
-    """Send a signal again that came while C, such as LLVM, called Python: its exception goes no further."""
+    """Send SIGTERM again if its exception was dropped, as it was raised while C code (LLVM) called Python."""
     if dropped.exc_type is KeyboardInterrupt:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     else:
@@ -74,8 +74,8 @@ def _interrupt_again(
 
 @contextlib.contextmanager
 def interrupted_later() -> Iterator[None]:
-    """Keep SIGINT and SIGTERM back from native code, which takes their exception for a crash of its own."""
-    if threading.current_thread() is not threading.main_thread():  # which alone is interrupted
+    """Delay SIGINT and SIGTERM until native code has ended that takes their exception for its own crash."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
         yield
         return
     came: list[int] = []
@@ -99,7 +99,7 @@ def _parents() -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if any("dvc" in part.rsplit("/", 1)[-1] for part in process.cmdline()[:3]):
                 return parents[: depth + 1]
-    # DVC starts a stage in its own session; one that has lost its parent belongs to init, which has another.
+    # DVC starts a stage in DVC's session. A stage without its parent belongs to init, in another session.
     if parents and os.getsid(parents[0].pid) != os.getsid(0):
         raise KeyboardInterrupt
     return parents[:1]
@@ -116,11 +116,12 @@ def _watch(parents: list[psutil.Process], stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def takes_its_children_along() -> Iterator[None]:
-    """End all processes that this one starts meanwhile, even if SIGKILL ends it.
+    """End all processes that this process starts within the context, even if SIGKILL ends this process.
 
-    After Ray's driver is killed, workers go on with their task, and two agents live for another 75 seconds
-    (measured with Ray 2.60). A guard, a process in a session of its own, records this process's descendants
-    and kills them when its standard input closes, as it does whenever and however this process ends.
+    After Ray's driver is killed, workers go on with their tasks, and two of Ray's agent processes live for
+    another 75 seconds (measured with Ray 2.60). So a guard process, in a session of its own, records the
+    descendants of this process and kills them when the guard's standard input closes, which happens however
+    this process ends.
     """
     earlier = [str(child.pid) for child in psutil.Process().children()]
     command = [sys.executable, __file__, str(os.getpid()), *earlier]

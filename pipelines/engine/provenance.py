@@ -36,12 +36,12 @@ class Machine:
 
     processor: str
     instructions: str
-    """The vector instructions that PyTorch computes with, e.g. `AVX2`: others round differently."""
+    """The vector instructions that PyTorch computes with, e.g. `AVX2`; others round differently."""
     cores: int
     """Number of cores that this process may use."""
     memory_gb: float
     gpu: str | None
-    """None if the cell ran on the processor."""
+    """None if the cell ran on the CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Made:
     """How a cell was made. The record is kept with the cell and is in no digest."""
 
     seconds: float
-    """Duration of the attempt that finished the cell, which may have started at a checkpoint; its share of a
-    stack's."""
+    """Duration of the attempt that finished the cell, which may have started at a checkpoint. For a cell of a
+    stack, its share of the stack's duration."""
     finished: str
-    """ISO 8601, UTC, in seconds."""
+    """Time at which the cell was finished, in ISO 8601, UTC, to the second."""
     commit: str
     machine: Machine
     packages: dict[str, str]
@@ -119,7 +119,7 @@ def git_commit() -> str:
 
 
 def write_provenance(stage: str, profile: str, cells: Sequence[Made], path: Path) -> None:
-    """Write a summary of the records of a stage's cells as JSON. A reused cell has its first record."""
+    """Write a summary of the records of a stage's cells as JSON. A reused cell keeps its original record."""
     machines = Counter(made.machine for made in cells)
     summary = {
         "stage": stage,

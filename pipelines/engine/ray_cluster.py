@@ -17,12 +17,14 @@ from pipelines.engine.lifecycle import takes_its_children_along
 from tasks.errors import UserError
 
 STARTS = 5
-"""Times that Ray is started on this machine: it gives itself 30 s, which a loaded machine may exceed."""
+"""Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
+time."""
 STARTUP_TIMEOUT = "timed out during startup"
-"""Of the message of Ray's bare Exception then."""
+"""Part of the message of the bare Exception that Ray raises when it gives up."""
 NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
-"""On one machine, a node that does not answer is busy. With 60 processes on 2 cores, Ray took it for dead
-after five checks. One that has ended is known by its connections."""
+"""Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
+60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
+ended."""
 
 
 @contextlib.contextmanager
@@ -35,7 +37,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     # Ray reads these when it is imported. Without the second, a task with num_gpus=0 sees every GPU.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-    # Explicitly: a cluster with a token can be joined by host:port, and a local one starts without a warning.
+    # Set so that a cluster with a token can be joined by host:port, and a local one starts without a warning.
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     # `excludes` below is complete; Ray would add to it, with two warnings.
     os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] = ""
@@ -52,7 +54,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
             "address": address,
             "runtime_env": {"working_dir": str(Path.cwd()), "excludes": _not_code()},
         }
-    # Ray installs a handler of SIGTERM that exits at once; ours ends the stage's runs before.
+    # Ray installs a handler of SIGTERM that exits at once; ours ends the stage's runs first.
     on_sigterm = signal.getsignal(signal.SIGTERM)
     with contextlib.ExitStack() as started:
         try:
@@ -69,7 +71,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
             signal.signal(signal.SIGTERM, on_sigterm)
             yield
         except ray.exceptions.RayError as error:
-            # Of the cluster, such as a head that was started anew; what a cell raises doesn't get here.
+            # An error of the cluster, e.g. a head that was restarted; exceptions of cells don't get here.
             raise UserError(
                 f"Ray cluster {address or 'on this machine'} was lost: {type(error).__name__}; finished "
                 "cells and checkpoints are kept, `dvc repro` goes on from them"
@@ -80,7 +82,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _started_here(options: Mapping[str, Any]) -> Iterator[None]:
-    """A cluster of this machine, whose processes end with this one.
+    """A cluster on this machine, whose processes end with this process.
 
     Raises:
         RuntimeError: it did not start.
@@ -107,9 +109,9 @@ def cluster_address(config: ExecutorConfig) -> str | None:
 
 
 def check_joinable(address: str) -> None:
-    """Raise ConnectionError, with the fix, if nothing answers at `host:port` or this machine is no node.
+    """Raise ConnectionError, with the fix, if nothing answers at `host:port` or this machine is not a node.
 
-    Ray would try for a minute or more.
+    Ray itself would try for a minute or more.
     """
     if "://" in address:
         # Ray Client has no streaming generators, through which cells report.

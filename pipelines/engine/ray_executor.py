@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 TRANSIENT_RETRIES = 3
 CPU_UNIT = 1e-4
-"""Ray counts parts of a core in these."""
+"""Smallest fraction of a core that Ray counts."""
 
 
 class RayExecutor:
-    """Cells as Ray tasks.
+    """Computes cells as Ray tasks.
 
-    The driver retries the cells of a lost worker or node from their last checkpoints. Ray's own retries would
-    start a task with the checkpoint that it was given at first.
+    The driver retries the cells of a lost worker or node from their last checkpoints. Ray's own retries are
+    off, as they would start a task with the checkpoint that it was first given.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -106,8 +106,8 @@ class RayExecutor:
     def _cpus_per_batch(self, count: int) -> float:
         """Cores to reserve for each of `count` batches.
 
-        Where few of them would be left for a second round on this machine, all take turns on its cores: three
-        batches on two cores take one and a half times as long as one, in place of twice.
+        If only a few of them would be left for a second round on this machine, all run at once and share its
+        cores: three batches on two cores then take one and a half times as long as one, instead of twice.
         """
         import ray
 
@@ -146,7 +146,7 @@ def _again(batch: Batch, sweep: Sweep, error: Exception) -> Iterable[Batch]:
     import ray
 
     last = batch.attempt == TRANSIENT_RETRIES
-    # Ray kills a worker when its node's memory runs low, which may be the fault of its neighbours.
+    # Ray kills a worker when its node's memory runs low, which other processes may have caused.
     if isinstance(error, ray.exceptions.OutOfMemoryError) and (last or len(batch.cells) > 1):
         return sweep.out_of_memory(batch, error)
     if last:
@@ -176,8 +176,8 @@ def _execute_remotely(
     """`execute` on a worker, with inputs from the object store as temporary files."""
     import ray
 
-    # A worker begins in the directory of the code, which goes when Ray unpacks that anew for another node of
-    # this machine. The path is there again, but the directory that the worker is in is not.
+    # A worker starts in the directory of the code. When Ray unpacks the code for another node on this
+    # machine, it replaces that directory with a new one, and the worker's working directory is gone.
     os.chdir("/")
     check_packages(batch.cells[0].identity["packages"])
     yield _Started()
@@ -197,8 +197,8 @@ class _Input:
 
     path: Path
     contents: Mapping[str, Any]
-    """Objects by path relative to `path`, where `.` is a file itself. Each file is an object, as
-    the photos of COCO together take 3 GB."""
+    """Ray objects by path relative to `path`, which is `.` if `path` is a file. Each file is an object of its
+    own, as COCO's photos together take 3 GB."""
 
 
 def _send(path: Path) -> _Input:
@@ -233,7 +233,7 @@ def _gpus_per_batch(config: ExecutorConfig, gpu: bool) -> float:
 
 @functools.cache
 def _transient_faults() -> tuple[type[Exception], ...]:
-    """Errors that are no fault of the cell, and may not happen again."""
+    """Errors that the cell did not cause, and that may not happen again."""
     from ray import exceptions
 
     return (

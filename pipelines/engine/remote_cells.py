@@ -5,7 +5,7 @@ The URL is any that fsspec knows (`s3://bucket/prefix`). Below it are::
     <cell's digest>/<SHA-256>                       each of the cell's files, named by its content
     <cell's digest>/cell.json                       the cell's manifest, which is written last
     checkpoints/<cell's digest>/<step>-<SHA-256>    the state from which another machine can go on
-    checkpoints/<cell's digest>/artifacts/<name>    the artifacts that the cell has yielded by then
+    checkpoints/<cell's digest>/artifacts/<name>    the artifacts that the cell has yielded so far
 
 S3 cannot rename objects, but writes each one whole or not at all. Two drivers that compute a cell at the same
 time, on machines that round differently, don't overwrite each other's files, since these are named by their
@@ -36,14 +36,14 @@ VARIABLE = "SINGLESHOT_CELLS"
 def open_store(root: Path) -> CellStore:
     """The store at the path or URL in SINGLESHOT_CELLS, by default at `root`.
 
-    The place of results changes none of them, so the environment names it and no stage's parameters do.
+    Where results are kept does not change them, so the environment names the place, not a stage's parameters.
     """
     where = os.environ.get(VARIABLE) or str(root)
     return RemoteCellStore(root, where) if "://" in where else CellStore(Path(where))
 
 
 class RemoteCellStore(CellStore):
-    """A local store, which also is the cache, and its copy at a URL.
+    """A local store, which serves as a cache, and a copy of it at a URL.
 
     Every method raises UserError if the URL cannot be used. Computed cells stay in the local store then, and
     the next :meth:`fetch` uploads them.
@@ -53,7 +53,7 @@ class RemoteCellStore(CellStore):
         super().__init__(root)
         self.where = url
         # When a network drops, aiohttp leaves behind a task for each connection, which asyncio reports with a
-        # traceback. S3's client tries again, and what fails in the end is raised to us.
+        # traceback. S3's client tries again, and raises an error if it fails in the end.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         with self._as_user_error():
             # No cache of listings, since other drivers write there as well.
@@ -160,7 +160,7 @@ class RemoteCellStore(CellStore):
             return
         with contextlib.suppress(
             FileNotFoundError
-        ):  # another driver has stored a newer one by now, or the cell
+        ):  # another driver has stored a newer one by now, or the finished cell
             state = self._files.cat_file(steps[newest])
             if not steps[newest].endswith(sha256(state).hexdigest()):
                 log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
@@ -188,7 +188,7 @@ class RemoteCellStore(CellStore):
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(
-                f"cells at {self.where}: {reason}; correct {VARIABLE}, or what else leads there "
+                f"cells at {self.where}: {reason}; correct {VARIABLE} or the settings of the connection "
                 f"(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …); finished cells are kept in {self.root}"
             ) from error
 

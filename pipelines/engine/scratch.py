@@ -12,17 +12,18 @@ from pathlib import Path
 from pipelines.engine.turns import opened, taken
 
 SCRATCH = "singleshot-scratch-"
-"""First part of their names."""
+"""Prefix of the directories' names."""
 NEW_SECONDS = 60.0
-"""For which one isn't looked at: its process may not have locked it yet."""
+"""Age up to which a directory is left alone, in seconds: its process may not have locked it yet."""
 
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A temporary directory, removed at the end; those that killed processes have left are removed first.
+    """A temporary directory, removed at the end; directories of killed processes are removed first.
 
-    Each is locked by its process, and the system drops the lock however that ends. Ray kills the workers of a
-    driver that ends: each would leave the inputs of its cell, 159 MB where a style is trained.
+    Each directory is locked by its process, and the system drops the lock however the process ends. Ray kills
+    the workers of a driver that ends: each worker would leave the inputs of its cell behind, 159 MB where a
+    style is trained.
     """
     for found in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         if _is_left(found):
@@ -33,7 +34,7 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def _is_left(directory: Path) -> bool:
-    with suppress(OSError):  # somebody else's, or it has gone
+    with suppress(OSError):  # another user's directory, or one that was removed meanwhile
         if time.time() - directory.stat().st_mtime > NEW_SECONDS:
             with opened(directory, os.O_RDONLY) as lock:
                 return taken(lock)

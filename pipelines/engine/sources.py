@@ -15,19 +15,19 @@ from tasks.errors import UserError
 
 @functools.cache
 def _graph(package: str) -> grimp.ImportGraph:
-    with interrupted_later():  # its Rust panics
+    with interrupted_later():  # grimp's Rust code panics otherwise
         return grimp.build_graph(package, include_external_packages=True, cache_dir=None)
 
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """`module` and all that it imports, directly or not; of other packages, their top modules."""
+    """`module` and all modules that it imports, directly or not; of other packages, only the top modules."""
     return frozenset(_graph(_top(module)).find_upstream_modules(module) | {module})
 
 
 @functools.cache
 def source_closure(module: str) -> tuple[str, ...]:
-    """`module`, what it imports of its top package, directly or not, and the packages of these; sorted."""
+    """`module`, its direct and indirect imports from its top package, and their parent packages; sorted."""
     own = {name for name in _imported(module) if _top(name) == _top(module)}
     packages = {name.rsplit(".", depth)[0] for name in own for depth in range(1, name.count(".") + 1)}
     return tuple(sorted(own | packages))
@@ -52,14 +52,14 @@ def _source_digest(module: str) -> str:
 def package_versions(*modules: str) -> Mapping[str, str]:
     """Public versions of the installed packages that the import closure of `modules` imports, by name.
 
-    The local part is left out: `2.13.0+cpu` is another build of the same code. A package that is not
-    installed, and that some runtime would need, is not there either.
+    The local part of a version is left out: `2.13.0+cpu` is another build of the same code. Packages that are
+    not installed, e.g. those of optional runtimes, are left out too.
     """
     return versions_of(frozenset().union(*map(_imported, modules)))
 
 
 def versions_of(modules: frozenset[str]) -> dict[str, str]:
-    """Public versions of the installed packages that have the top modules among `modules`."""
+    """Public versions of the installed packages that provide the top modules among `modules`."""
     names = {name for module in modules for name in _distributions().get(module, ())}
     return {name: public_version(name) for name in sorted(names)}
 

@@ -1,4 +1,4 @@
-"""What every stage does around its own work: open the tracker, compute cells, link their files."""
+"""The work that all stages share: open the tracker, compute cells, link their files."""
 
 import contextlib
 import dataclasses
@@ -44,7 +44,7 @@ class Stage:
     ) -> list[Path]:
         """Compute those of `cells` that the store lacks, then link each cell's files below `out`.
 
-        `gpu`, `alone` and `brief` are those of :func:`~pipelines.engine.fanout.fan_out`; `models` logs the
+        `gpu`, `alone` and `brief` are as in :func:`~pipelines.engine.fanout.fan_out`; `models` logs the
         cells' model files.
 
         Returns:
@@ -54,7 +54,7 @@ class Stage:
         print(f"{self.name} ({self.profile}): ", end="", flush=True)
         fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
         shutil.rmtree(out, ignore_errors=True)
-        out.mkdir(parents=True)  # even for no cells, as DVC wants every out
+        out.mkdir(parents=True)  # even if there are no cells, as DVC requires every out
         for cell in cells:
             self.store.link(cell, out / cell.name)
         self.made.extend(read_made(self.store.path(cell.digest)) for cell in cells)

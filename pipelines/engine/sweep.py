@@ -1,4 +1,4 @@
-"""The driver's side of a sweep, which all executors share."""
+"""The driver's side of a sweep, for all executors."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Receives the events of cells to record them. This one records nothing."""
+    """Receives the events of cells to record them. This base class records nothing."""
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
         """`cells` are in `store` already."""
@@ -31,10 +31,10 @@ class Recorder:
         """The cell has measured `values` at a step."""
 
     def artifact(self, cell: Cell, name: str, file: Path) -> None:
-        """The cell, still running, has left a file worth a look."""
+        """The cell, which is still running, has yielded a file that is worth a look."""
 
     def flush(self) -> None:
-        """Whatever is buffered has to be recorded now."""
+        """Everything that is buffered has to be recorded now."""
 
     def finished(self, cell: Cell, directory: Path) -> None:
         """The cell is done; its files are in `directory`."""
@@ -48,7 +48,7 @@ class CellsFailedError(RuntimeError):
 
 
 class Sweep:
-    """Cells in the making: their events go to the store, the recorder and one progress bar."""
+    """Cells that are being computed; their events go to the store, the recorder and one progress bar."""
 
     def __init__(self, cells: Sequence[Cell], store: CellStore, recorder: Recorder, unit: str = "cell"):
         self.store = store
@@ -57,13 +57,13 @@ class Sweep:
         self.sizes = {cell.digest: cell.size for cell in cells}
         self.progress = dict.fromkeys(self.sizes, 0.0)
         self.running: set[str] = set()
-        # A terminal gets a bar that moves, a log file a line every half minute.
+        # A terminal gets a bar that moves, and a log file gets a line every half minute.
         self.bar = tqdm.tqdm(
             total=sum(self.sizes.values()),
             bar_format="{percentage:3.0f}%|{bar}| {n:.1f}/{total} {unit}s [{elapsed}<{remaining}{postfix}]",
             unit=unit,
             mininterval=0.5 if sys.stderr.isatty() else 30,
-            smoothing=0,  # cells end in bursts: time left by the mean rate
+            smoothing=0,  # cells end in bursts, so the time left is estimated with the mean rate
         )
 
     def __enter__(self) -> "Sweep":
@@ -94,7 +94,7 @@ class Sweep:
             case Metrics():
                 self.recorder.metrics(cell, event.step, event.values)
             case Checkpoint():
-                # Metrics first: a replay after a crash in between is recognised by its step.
+                # Metrics first: if they come again after a crash in between, their step shows that.
                 self.recorder.flush()
                 self.store.save_checkpoint(cell, event.step, event.state)
             case Artifact():
@@ -119,7 +119,7 @@ class Sweep:
         self.failed(
             batch,
             UserError(
-                f"out of memory with no other cell in its stack ({reason}); let a cell have more: "
+                f"out of memory with no other cell in its stack ({reason}); give a cell more: "
                 "executor.num_gpus 1 is a whole GPU, executor.memory_gb reserves a machine's memory; or set "
                 "executor.device to cpu"
             ),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
-"""Kinds of files that MLflow's pages display, for which the limit is higher."""
+"""Suffixes of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
 ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
@@ -40,13 +40,13 @@ DATA = "data"
 DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 SECONDS = "system/seconds"
-"""Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would watch the driver alone."""
+"""Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
 SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
 
 
 @dataclasses.dataclass(frozen=True)
 class TrackingConfig:
-    """Where runs are recorded. The environment's MLFLOW_TRACKING_URI goes first."""
+    """Where runs are recorded. The environment variable MLFLOW_TRACKING_URI takes precedence."""
 
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "singleshot"
@@ -54,13 +54,13 @@ class TrackingConfig:
 
 
 class ModelLog(Protocol):
-    """Logs the model files among a cell's results as MLflow models. A module may be one."""
+    """Logs the model files among a cell's results as MLflow models. A module may implement this protocol."""
 
     SUFFIX: str
     """Suffix of the names of model files."""
 
     def log_model(self, client: "MlflowClient", run: "Run", path: Path) -> None:
-        """Log the file as a model of `run`; the same one, however often it is tried."""
+        """Log the file as a model of `run`. Further calls reuse the same model."""
 
     def set_current(self, client: "MlflowClient", run: "Run") -> None:
         """Mark the models of `run` as those that are in the stage's outs now."""
@@ -70,7 +70,7 @@ class Tracker(Recorder):
     """Records a stage and its cells in MLflow."""
 
     models: ModelLog | None = None
-    """Set by a stage whose cells leave models."""
+    """Set by a stage whose cells write models."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str, stage: str, profile: str):
         self._client = client
@@ -87,10 +87,11 @@ class Tracker(Recorder):
         self._open: set[str] = set()
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
-        """Note how many cells are reused, and see that each of them has its run.
+        """Note how many cells are reused, and make sure that each of them has its run.
 
-        A driver may be killed after it has stored a cell and before it has recorded it; and the database may
-        be younger than the cell, whose learning curves are then lost, but not its results.
+        A cell may lack its run if a driver was killed after it had stored the cell and before it had recorded
+        it, or if the database is younger than the cell. In the latter case, the cell's learning curves are
+        lost, but its results are not.
         """
         self._client.set_tag(self._sweep, "cells_reused", str(len(cells)))
         for cell in cells:
@@ -155,7 +156,7 @@ class Tracker(Recorder):
         self.metrics(cell, 0, {SECONDS: made.seconds})
         machine = made.machine.gpu or made.machine.processor
         self._tag(run.info.run_id, {"machine": machine, "mlflow.source.git.commit": made.commit})
-        # Last of all: a run that is FINISHED has everything; one whose driver was killed before is reopened.
+        # Last, so that a run that is FINISHED is complete; if the driver is killed before, it is reopened.
         self._terminate(run.info.run_id, "FINISHED")
 
     def failed(self, cell: Cell, reason: str) -> None:
@@ -194,7 +195,7 @@ class Tracker(Recorder):
 
     def _reopen(self, run: "Run") -> None:
         run_id = run.info.run_id
-        self.flush()  # the last step recorded is asked for next
+        self.flush()  # the last recorded step is queried next
         for key in run.data.metrics:
             self._logged[run_id, key] = max(
                 metric.step for metric in self._client.get_metric_history(run_id, key)
@@ -280,7 +281,7 @@ def tracking(
 
 @contextlib.contextmanager
 def _as_user_error(uri: str) -> Iterator[None]:
-    """Turn MLflow's errors into one line, whether it cannot be reached or goes away during a sweep."""
+    """Turn MLflow's errors into one line, both at the start and during a sweep."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -316,14 +317,14 @@ def _open(config: TrackingConfig, stage: str, profile: str, experiment: Experime
 
 
 def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
-    """The id of the stage's experiment, which is made if there is none."""
+    """The id of the stage's experiment, which is created if there is none."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
     name = f"{config.experiment}/{stage}"
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        # A server has its own place for artifacts; beside SQLite they go to `mlartifacts/`.
+        # A server has its own place for artifacts; with SQLite, they go to `mlartifacts/`.
         location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
         try:
             client.create_experiment(name, artifact_location=location)
@@ -349,14 +350,14 @@ def _describe(client: "MlflowClient", experiment_id: str, experiment: Experiment
 
 
 def _data_of(cell: Cell) -> list[str]:
-    """The inputs that are data, by their names: what other stages left below `DATA`."""
+    """The names of the inputs that are data: files that other stages have written below `DATA`."""
     return [name for name, path in cell.inputs.items() if path.parts[:1] == (DATA,)]
 
 
 def _dataset(cell: Cell, name: str) -> "DatasetInput":
-    """An input as MLflow's data sets are: `mlflow.data.get_source` opens it.
+    """An input as a data set of MLflow, which `mlflow.data.get_source` can open.
 
-    Its digest is the file's SHA-256, as far as MLflow has room.
+    Its digest is the beginning of the file's SHA-256, as long as MLflow allows.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 

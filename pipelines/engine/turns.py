@@ -1,7 +1,7 @@
-"""Who may work in a checkout at the same time: locks that the system drops when their holder ends.
+"""Locks on a checkout, which decide what may run in it at the same time.
 
-`python -m pipelines.engine.turns COMMAND…` runs a command while nothing else works in this checkout. It needs
-no package, as `make clean` removes them.
+The system drops a lock when its holder ends. `python -m pipelines.engine.turns COMMAND…` runs a command only
+if no other process works in this checkout. It needs no installed package, as `make clean` removes them.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ IN_USE = DVC / "in_use.lock"
 
 @contextlib.contextmanager
 def in_use() -> Iterator[None]:
-    """Keep `make clean` out of this checkout meanwhile; wait for one that is at it."""
-    if not DVC.parent.is_dir():  # no checkout
+    """Keep `make clean` from running in this checkout within the context; wait for one that is running."""
+    if not DVC.parent.is_dir():  # not a checkout
         yield
         return
     with _lock_file(IN_USE) as file:
@@ -32,17 +32,17 @@ def in_use() -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone(lock: Path, what: str) -> Iterator[None]:
-    """Do `what` while nobody else does it under the same lock; wait for those who do.
+    """Hold a lock within the context, which does `what`; wait for other processes that hold the lock.
 
-    The lock is a file that lives as long as it is held.
+    The lock is a file that exists as long as the lock is held.
     """
     while True:
         with _lock_file(lock) as file:
             if not taken(file):
                 others = _holders(lock)
-                print(f"waiting for process {others}, which is at {what}", file=sys.stderr, flush=True)
+                print(f"waiting for process {others}, which works on {what}", file=sys.stderr, flush=True)
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_at(lock, file):  # its holder has removed it, and others may have locked a new one
+            if not _is_at(lock, file):  # the holder has removed it, and others may have locked a new one
                 continue
             try:
                 yield
@@ -52,9 +52,9 @@ def alone(lock: Path, what: str) -> Iterator[None]:
 
 
 def run_alone(command: list[str]) -> None:
-    """Run a command, or end with a line that says who works in this checkout."""
+    """Run a command; if other processes work in this checkout, end with a line that names them instead."""
     with contextlib.ExitStack() as files:
-        for lock in (IN_USE, DVC / "lock"):  # the second is DVC's, while it runs no stage's command
+        for lock in (IN_USE, DVC / "lock"):  # DVC holds the second, except while a stage's command runs
             if not taken(files.enter_context(_lock_file(lock))):
                 _refuse(_holders(lock))
         if others := at_stages():
@@ -67,9 +67,9 @@ def _refuse(others: str) -> NoReturn:
 
 
 def at_stages() -> str:
-    """The processes of DVC that run a stage's command, by number; it imports before it is at :func:`in_use`.
+    """The ids of the DVC processes that run a stage's command, which may not have called :func:`in_use` yet.
 
-    DVC writes down who reads and writes a stage's paths, and forgets that where it is killed.
+    DVC records which process reads and writes a stage's paths. The records of a killed DVC stay.
     """
     with contextlib.suppress(FileNotFoundError, ValueError):  # DVC was killed while it wrote the file
         used = json.loads((DVC / "rwlock").read_text())
@@ -80,7 +80,7 @@ def at_stages() -> str:
 
 @contextlib.contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """A file or directory, to be locked by its descriptor."""
+    """The descriptor of a file or directory, with which it can be locked."""
     file = os.open(path, flags, 0o666)
     try:
         yield file
@@ -96,7 +96,7 @@ def _lock_file(path: Path) -> Iterator[int]:
 
 
 def taken(file: int) -> bool:
-    """Whether an exclusive lock was to be had; if so, `file` has it now."""
+    """Try to get an exclusive lock for `file`, without waiting; returns whether `file` has it now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -112,7 +112,7 @@ def _is_at(path: Path, file: int) -> bool:
 
 
 def _holders(lock: Path) -> str:
-    """The other processes that have opened a lock, by number."""
+    """The ids of the other processes that have opened a lock."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):

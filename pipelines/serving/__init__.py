@@ -1,1 +1,1 @@
-"""Exported graphs as HTTP services. `server` starts them."""
+"""Exported graphs as HTTP services, which the module `server` starts."""

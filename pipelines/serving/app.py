@@ -1,6 +1,6 @@
 """The HTTP application: routes, checks of requests, and errors as `{"error": …}`.
 
-It is one process's, and knows of no other: on one machine `workers` runs some, on a cluster `replicas`.
+Each process has its own application: `workers` runs processes on one machine, `replicas` on a cluster.
 """
 
 import io
@@ -46,12 +46,12 @@ Inputs = Mapping[str, NDArray[np.float32]]
 
 
 class ActRequest(BaseModel):
-    """A state, and the random draws of a policy."""
+    """A state, with the random numbers of a policy."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
     state: Annotated[list[FiniteFloat], Field(max_length=10_000)]
     policy: str | None = None
-    """A name from `GET /models`; by default the task's first."""
+    """A name from `GET /models`; by default the first policy of the task."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of the latents. Without a seed and without latents, each request has new ones."""
     latents: list[FiniteFloat] | list[list[FiniteFloat]] | None = None
@@ -107,7 +107,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         body: Annotated[bytes, Depends(_picture)],
         strength: Annotated[float, Query(ge=0, le=1)] = 1.0,
     ) -> Response:
-        """Put a picture into a style. `strength` 0 is the original, 1 the full style."""
+        """Stylise a picture. `strength` 0 is the original, 1 the full style."""
         return Response(await services.stylize(style, body, strength, media_type), media_type=media_type)
 
     @app.post("/act/{task}", response_model=ActAnswer, openapi_extra=STATE_BODY)
@@ -152,7 +152,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
-        """Where a person plays with all of this."""
+        """The page on which a person can try the networks."""
         return FileResponse(PAGE)
 
     @app.get("/healthz")
@@ -162,7 +162,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Whether the models are loaded, as they are before anything is answered."""
+        """Whether the models are loaded, which they always are before the process answers."""
         return {"status": "ready"}
 
     @app.get("/models")
@@ -182,7 +182,7 @@ def _known(kind: str, name: str, names: list[str]) -> str:
 
 def _described(name: str, card: GraphCard) -> dict[str, Any]:
     values = asdict(card)
-    values["details"] = {key: value for key, value in card.details.items() if key != "labels"}  # 1000
+    values["details"] = {key: value for key, value in card.details.items() if key != "labels"}  # 1,000 words
     return {"name": name, **values}
 
 
@@ -233,7 +233,7 @@ async def _picture(request: Request) -> bytes:
         parser = MultiPartParser(max_form_parts=10)
         _, files = parser.parse(io.BytesIO(body), options.get("boundary", "").encode(), len(body))
     except Exception as error:  # ValueError, RequestEntityTooLarge, …
-        raise HTTPException(422, f"the body is no whole {MULTIPART}") from error
+        raise HTTPException(422, f"the body is not a whole {MULTIPART}") from error
     for file in files.values():
         return file.read()
     raise HTTPException(422, f"the {MULTIPART} has no file; send one as `picture`")
@@ -250,7 +250,7 @@ async def _accepted(request: Request) -> Written:
 
 
 async def _asked(request: Request) -> ActRequest:
-    """What the body asks. FastAPI's way to find out takes half a request's time, 0.2 ms."""
+    """The request in the body. FastAPI's own parsing takes half a request's time, 0.2 ms."""
     media_type, _ = parse_options_header(request.headers.get("content-type"))
     if media_type != JSON:
         raise HTTPException(415, f"Content-Type is {media_type or 'missing'}; it has to be {JSON}")
@@ -273,7 +273,7 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 
 def _problems(errors: Sequence[Any]) -> str:
     problems = [": ".join([".".join(map(str, each["loc"])), each["msg"]]).lstrip(": ") for each in errors]
-    return "; ".join(problems[:5])  # a list of NaN has one each
+    return "; ".join(problems[:5])  # a list of NaN has a problem for each
 
 
 async def _internal_error(_: Request, __: Exception) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Requests that are computed together, and how many may wait for that."""
+"""A queue whose waiting requests are computed together."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Served(Generic[Result]):
-    """A result."""
+    """A result, with the size of its batch."""
 
     value: Result
     batch: int
@@ -21,10 +21,10 @@ class Served(Generic[Result]):
 
 
 class BatchQueue(Generic[Item, Result]):
-    """Computes items in batches, in a thread of its own, so that the loop goes on meanwhile.
+    """Computes items in batches, in a thread of its own, so that the event loop goes on meanwhile.
 
-    A batch is what has come while the one before was computed: nobody waits for a batch to fill, and under
-    load they fill by themselves.
+    A batch consists of the items that arrived while the previous batch was computed. So no item waits for a
+    batch to fill, and batches grow under load.
     """
 
     def __init__(self, compute: Callable[[Sequence[Item]], Sequence[Result]], max_batch_size: int) -> None:
@@ -34,7 +34,7 @@ class BatchQueue(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Served[Result]:
-        """The result of an item, or what its batch raised. Cancelled, it isn't computed if it still waits."""
+        """The result of an item; raises what its batch raised. A cancelled item that waits isn't computed."""
         future: asyncio.Future[Served[Result]] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._running is None:
@@ -61,6 +61,6 @@ class BatchQueue(Generic[Item, Result]):
         batch: list[tuple[Item, asyncio.Future[Served[Result]]]] = []
         while self._waiting and len(batch) < self._max_batch_size:
             item, future = self._waiting.popleft()
-            if not future.done():  # as it is where the request's time is up
+            if not future.done():  # it is done if the request has timed out
                 batch.append((item, future))
         return batch

@@ -1,4 +1,4 @@
-"""What a request may cost: bytes, seconds, and a place among those in work."""
+"""Limits of requests: the size of the body, the time, and the number of requests at once."""
 
 import asyncio
 from collections import Counter
@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipelines.config.serving import ServiceConfig, ServingConfig
 
 RETRY = {"Retry-After": "1"}
-"""Of an answer 503."""
+"""Headers of an answer 503."""
 
 
 class Limits:
-    """ASGI middleware. A GET passes: it has no body, and health has to be answered under any load."""
+    """ASGI middleware. A GET passes: it has no body, and health checks have to be answered under any load."""
 
     def __init__(self, app: ASGIApp, config: ServingConfig) -> None:
         self.app = app
@@ -26,7 +26,7 @@ class Limits:
         """Requests that are being computed, by kind."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it: 413, 408 (it doesn't arrive), 503, 504 (no answer in time)."""
+        """Pass a request on, or refuse it: 408 (not arrived in time), 413, 503 or 504 (no answer in time)."""
         kind = scope["path"].split("/")[1] if scope["type"] == "http" and scope["method"] == "POST" else ""
         if kind not in self.kinds:
             await self.app(scope, receive, send)
@@ -35,14 +35,14 @@ class Limits:
         if int(Headers(scope=scope).get("content-length", "0")) > limits.max_body_mb * 1e6:
             await _refuse(413, _too_large(limits), scope, receive, send)
         elif self.requests[kind] >= limits.max_requests:
-            error = f"{limits.max_requests} requests are in work; try again"
+            error = f"{limits.max_requests} requests are in progress; try again"
             await _refuse(503, error, scope, receive, send)
         else:
             self.requests[kind] += 1
             try:
                 await self._timed(limits, scope, receive, send)
             except ClientDisconnect:
-                pass  # nobody is left to be told
+                pass  # there is no client left to answer
             finally:
                 self.requests[kind] -= 1
 

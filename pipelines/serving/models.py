@@ -35,12 +35,12 @@ class Model:
 
 
 def find_models(directory: Path) -> list[Model]:
-    """The graphs to serve below a directory, one for each network, sorted by name. Each has been opened once.
+    """The graphs to serve below a directory, one for each network, sorted by name. Each is opened as a test.
 
     Classifiers with random weights and separate actors, which exist to be timed, are left out.
 
     Raises:
-        UserError: there is none, or a file is damaged or another project's.
+        UserError: there is none, or a file is damaged or was written by another project.
     """
     models = [Model(read_card(path), path) for path in sorted(directory.rglob("*.onnx"))]
     chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
@@ -78,7 +78,7 @@ def contents_of(models: Sequence[Model]) -> list[bytes]:
 
 @contextlib.contextmanager
 def received(contents: Sequence[bytes]) -> Iterator[list[Model]]:
-    """What :func:`contents_of` sent, as files that last as long as the context."""
+    """The models that :func:`contents_of` sent, as files that exist as long as the context."""
     with scratch_directory() as directory:
         paths = [directory / f"{i}.onnx" for i in range(len(contents))]
         for path, content in zip(paths, contents, strict=True):

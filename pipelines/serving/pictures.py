@@ -1,4 +1,4 @@
-"""Pictures of clients: which ones are taken, and how they are decoded and encoded."""
+"""Pictures from clients: which ones are accepted, and how pictures are decoded and encoded."""
 
 import io
 import math
@@ -11,7 +11,7 @@ from torch import Tensor
 from tasks.data.images import encode_jpeg, encode_png, read_rgb, read_size
 from tasks.errors import UserError
 
-# Few and common formats, since clients' bytes run through each decoder. MPO is a telephone's JPEG.
+# Only a few common formats, since each decoder is exposed to clients' bytes. MPO is a JPEG of some phones.
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP")
 READ = ("image/png", "image/jpeg", "image/webp")
 """Media types of pictures in requests."""
@@ -21,21 +21,21 @@ WRITTEN: tuple[Written, ...] = get_args(Written)
 
 
 def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor:
-    """The picture (3, H, W) in [0, 1] in a file.
+    """Decode a file to a picture (3, H, W) in [0, 1].
 
     Raises:
-        HTTPException: it is none, or too large or small.
+        HTTPException: the file is not a picture, or the picture is too large or too small.
     """
     try:
-        # By the header alone, so a bomb of a small file and a huge picture does no harm.
+        # The header is enough, so a decompression bomb (a small file of a huge picture) does no harm.
         width, height = read_size(io.BytesIO(body), FORMATS)
     except UserError as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
             raise HTTPException(413, str(error)) from None
-        raise HTTPException(422, f"the body is no whole picture in one of {', '.join(READ)}") from None
+        raise HTTPException(422, f"the body is not a whole picture in one of {', '.join(READ)}") from None
     if width * height > max_pixels:
         side = math.isqrt(max_pixels)
-        most = f"at most {max_pixels} (as {side}x{side}) are taken"
+        most = f"at most {max_pixels} (as {side}x{side}) are accepted"
         raise HTTPException(413, f"{width}x{height} pixels; {most}")
     if min(width, height) < min_side:
         raise HTTPException(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
@@ -46,5 +46,5 @@ def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor:
 
 
 def encode(picture: Tensor, media_type: Written) -> bytes:
-    """A file of a picture (3, H, W) in [0, 1]."""
+    """Encode a picture (3, H, W) in [0, 1] as a file."""
     return encode_png(picture) if media_type == "image/png" else encode_jpeg(picture)

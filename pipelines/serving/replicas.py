@@ -1,4 +1,4 @@
-"""The application on a cluster: replicas of Ray Serve, each of them all of it."""
+"""The application on a cluster: replicas of Ray Serve, each with the whole application."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -16,28 +16,28 @@ from tasks.errors import UserError
 NAME = "singleshot"
 """Name of the application."""
 DRAIN_CHECK_S = 0.1
-"""Interval of the checks whether a replica that is to end has answered all. Ray's default is 2 seconds."""
+"""Interval of the checks whether a replica that is to end has answered all requests; by default 2 seconds."""
 
 
 @contextlib.contextmanager
 def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
-    """Serve models on the cluster that was joined within the context, which begins when replicas answer.
+    """Serve models within the context, on the joined cluster; the context begins when replicas answer.
 
     Raises:
-        UserError: the cluster is too small, or serves already.
+        UserError: the cluster is too small, or already serves an application.
     """
     _preflight(config)
     serve.start(
         proxy_location="EveryNode",
         http_options={"host": config.host, "port": config.port},
-        # Its warnings concern its own workings, e.g. that a new deployment has no autoscaling to end.
+        # Ray Serve's warnings concern its internals, e.g. that a new deployment has no autoscaling to end.
         logging_config={"log_level": "ERROR"},
     )
     at_once = sum(each.max_requests for each in (config.stylize, config.act, config.classify))
     deployment = serve.deployment(
         name="application",
         ray_actor_options={"num_cpus": config.num_cpus},
-        # Ray's own limit answers in plain text and holds back health checks: ours (`Limits`) comes first.
+        # Ray's own limit answers in plain text and holds back health checks, so ours (`Limits`) is lower.
         max_ongoing_requests=2 * at_once + 100,
         autoscaling_config=AutoscalingConfig(
             min_replicas=config.workers,
@@ -60,7 +60,7 @@ def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
 
 @serve.ingress()
 class _Replica:
-    """The application, from graphs that are in the cluster's object store as long as the driver lives."""
+    """The application; its graphs are in the cluster's object store as long as the driver lives."""
 
     def __init__(self, contents: ray.ObjectRef, config: ServingConfig) -> None:
         with received(ray.get(contents)) as models:
@@ -74,7 +74,7 @@ def _preflight(config: ServingConfig) -> None:
     """Raise UserError if the cluster has too few cores: Ray would wait for them for ever."""
     if applications := serve.status().applications:
         raise UserError(
-            f"this Ray cluster serves already ({', '.join(applications)}); end that with `serve shutdown`"
+            f"this Ray cluster already serves {', '.join(applications)}; end that with `serve shutdown`"
         )
     wanted, there = config.workers * config.num_cpus, ray.cluster_resources().get("CPU", 0)
     if wanted > there:

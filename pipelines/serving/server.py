@@ -1,4 +1,4 @@
-"""`python -m pipelines serve`: exported graphs over HTTP, by this machine or by a cluster."""
+"""`python -m pipelines serve`: exported graphs over HTTP, from this machine or from a cluster."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ def serve_forever(config: ServingConfig, executor: ExecutorConfig, directory: Pa
     """Serve the graphs below a directory until SIGINT or SIGTERM.
 
     Raises:
-        UserError: before anything starts, where a graph is damaged, or the port or the cluster can't be had.
+        UserError: a graph is damaged, or the port or cluster can't be used. It is raised before any start.
     """
     models = find_models(directory)
     with (
@@ -35,7 +35,7 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
     """Serve models within the context; yields the addresses when all are loaded.
 
     Raises:
-        UserError: the port is in use, or the cluster can't be reached, is too small, or serves already.
+        UserError: the port is in use, or the cluster can't be reached, is too small, or already serves.
     """
     if cluster_address(executor) is None:
         from pipelines.serving.workers import workers
@@ -60,7 +60,7 @@ def _usage(models: list[Model], addresses: Sequence[str]) -> str:
         )
     )
     lines = [f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it"]
-    lines.append(f"  {address} is a page to play with, {address}/docs describes the API")
+    lines.append(f"  {address} is a page to try the networks, {address}/docs describes the API")
     photo = "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg'"
     for style in list(cards["style"])[:1]:
         lines.append(f"  {photo} {address}/stylize/{style} -o {style}.png")

@@ -1,4 +1,4 @@
-"""What computes answers: each graph is opened once."""
+"""Computes the answers to requests. Each graph is opened once."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.style.transformer_net import MIN_SIDE_PX
 
 ANSWERS = 5
-"""Classes of a picture that are told."""
+"""Number of classes in the answer for a picture."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,12 @@ class Decision:
 
 
 class Services:
-    """Answers by the graphs of `models`.
+    """Computes answers with the graphs of `models`.
 
-    States of one policy are computed together. Pictures are not, as that takes longer: 114 ms each for four
-    of 256 px in a style of width 16, and 110 for one alone (two cores, onnxruntime 1.31). One at a time is
-    decoded for each kind of answer, so memory is bounded by the largest picture, whatever waits.
+    States for one policy are computed together. Pictures are not, as that takes longer: 114 ms each for four
+    pictures of 256 px with a style network of width 16, and 110 ms for a single one (two cores, onnxruntime
+    1.31). For each kind of answer, one picture is decoded at a time, so memory is bounded by the largest
+    picture, however many requests wait.
     """
 
     def __init__(self, models: Sequence[Model], config: ServingConfig) -> None:
@@ -67,7 +68,7 @@ class Services:
         return [actions[i] for i in range(len(decisions))]
 
     async def stylize(self, style: str, body: bytes, strength: float, media_type: Written) -> bytes:
-        """The file of a picture, given as one too, in a style."""
+        """Stylise the file of a picture; returns a file."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._stylizer, self._stylize, style, body, strength, media_type)
 

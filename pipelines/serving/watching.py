@@ -1,4 +1,4 @@
-"""Agents that play while somebody watches: a WebSocket tells where their bodies are, and takes pushes."""
+"""Agents that play live: a WebSocket sends the positions of their bodies, and receives pushes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from tasks.offline_rl.evaluation.live import LiveEpisode
 
 FRAMES_PER_SECOND = 30
 MAX_AGENTS = 4
-"""In one connection."""
+"""Largest number of agents in one connection."""
 MAX_WATCHERS = 4
-"""Of one process: a pair of Hoppers takes a tenth of a core."""
+"""Largest number of watchers of one process. A pair of Hoppers takes a tenth of a core."""
 PAUSE_SECONDS = 2.0
-"""After the end of all agents' episodes, before new ones."""
+"""Pause between the end of all agents' episodes and new ones."""
 WATCHED_SECONDS = 600
-"""After which a forgotten page gets no more."""
+"""Time after which a connection is closed, as its page may be forgotten."""
 POLICY_VIOLATION, TRY_AGAIN = 1008, 1013
 """Codes of RFC 6455 for the end of a connection."""
 
 
 class Push(BaseModel):
-    """What a watcher may send: a force on every torso, forwards if it is positive."""
+    """A watcher's message: a force on the torso of every agent, forwards if it is positive."""
 
     model_config = ConfigDict(extra="forbid")
     push: Annotated[float, Field(ge=-2000, le=2000)]
-    """Newton, for a tenth of a second."""
+    """Force in newtons, which acts for a tenth of a second."""
 
 
 class Watching:
@@ -75,7 +75,7 @@ class Watching:
             generators = [np.random.default_rng(seed) for _ in policies]
             try:
                 await self._play(socket, policies, cards, episodes, generators, pushes)
-            except (WebSocketDisconnect, RuntimeError):  # RuntimeError: `_hear` has closed it already
+            except (WebSocketDisconnect, RuntimeError):  # RuntimeError: `_hear` has closed the socket
                 return
             finally:
                 for episode in episodes:
@@ -124,13 +124,13 @@ class Watching:
 
 
 async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
-    """Take pushes until the watcher leaves, or says what isn't one: why, in words."""
+    """Receive pushes until the watcher leaves or sends something else; returns what was wrong, or ""."""
     while True:
         try:
             push = Push.model_validate_json(await socket.receive_text())
         except WebSocketDisconnect:
             return ""
-        except (ValidationError, KeyError):  # KeyError: it has sent bytes
+        except (ValidationError, KeyError):  # KeyError: the message is bytes
             return 'send {"push": NEWTON}, from -2000 to 2000'
         if not pushes.full():
             pushes.put_nowait(push.push)

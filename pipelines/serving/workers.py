@@ -23,9 +23,9 @@ from pipelines.serving.models import Model
 from tasks.errors import UserError
 
 HANGS_AFTER_S = 60
-"""A process whose Python does nothing for so long is taken for dead."""
+"""Time after which a process whose Python code does not respond is taken for dead."""
 LARGEST_HEAD_BYTES = 2**16
-"""Of a request's address and headers. Node.js and h11 take 16 kB, nginx 32 kB."""
+"""Largest size of a request's address and headers together. Node.js and h11 accept 16 kB, nginx 32 kB."""
 _TOO_LARGE = b'{"error":"the head of the request is larger than 64 kB"}'
 HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
@@ -38,7 +38,7 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
     """Serve models on this machine within the context, which begins when every process answers.
 
     Raises:
-        UserError: the port is in use, or processes end as they start.
+        UserError: the port is in use, or a process ends while it starts.
     """
     with _listener(config) as listener, takes_its_children_along():
         supervisor = _Supervisor(
@@ -50,7 +50,7 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
                 ws="websockets-sansio",
                 ws_max_size=1000,
                 lifespan="off",
-                log_level="error",  # what is below is a client's doing
+                log_level="error",  # clients cause the messages below this level
                 access_log=False,
                 timeout_keep_alive=math.ceil(config.timeout_s),
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
@@ -70,7 +70,7 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
 
 
 def _application(models: Sequence[Model], config: ServingConfig) -> FastAPI:
-    """What each process serves. A user's mistake ends it with a line."""
+    """The application of a process. A user's mistake ends the process with one line."""
     try:
         return build_app(models, config)
     except UserError as error:
@@ -78,7 +78,7 @@ def _application(models: Sequence[Model], config: ServingConfig) -> FastAPI:
 
 
 class _Supervisor(Multiprocess):
-    """Uvicorn's, in a thread, which leaves signals to the program."""
+    """Uvicorn's supervisor, run in a thread, which leaves signals to the program."""
 
     def __init__(self, config: Config, sockets: list[socket.socket]) -> None:
         self.config, self.sockets = config, sockets
@@ -86,17 +86,17 @@ class _Supervisor(Multiprocess):
         self.should_exit, self.signal_queue = threading.Event(), []
         self.started, self.ready = threading.Event(), False
         self._asked: dict[Process, float] = {}
-        """When processes were asked for a sign of life that they have yet to give."""
+        """Times at which processes were sent a ping that they have not answered yet."""
 
     def init_processes(self) -> None:
-        # Inherited: a terminal's Ctrl-C is for this process, which ends the others.
+        # The processes inherit this: a terminal's Ctrl-C is only for this process, which ends the others.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         super().init_processes()
         self.ready = all(each.wait_until_ready(math.inf, self.should_exit) for each in self.processes)
         self.started.set()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace what has ended or hangs. Uvicorn's own waits meanwhile for one that is starting."""
+        """Replace processes that have ended or hang. Uvicorn's method would wait for one that is starting."""
         for i, process in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
@@ -111,7 +111,7 @@ class _Supervisor(Multiprocess):
             self.processes[i].start()
 
     def _answers(self, process: Process) -> bool:
-        """Whether it has answered the last question within `HANGS_AFTER_S`, or may yet; never waits."""
+        """Whether a process has answered the last ping within `HANGS_AFTER_S`, or still may; never waits."""
         now = time.monotonic()
         try:
             if process not in self._asked:
@@ -126,25 +126,25 @@ class _Supervisor(Multiprocess):
 
 
 class _Protocol(HttpToolsProtocol):
-    """Uvicorn's, with bounds on what comes before and after a body, and answers to half-closed connections.
+    """Uvicorn's protocol, with limits on heads and trailers, and with answers to half-closed connections.
 
-    Uvicorn's time for a connection without a request ends with the first byte of one, and its parser keeps
-    heads and trailers of any length.
+    Uvicorn's timeout for a connection without a request ends with the first byte of a request, and its parser
+    accepts heads and trailers of any length.
     """
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Begin the time in which a whole head has to come."""
+        """Start the timeout within which a whole head has to arrive."""
         super().connection_made(transport)
         self._unparsed_bytes, self._refused = 0, False
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End it."""
+        """Cancel the timeout."""
         self._head_due.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; but after a head that was refused, drop what comes until the time is up."""
+        """Parse data. After a head was refused, drop all data until the timeout."""
         if self._refused:
             return
         self._unparsed_bytes += len(data)
@@ -153,12 +153,12 @@ class _Protocol(HttpToolsProtocol):
             self._refuse_head()
 
     def on_message_begin(self) -> None:
-        """Count a head's bytes, from its second piece on."""
+        """Start to count a head's bytes, from its second piece on."""
         super().on_message_begin()
         self._unparsed_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """End the time. Raises ValueError if the head is too large, which stops the parser."""
+        """Cancel the timeout; raise ValueError, which stops the parser, if the head is too large."""
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
             self._refuse_head()
             raise ValueError("the head is too large")
@@ -167,24 +167,24 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count anew: what follows may be trailers."""
+        """Start to count again, as trailers may follow."""
         self._unparsed_bytes = 0
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """Begin the time anew, unless the next request is there."""
+        """Start the timeout again, unless the next request has arrived."""
         super().on_response_complete()
         if not self._is_busy():
             self._head_due.cancel()
             self._await_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what the parser doesn't take, unless it was told to stop by a refusal."""
+        """Answer a request that the parser rejects, unless a refusal has stopped the parser."""
         if not self._refused:
             super().send_400_response(msg)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection for an answer: of what has come, whole or not, as no more will."""
+        """Keep the connection to answer what has arrived, whole or not, as no more will arrive."""
         if not self._is_busy():
             return False
         self.cycle.keep_alive = self.cycle.more_body = False
@@ -199,17 +199,17 @@ class _Protocol(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         self._refused = True
-        if self._is_busy():  # with a request whose answer has to come first
+        if self._is_busy():  # an earlier request has to be answered first
             self.transport.close()
             return
         self.transport.write(HEAD_TOO_LARGE)
-        # Not closed: what is still coming would then be answered by a reset, which may overtake this.
+        # Not closed: data that still arrives would then cause a reset, which may overtake this answer.
         self.transport.write_eof()
 
 
 @contextlib.contextmanager
 def _listener(config: ServingConfig) -> Iterator[socket.socket]:
-    """A socket whose connections end when a client takes no byte of an answer for the time of a request."""
+    """A socket whose connections end when a client takes no byte of an answer for `timeout_s`."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM

@@ -14,11 +14,11 @@ from tasks.offline_rl.evaluation.drawing import Caption
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 
 MOST_PRUNERS = 3
-"""Beside the dense agent: four lanes can be watched at once."""
+"""Largest number of pruned agents beside the dense one, as four lanes can be watched at once."""
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `animation.mp4` and `still.jpg` of each task and algorithm, and below these of each agent."""
+    """Write `animation.mp4` and `still.jpg` for each task and algorithm, and below them for each agent."""
     stage.compute(list(_cells(config)), ANIMATIONS, brief=True)
 
 
@@ -31,7 +31,7 @@ def _cells(config: Config) -> Iterator[Cell]:
 
 
 def _shown(config: Config) -> Iterator[AgentSpec]:
-    """Of the first seed the dense agents, and those of the highest sparsity."""
+    """The agents of the first seed that are dense or have the highest sparsity."""
     sweep = config.offline_rl.sweep
     pruners = {DENSE, *ordered(list(sweep.pruners), PRUNERS)[:MOST_PRUNERS]}
     sparsities = {0.0, max(sweep.sparsities)}

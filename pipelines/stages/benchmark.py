@@ -23,7 +23,7 @@ PARTS = Path("build/benchmark")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `timings.csv` and `classification.csv`."""
+    """Write `timings.csv` and `classification.csv`."""
     *parts, answers = stage.compute(list(cells(config)), PARTS, gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
     concatenate([answers / "classification.csv"], CLASSIFICATION)
@@ -31,13 +31,13 @@ def run(stage: Stage, config: Config) -> None:
 
 
 def cells(config: Config) -> Iterator[Cell]:
-    """A cell for each graph that is timed, and at the end the classifier's answers."""
+    """A cell for each graph that is timed, and a last one for the classifier's answers."""
     yield from _timed(config)
     yield _classification(config)
 
 
 def _timed(config: Config) -> Iterator[Cell]:
-    """Style networks have one shape and take the same time, so only the first is timed."""
+    """The cells of timed graphs. Style networks have the same shape and latency, so only one is timed."""
     measured = config.deployment.benchmark
     batches = tuple(Size(batch) for batch in measured.batches)
     agents = list(benchmarked_agents(config))

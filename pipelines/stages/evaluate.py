@@ -13,7 +13,7 @@ PARTS = Path("build/evaluate")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `statistics.csv`, `profiles.csv` and `evaluation.json`."""
+    """Write `statistics.csv`, `profiles.csv` and `evaluation.json`."""
     cell = Cell("statistics", evaluate_scores, config.offline_rl.statistics, {"scores": SCORES})
     (directory,) = stage.compute([cell], PARTS)
     for path in (STATISTICS, PROFILES, EVALUATION):

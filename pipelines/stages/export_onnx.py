@@ -19,13 +19,13 @@ from tasks.job import Task
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/onnx/<network>/`, and in `exports.csv` a row for each file."""
+    """Write `models/onnx/<network>/`, and `exports.csv` with a row for each file."""
     directories = stage.compute(list(cells(config)), GRAPHS, models=graph_models)
     concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 
 def cells(config: Config) -> Iterator[Cell]:
-    """A cell for each trained network, and the classifier's."""
+    """A cell for each trained network, and one for the classifier."""
     for agent in agents(config):
         yield _cell(config, export_policy, policy_of(agent))
     for style in config.style.training.styles:

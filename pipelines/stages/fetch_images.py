@@ -12,12 +12,12 @@ from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
+    """Write `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
     stage.compute(list(cells(config.style)), IMAGES, brief=True)
 
 
 def cells(style: StyleConfig) -> Iterator[Cell]:
-    """The stage's cells, whose inputs are a user's own files."""
+    """The stage's cells, whose inputs are the user's own files that the configuration names."""
     yield from _photos("photos", style.photos)
     yield from _photos("samples", style.samples)
     yield from _paintings(style.paintings)

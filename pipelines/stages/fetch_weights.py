@@ -11,7 +11,7 @@ from tasks.style.datasets.fetch_weights import WeightsParams, fetch_weights
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/backbones/<name>/`: weights as trained, normalised weights, and a card."""
+    """Write `models/backbones/<name>/`: weights as trained, normalised weights, and a card."""
     names = (*get_args(BackboneName), "lpips")
     stage.compute([_cell(config, name) for name in names], BACKBONES, gpu=True)
 

@@ -8,6 +8,6 @@ from tasks.style.video.clip import fetch_clip
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `data/videos/clip/clip.mp4`."""
+    """Write `data/videos/clip/clip.mp4`."""
     clip = config.style.clip
     stage.compute([Cell("clip", fetch_clip, clip, {"photos": SAMPLES}, {"photo": clip.photo})], VIDEOS)

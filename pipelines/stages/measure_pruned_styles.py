@@ -19,14 +19,14 @@ from tasks.pruning.variant import DENSE
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `pruning.csv`, and one photo stylised by each network."""
+    """Write `pruning.csv`, and one photo stylised with each network."""
     by_style = groupby(pruned_styles(config), lambda network: network.style)
     cells = [_cell(config, style, list(networks)) for style, networks in by_style]
     directories = stage.compute(cells, PRUNED_PICTURES, alone=True)
     if directories:
         concatenate([directory / "pruning.csv" for directory in directories], PRUNED_STYLES)
     else:
-        write_csv(PRUNED_STYLES, PrunedStyleRow, [])  # DVC wants every out, even if no style is pruned
+        write_csv(PRUNED_STYLES, PrunedStyleRow, [])  # DVC requires every out, even if no style is pruned
 
 
 def _cell(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:

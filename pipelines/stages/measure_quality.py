@@ -19,7 +19,7 @@ PARTS = Path("results/style/quality")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `quality.csv`, and in `iterations.csv` how optimisation reaches the networks' losses."""
+    """Write `quality.csv`, and `iterations.csv`: how optimisation reaches the losses of the networks."""
     styles = config.style.training.styles
     directories = stage.compute([_cell(config, style) for style in styles], PARTS, gpu=True)
     concatenate([directory / "quality.csv" for directory in directories], QUALITY)

@@ -14,7 +14,7 @@ PARTS = Path("build/speed")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `speed.csv` (the report's Table I)."""
+    """Write `speed.csv` (the report's Table I)."""
     directories = stage.compute([_cell(config)], PARTS, gpu=True)
     concatenate([directory / "speed.csv" for directory in directories], SPEED)
 

@@ -9,12 +9,12 @@ from tasks.offline_rl.prepare_dataset import DatasetParams, prepare_dataset
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `data/offline_rl/<task>/`: transitions, a card and, of rollouts, a Minari dataset."""
+    """Write `data/offline_rl/<task>/`: transitions, a card and, for rollouts, a Minari dataset."""
     stage.compute([cell(config, task) for task in config.offline_rl.sweep.tasks], DATASETS)
 
 
 def cell(config: Config, task: TaskName) -> Cell:
-    """The dataset of a task."""
+    """The cell that makes the dataset of a task."""
     offline_rl = config.offline_rl
     params = DatasetParams.of(task, offline_rl.evaluation.env_version, offline_rl.data)
     inputs = params.inputs(EXPERTS / f"{task.lower()}.safetensors")

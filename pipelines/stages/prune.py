@@ -11,14 +11,14 @@ from tasks.offline_rl.prune_agent import PruneParams, prune_agent
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/masks/<agent>/`, and in `layers.csv` what each mask keeps of each layer."""
+    """Write `models/masks/<agent>/`, and `layers.csv` with what each mask keeps of each layer."""
     cells = [cell(config, agent) for agent in pruned_agents(config)]
     directories = stage.compute(cells, MASKS)
     concatenate([directory / "layers.csv" for directory in directories], LAYERS)
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:
-    """The masks of a pruned agent."""
+    """The cell that makes the masks of a pruned agent."""
     params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
     inputs = {"dataset": dataset_of(agent)}
     return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules_of(agent))

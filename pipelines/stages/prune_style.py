@@ -9,7 +9,7 @@ from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, prun
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/style_masks/<style>/<pruner>-<sparsity>/`: the mask, and what it keeps of each layer."""
+    """Write `models/style_masks/<style>/<pruner>-<sparsity>/`: the mask, and what it keeps of each layer."""
     cells = [_cell(config, network) for network in pruned_styles(config)]
     stage.compute(cells, STYLE_MASKS, gpu=True)
 

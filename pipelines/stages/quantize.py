@@ -17,14 +17,14 @@ PARTS = Path("build/quantize")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `quantized.csv`."""
+    """Write `quantized.csv`."""
     directories = stage.compute([cell(config, agent) for agent in _chosen(config)], PARTS)
     concatenate([directory / "quantized.csv" for directory in directories], QUANTIZED)
     shutil.rmtree(PARTS)
 
 
 def _chosen(config: Config) -> Iterator[AgentSpec]:
-    """Those of all pruners: a rounded weight may cost more where a pruner kept fewer of a layer."""
+    """The agents of all pruners: rounding may cost more where a pruner kept fewer weights of a layer."""
     sweep = config.offline_rl.sweep
     seeds = list(dict.fromkeys(sweep.seeds))[: config.offline_rl.quantization.seeds]
     return (
@@ -33,7 +33,7 @@ def _chosen(config: Config) -> Iterator[AgentSpec]:
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:
-    """An agent, packed in each kind of values and scored."""
+    """The cell that packs an agent with each kind of values and scores it."""
     offline_rl = config.offline_rl
     updates = training_config(config, agent).updates
     params = QuantizeParams(agent, offline_rl.quantization.values, offline_rl.evaluation, updates)

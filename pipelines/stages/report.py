@@ -1,4 +1,4 @@
-"""The stage `report` has one cell for each kind of figures, and one for the page."""
+"""The stage `report` has one cell for each kind of figure, and one for the page."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -21,7 +21,7 @@ OWN_RECORD = Path("results/provenance/report.json")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
+    """Write `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
     params = FigureParams(config.profile)
     styles = {
         "studies": paths.STUDIES,
@@ -43,7 +43,7 @@ def run(stage: Stage, config: Config) -> None:
 
 
 def departures(config: OfflineRLConfig) -> Iterator[Departure]:
-    """Where the sweep's settings are not those of Arnob et al. (2021) or of the code that they used."""
+    """The sweep's settings that differ from those of Arnob et al. (2021) or of the code that they used."""
     if config.data.source != "d4rl":
         here = {
             "expert": f"{config.data.transitions:,} transitions of this project's experts, "
@@ -69,6 +69,6 @@ def _in_words(value: object) -> str:
 
 
 def page_inputs() -> dict[str, Path]:
-    """The files that the page shows, as far as they exist. This stage's own record is written afterwards."""
+    """The files that the page shows, as far as they exist. This stage's own record is written later."""
     found = {path for pattern in FILES for path in Path().glob(pattern)} - {OWN_RECORD}
     return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}

@@ -16,7 +16,7 @@ PARTS = Path("build/sizes")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `sizes.csv` (Table 1)."""
+    """Write `sizes.csv` (Table 1)."""
     directories = stage.compute([_cell(agent) for agent in agents(config)], PARTS, brief=True)
     concatenate([directory / "sizes.csv" for directory in directories], SIZES)
     shutil.rmtree(PARTS)

@@ -16,7 +16,7 @@ from tasks.style.video.segments import SEGMENT, join_segments
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `results/style/stylized/<style>/`: photos, a sheet of them before and after, and the video."""
+    """Write `results/style/stylized/<style>/`: photos, a sheet of them before and after, and the video."""
     video = video_of(config)
     info = probe(video)
     stage.compute([*_photos(config), *_segments(config, video, info)], STYLIZED, gpu=True)

@@ -28,7 +28,7 @@ SUMMARY = Path("results/offline_rl/summary.json")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/agents/<agent>/`, all evaluations in `scores.csv`, and the means of the last ones."""
+    """Write `models/agents/<agent>/`, all evaluations in `scores.csv`, and the means of the last ones."""
     cells = [cell(config, agent) for agent in agents(config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
     concatenate([directory / "scores.csv" for directory in directories], SCORES)
@@ -36,7 +36,7 @@ def run(stage: Stage, config: Config) -> None:
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:
-    """An agent's training, under its masks unless it is dense."""
+    """The cell that trains an agent, under its masks unless it is dense."""
     offline_rl = config.offline_rl
     algorithm = algorithm_config(config, agent)
     params = TrainParams(
@@ -62,7 +62,7 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
 
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
-    """For `dvc metrics`: the D4RL score after the last update of each kind of agent, as a mean over seeds."""
+    """For `dvc metrics`: the D4RL score of each kind of agent after the last update, as a mean over seeds."""
     last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
     means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
     return {

@@ -9,9 +9,9 @@ from tasks.style.train_style import train_style
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses.
+    """Write `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses.
 
-    Those of a pruned network are in `models/styles/<style>/<pruner>-<sparsity>/`.
+    The files of a pruned network are in `models/styles/<style>/<pruner>-<sparsity>/`.
     """
     dense = [_dense(config, style) for style in config.style.training.styles]
     pruned = [_pruned(config, network) for network in pruned_styles(config)]

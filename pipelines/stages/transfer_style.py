@@ -11,7 +11,7 @@ from tasks.style.transfer_style import TransferParams, transfer_style
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Leave `results/style/gatys/<study>/<variant>/`, and in `studies.csv` the histories of all losses."""
+    """Write `results/style/gatys/<study>/<variant>/`, and `studies.csv` with the histories of all losses."""
     cells = [_cell(config, *variant) for variant in transfers(config)]
     directories = stage.compute(cells, TRANSFERS, gpu=True)
     concatenate([directory / "history.csv" for directory in directories], STUDIES)

@@ -1,1 +1,1 @@
-"""Getting files: downloads with checksum and resume."""
+"""Reading, writing and downloading files, and random streams."""

@@ -1,4 +1,4 @@
-"""Downloads that resume, are checked, and never harm the good file that is already there."""
+"""Downloads that resume, are verified, and never damage a good file that is already there."""
 
 import hashlib
 import json
@@ -20,26 +20,27 @@ from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 
 CHUNK_BYTES = 1 << 16
-"""The least that has to come within `STALL_S`, and of each request, for the download to go on."""
+"""Fewest bytes that have to arrive within `STALL_S`, and with each request, for a download to go on."""
 STALL_S = 60.0
 TIMEOUT_S = (10, STALL_S)
-"""To connect, and between two bytes."""
+"""Timeouts for connecting and between two bytes, in seconds."""
 UNSIZED_BYTES = 1 << 32
-"""The most that is taken of a file whose size the server doesn't tell: 4 GiB, twice D4RL's largest file."""
+"""Most bytes of a file whose size the server doesn't tell: 4 GiB, twice D4RL's largest file."""
 RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 502, 503, 504))
-"""Of a request that gets no answer or a transient one: 4 times within 7 s."""
+"""Retries of a request that gets no answer or a transient error: 4 within 7 s."""
 
 
 def download(url: str, destination: Path, sha256: str | None = None) -> str:
-    """Bring `url` to `destination` and return its SHA-256, in hexadecimal.
+    """Download or copy `url` to `destination` and return its SHA-256, in hexadecimal.
 
-    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the SHA-256
-    wanted (any will do for None); it is replaced only by one that is whole and checked. What came before an
-    interruption stays beside it as `.part`, and the next call goes on from there if the server still has the
-    same file.
+    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the given
+    SHA-256, or if none is given; it is replaced only by a complete, verified file. After an interruption, the
+    part that has arrived stays beside it as `.part`, and the next call continues it if the server still has
+    the same file.
 
     Raises:
-        UserError: unreachable, refused (404 and the like), cut off, another SHA-256, or not there.
+        UserError: the file is missing, unreachable, refused (404 and the like), cut off, or has another
+            SHA-256.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{destination}.lock"):
@@ -64,7 +65,7 @@ def download(url: str, destination: Path, sha256: str | None = None) -> str:
 
 
 def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
-    """Path and SHA-256 of `url` in the user's cache of downloads, fetched by :func:`download` where needed.
+    """Path and SHA-256 of `url` in the user's cache of downloads, fetched with :func:`download` if needed.
 
     The cache (`$XDG_CACHE_HOME/singleshot/downloads` on Linux) outlives a task's output, so that an
     interrupted download resumes.
@@ -75,7 +76,7 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
 
 
 def _file_name(url: str) -> str:
-    """The name of the file at `url`, cut to what a file system takes."""
+    """The name of the file at `url`, cut to a length that file systems accept."""
     return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]
 
 
@@ -86,17 +87,17 @@ def is_remote(url: str) -> bool:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a partial file is a part of; bytes of two origins must not be joined."""
+    """The file that a partial file is a part of; bytes of two origins must not be joined."""
 
     url: str
     validator: str | None
-    """Strong ETag or date of change, for `If-Range` (RFC 9110, section 13.1.5)."""
+    """Strong ETag or date of the last change, for `If-Range` (RFC 9110, section 13.1.5)."""
     total: int | None
     """Bytes of the whole file; None where the server does not say."""
 
 
 class _Part:
-    """The file on its way: `NAME.part`, and its origin in `NAME.part.json`."""
+    """A partial file, `NAME.part`, with its origin in `NAME.part.json`."""
 
     def __init__(self, destination: Path):
         self.path = destination.with_name(destination.name + ".part")
@@ -128,13 +129,13 @@ def _copy(url: str, part: _Part) -> None:
     source = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
     try:
         shutil.copyfile(source, part.path)
-    except (OSError, ValueError) as error:  # ValueError: a character that no path has
+    except (OSError, ValueError) as error:  # ValueError: a character that paths can't have
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{url}: can't be read ({reason}); correct the path") from error
 
 
 class _EndlessError(Exception):
-    """More came than can be meant."""
+    """A file of unknown size is larger than :data:`UNSIZED_BYTES`."""
 
 
 def _fetch(url: str, part: _Part) -> None:
@@ -167,7 +168,7 @@ def _fetch(url: str, part: _Part) -> None:
 
 
 def _transfer(session: requests.Session, url: str, part: _Part) -> None:
-    """One request: for the rest of the file if its origin is known to be the same, else for all of it."""
+    """Request the rest of the file if its origin is known to be the same, else all of it."""
     headers = {"Accept-Encoding": "identity"}
     origin = part.origin()
     if origin and origin.url == url and origin.validator and len(part):
@@ -200,7 +201,7 @@ def _append(response: requests.Response, part: _Part, remaining: int | None) -> 
         tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar,
     ):
         start, since = time.monotonic(), have
-        # read1() gives what there is: a server that sends a byte a minute would fill no chunk for weeks.
+        # read1() returns what has arrived: a server that sends a byte a minute would fill no chunk for weeks.
         while chunk := response.raw.read1(CHUNK_BYTES, decode_content=True):
             file.write(chunk)
             bar.update(len(chunk))

@@ -1,4 +1,4 @@
-"""Frames as H.264 in a file: at an exact frame rate, in true colours, interleaved with sound."""
+"""Writing frames as H.264 files: at an exact frame rate, in true colours, interleaved with sound."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -15,11 +15,12 @@ from av.video.stream import VideoStream
 from tasks.data.images import Frame
 
 TRANSPARENT_CRF = 18
-"""What is encoded so can hardly be told from its input."""
+"""Constant rate factor with which a video can hardly be told from its input."""
 X264 = {"preset": "veryfast", "bf": "0", "threads": "4"}
-"""Without B-frames packets come in the order of display, so those
-of segments can follow one another as they are. `veryfast` takes 12 ms of a core for a frame of 1280x720, the
-default preset 30, and files are as large. The number of threads decides the bytes, so machines may not."""
+"""Options of x264. Without B-frames, packets come in the order of display, so the packets of segments can be
+joined unchanged. `veryfast` takes 12 ms of a core for a frame of 1280x720, the default preset 30 ms, and
+files are as large. The number of threads is fixed because it affects the bytes, which must not depend on the
+machine."""
 
 BT709 = 1
 """Code of ITU-T H.273 for BT.709's primaries, transfer function and matrix alike."""
@@ -27,25 +28,25 @@ BT709 = 1
 
 @dataclass(frozen=True)
 class VideoFormat:
-    """What the frames of a video have in common. Ratios are strings (`30000/1001`), to be kept as JSON."""
+    """Properties that all frames of a video share. Ratios are strings (`30000/1001`), to be kept as JSON."""
 
     width: int
     height: int
     frame_rate: str
-    """Frames per second; the mean where it varies."""
+    """Frames per second; the mean if the rate varies."""
     pixel_aspect: str = "1"
     """Width of a pixel over its height."""
     primaries: int = BT709
     transfer: int = BT709
-    """Codes of ITU-T H.273."""
+    """Codes of ITU-T H.273 for `primaries` and `transfer`."""
 
 
 def add_h264(container: OutputContainer, video: VideoFormat, crf: int = TRANSPARENT_CRF) -> VideoStream:
-    """A stream for :func:`encode`. A higher `crf` makes a smaller and rougher file."""
+    """Add a stream for :func:`encode`. A higher `crf` makes the file smaller and its quality lower."""
     options = {"crf": f"{crf}", **X264}
     stream = container.add_stream("libx264", rate=Fraction(video.frame_rate), options=options)
     stream.width, stream.height = video.width, video.height
-    # 4:2:0 has one colour to 2x2 pixels, so it can't end in half of them.
+    # 4:2:0 has one colour per 2x2 pixels, so it needs even sides.
     stream.pix_fmt = "yuv444p" if video.width % 2 or video.height % 2 else "yuv420p"
     context = stream.codec_context
     context.sample_aspect_ratio = Fraction(video.pixel_aspect)
@@ -55,7 +56,7 @@ def add_h264(container: OutputContainer, video: VideoFormat, crf: int = TRANSPAR
 
 
 def encode(stream: VideoStream, frames: Iterable[Frame]) -> Iterator[Packet]:
-    """Packets of frames at the stream's frame rate, from time 0 on; the n-th packet is the n-th frame."""
+    """Encode frames at the stream's frame rate, from time 0 on; the n-th packet holds the n-th frame."""
     for number, pixels in enumerate(frames):
         frame = VideoFrame.from_ndarray(np.ascontiguousarray(pixels)).reformat(
             format=stream.pix_fmt, dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
@@ -66,7 +67,7 @@ def encode(stream: VideoStream, frames: Iterable[Frame]) -> Iterator[Packet]:
 
 
 def mux(container: OutputContainer, *streams: Iterable[Packet]) -> None:
-    """Write the packets of streams, each in order, so that what is shown together is stored together."""
+    """Write the packets of streams, each in order, so that packets shown together are stored together."""
     for packet in heapq.merge(*streams, key=_time):
         container.mux(packet)
 

@@ -12,5 +12,5 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_value(value: object) -> str:
-    """SHA-256 of what JSON can hold, in hexadecimal, whatever the order of its keys."""
+    """SHA-256 of a value that JSON can hold, in hexadecimal, regardless of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

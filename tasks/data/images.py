@@ -15,17 +15,17 @@ from torch import Tensor
 
 from tasks.errors import UserError
 
-# Pillow refuses pictures above 179 megapixels, and warns above 89: a photo of 100 is read as any other, and
-# the server, which takes smaller ones, refuses it by its header.
+# Pillow refuses pictures above 179 megapixels and warns above 89. A photo of 100 megapixels is read like any
+# other here, and the server, whose limit is lower, refuses it by its header.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 LUMA = (0.299, 0.587, 0.114)
-"""Weights of R, G and B in luma (ITU-R BT.601), as Pillow and torchvision have them."""
+"""Weights of R, G and B in luma (ITU-R BT.601), as in Pillow and torchvision."""
 Frame = NDArray[np.uint8]
 """A frame of a video: upright RGB pixels, (height, width, 3)."""
 
 
 class NamedBytes(io.BytesIO):
-    """The content of a file, with a name for the message of an error."""
+    """The content of a file, with a name for error messages."""
 
     def __init__(self, content: bytes, name: str) -> None:
         super().__init__(content)
@@ -39,17 +39,19 @@ def read_rgb(
     enlarge: bool = True,
     formats: tuple[str, ...] | None = None,
 ) -> Tensor:
-    """The picture (3, H, W) in a file of any of Pillow's `formats`; None allows all.
+    """Read the picture (3, H, W) in a file of one of Pillow's `formats`; None allows all.
 
-    It is turned as its EXIF orientation says, laid over white where it is transparent, and scaled (Lanczos)
-    to `short_side` pixels, without `enlarge` only down; None keeps its size. Of several frames, the first.
+    The picture is turned as its EXIF orientation says, laid over white where it is transparent, and scaled
+    (Lanczos) to a short side of `short_side` pixels; None keeps its size. Without `enlarge`, it is only
+    scaled down. Of several frames, the first is read.
 
     Raises:
-        UserError: missing, damaged, truncated, no picture, or one of floating-point samples.
+        UserError: the file is missing, damaged, truncated, or no picture, or its samples are floating-point.
     """
     with open_picture(source, formats) as picture:
         if short_side:
-            # libjpeg scales by 1/2, 1/4 or 1/8 as it decodes. The last half at least is left to Lanczos.
+            # libjpeg scales by 1/2, 1/4 or 1/8 while it decodes. At least the last factor of 1/2 is left to
+            # Lanczos.
             picture.draft(None, (2 * short_side, 2 * short_side))
         rgb = _over_white(ImageOps.exif_transpose(picture))
     if short_side and (enlarge or short_side < min(rgb.size)):
@@ -58,11 +60,11 @@ def read_rgb(
 
 
 def read_size(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> tuple[int, int]:
-    """Width and height of the picture in a file, by its header: no pixel is decoded.
+    """Width and height of the picture in a file, read from its header without decoding any pixel.
 
     Raises:
-        UserError: missing, no picture of one of the formats, or so large that Pillow refuses to decode it;
-            then the error's cause is `PIL.Image.DecompressionBombError`.
+        UserError: the file is missing, no picture in one of the formats, or so large that Pillow refuses to
+            decode it; in the last case, the error's cause is `PIL.Image.DecompressionBombError`.
     """
     with open_picture(source, formats) as picture:
         return picture.size
@@ -70,11 +72,11 @@ def read_size(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -
 
 @contextmanager
 def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
-    """Pillow's image of a file, its pixels not yet decoded.
+    """Open a file as a Pillow image, whose pixels are not decoded yet.
 
     Raises:
-        UserError: the file can't be read as a picture. So is whatever is raised in the context, such as by
-            damaged bytes as they are decoded.
+        UserError: the file can't be read as a picture, or the body of the `with` statement raised an
+            error, e.g. when it decoded damaged bytes.
     """
     try:
         with Image.open(source, formats=formats) as picture:
@@ -84,7 +86,7 @@ def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None
     except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
         name = source if isinstance(source, Path) else getattr(source, "name", "picture")
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):  # Pillow would name an object by its address.
+        if isinstance(error, UnidentifiedImageError):  # Pillow's message would have an object's address.
             reason = "empty, or of no known format"
         if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
             reason = f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
@@ -92,10 +94,10 @@ def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None
 
 
 def to_8_bits(picture: Image.Image) -> Image.Image:
-    """A picture of 8 bits a sample. Greys of 16 bits are scaled; Pillow would clip them.
+    """Convert a picture to 8 bits per sample. 16-bit greys are scaled; Pillow would clip them.
 
     Raises:
-        ValueError: its samples are floating-point numbers.
+        ValueError: the picture's samples are floating-point numbers.
     """
     if picture.mode == "F":
         raise ValueError("floating-point samples have no agreed white")
@@ -113,7 +115,7 @@ def encode_png(picture: Tensor) -> bytes:
 def encode_jpeg(picture: Tensor, quality: int = 92) -> bytes:
     """A JPEG file of a picture (3, H, W); values are clamped and rounded.
 
-    Colour has the full resolution: halved (4:2:0, the usual), it bleeds over the edges of strokes.
+    Colour has the full resolution: at the usual half resolution (4:2:0), it bleeds over the edges of strokes.
     """
     return _encode(picture, "JPEG", quality=quality, subsampling="4:4:4")
 

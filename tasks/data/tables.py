@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[DataclassInstance]") -> None:
-    """Write a column for each field of the dataclass `row`, under its name; None is empty."""
+    """Write a table with a column named after each field of the dataclass `row`; None becomes empty."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in fields(row)])
@@ -19,7 +19,7 @@ def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[Datacl
 
 
 def concatenate(parts: Sequence[Path], output: Path) -> None:
-    """Write the rows of `parts`, one table or more of the same columns, one after another.
+    """Write the rows of `parts`, one or more tables with the same columns, one after another.
 
     Values are copied as text: numbers keep every digit.
 

@@ -1,4 +1,4 @@
-"""Safetensors files: tensors by name, and metadata that says what they are."""
+"""Safetensors files: tensors by name, and metadata that describes them."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,14 @@ from tasks.errors import UserError, in_a_line
 
 @dataclass(frozen=True)
 class TensorFile:
-    """What a safetensors file holds."""
+    """The content of a safetensors file."""
 
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str]
 
 
 def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
-    """All of a file, on the CPU; `fix` is what a user may do where it cannot be read.
+    """Read a whole file to the CPU; `fix` tells the user what to do if it can't be read.
 
     Raises:
         UserError: the file is missing or damaged, or no safetensors file.
@@ -32,14 +32,14 @@ def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:
-    """A file's metadata alone. UserError as of :func:`read_tensor_file`."""
+    """Read only a file's metadata. Raises UserError as :func:`read_tensor_file` does."""
     with _opened(path, "make it again") as file:
         return file.metadata() or {}
 
 
 @contextlib.contextmanager
 def reading(path: Path, kind: str, fix: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a file's content into a UserError: that it is not `kind`.
+    """Turn any error about a file's content into a UserError, which says that the file is not `kind`.
 
     Metadata may say anything, so no list of exceptions (KeyError, TypeError, RecursionError, …) is complete.
     """

@@ -1,7 +1,7 @@
-"""torchvision, also beside a torch that was built for CPUs: import `models` and the like from here.
+"""torchvision, also with a torch that was built for CPUs: import `models` and the like from here.
 
-PyPI's torchvision is built for CUDA. Beside a CPU-only torch its operators can't be loaded, and its import
-fails over the two that it describes to the compiler without asking whether they exist.
+PyPI's torchvision is built for CUDA. With a CPU-only torch, its operators can't be loaded, and its import
+fails because it registers two of them with the compiler without checking whether they exist.
 """
 
 from torch import library

@@ -1,4 +1,4 @@
-"""Files that are there when they are whole."""
+"""Files that appear only when they are complete."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """A file to write to, beside `target`. It takes the place of `target` unless there is an error.
+    """A temporary file to write to, beside `target`, which it replaces unless there is an error.
 
     Raises:
         OSError: the folder can't be written to.

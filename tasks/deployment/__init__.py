@@ -1,1 +1,1 @@
-"""Deployment of trained networks (Hyyppä 2019): ONNX, one adapter a runtime, parity, timing, a classifier."""
+"""Deployment of trained networks (Hyyppä 2019): ONNX, adapters for runtimes, parity, timing, a classifier."""

@@ -1,4 +1,4 @@
-"""A BCQ agent's actor alone, in a packed file of its own: the perceptron of 400 and 300 hidden units."""
+"""The actor of a BCQ agent, a perceptron with 400 and 300 hidden units, in a packed file of its own."""
 
 import json
 from pathlib import Path
@@ -17,34 +17,34 @@ from tasks.sparse.compaction import Layer, compact
 from tasks.sparse.packed import pack, read_packed
 
 INPUTS = 1.0
-"""Actions are within ± 1; so are most numbers of a state."""
+"""Inputs are drawn from ± this. Actions are within ± 1, and so are most numbers of a state."""
 
 
 def pack_actor(source: Path) -> bytes:
-    """The packed file of what is in the `agent.safetensors` of a BCQ agent, pruned weights as zeros.
+    """Pack the actor from the `agent.safetensors` of a BCQ agent, with pruned weights as zeros.
 
     Raises:
-        UserError: the file is missing, damaged, or holds no agent of BCQ.
+        UserError: the file is missing, damaged, or holds no BCQ agent.
     """
     agent = load_agent(source)
     if not isinstance(agent.config, BCQConfig):
         raise UserError(f"{source}: {agent.spec} has no actor; name an agent of bcq")
     tensors: dict[str, Tensor] = {}
     for i, layer in enumerate(masked_layers(agent, "actor", bcq.ACTOR)):
-        tensors |= {f"{i}.weight": layer.weight + 0.0, f"{i}.bias": layer.bias}  # -0.0 would be kept
+        tensors |= {f"{i}.weight": layer.weight + 0.0, f"{i}.bias": layer.bias}  # + 0.0: -0.0 would be kept
     spec = agent.spec
     card = {"task": spec.task, "sparsity": spec.sparsity, "forms": forms_of(spec)}
     return pack(TensorFile(tensors, {"actor": json.dumps(card)}))
 
 
 def open_actor(source: Path, form: Form) -> Network:
-    """The actor before Φ tanh, as a perceptron of states and actions.
+    """Open the actor as a perceptron of states and actions, without the final Φ tanh.
 
     Raises:
-        UserError: the file is damaged or none of :func:`pack_actor`, or the actor has no such form.
+        UserError: the file is damaged or not from :func:`pack_actor`, or the actor has no such form.
     """
     model = read_packed(source).model
-    with reading(source, "a packed actor", "pack the agent's again"):
+    with reading(source, "a packed actor", "pack the agent's actor again"):
         if "actor" not in model.metadata:
             raise UserError(
                 f"{source}: packed, but no actor; unpack it with `python -m pipelines unpack {source}`"

@@ -1,4 +1,4 @@
-"""Task: one network by all runtimes: whether each computes what PyTorch does, and how fast."""
+"""Task: run one network on all runtimes: whether their outputs match PyTorch's, and how fast they are."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -35,23 +35,23 @@ class Size:
 
     batch: Annotated[int, Ge(1)]
     size_px: Annotated[int, Ge(1)] | None = None
-    """Side of square pictures, where the network takes any size."""
+    """Side of square pictures in pixels, for networks that take any size."""
 
 
 @dataclass(frozen=True)
 class BenchmarkParams:
-    """What is measured, besides the network."""
+    """Settings of the measurements, besides the network."""
 
     runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
     threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-    """0 are all cores."""
+    """Numbers of threads; 0 means all cores."""
     sizes: Annotated[tuple[Size, ...], MinLen(1)]
     seconds: Annotated[float, Gt(0)]
-    """For which each runtime is timed at each size, warm-up and compilation apart; at least two calls."""
+    """Time for each runtime at each size in seconds, without warm-up and compilation; at least two calls."""
     time_limit_s: Annotated[float, Gt(0)] = 120.0
-    """For a runtime to answer, e.g. to compile one network for one size; then it has failed."""
+    """Timeout for an answer of a runtime, e.g. for compiling one network for one size, in seconds."""
     rollout_steps: Annotated[int, Ge(1)] = 256
-    """States that a policy is compared on, of episodes that it plays itself."""
+    """Number of states that a policy is compared on, from episodes that it plays itself."""
     env_version: EnvironmentVersion = "v5"
     seed: Annotated[int, Ge(0)] = 0
     """Seed of the random inputs."""
@@ -59,7 +59,7 @@ class BenchmarkParams:
 
 @dataclass(frozen=True, kw_only=True)
 class TimingRow:
-    """One network by one runtime at one size: a row of timings.csv. What isn't known is empty."""
+    """One network on one runtime at one size: a row of timings.csv. Unknown values are empty."""
 
     model: str
     """The network's cell, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
@@ -70,15 +70,17 @@ class TimingRow:
     batch: int
     size_px: int | None
     p50_ms: float | None = None
-    """Of the time on the wall of calls from arrays to arrays, in steady state; likewise the next two."""
+    """Median wall-clock time of a call in milliseconds, from arrays to arrays, in steady state."""
     p90_ms: float | None = None
+    """90th percentile of the same."""
     p99_ms: float | None = None
+    """99th percentile of the same."""
     max_abs_error: float | None = None
     """Largest absolute difference from PyTorch in float64."""
     status: Literal["ok", "failed", "unavailable"] = "ok"
     reason: str = ""
     precision: Precision | Literal[""] = ""
-    """Precision that the runtime really computes in."""
+    """Precision that the runtime actually computes in."""
     version: str
     form: str
     """`dense`, `masked` or `compacted`."""
@@ -86,20 +88,22 @@ class TimingRow:
     tolerance: float | None = None
     """The largest `max_abs_error` that is accepted."""
     same_choices: float | None = None
-    """Of BCQ: fraction of a rollout's states in which it picks the same candidate as PyTorch in float64."""
+    """For BCQ: fraction of a rollout's states in which it picks the same candidate as PyTorch in float64."""
     cpu_p50_ms: float | None = None
-    """Of all threads. Less than `p50_ms` on one thread: something else ran on that core."""
+    """Median processor time of a call, of all threads, in milliseconds. If it is less than `p50_ms` on one
+    thread, something else ran on that core."""
     compile_s: float | None = None
-    """Seconds to compile it, while other runtimes do so on the other cores; likewise the next."""
+    """Seconds to compile the network, while other runtimes compile on the other cores."""
     first_call_ms: float | None = None
+    """Time of the first call in milliseconds, while other runtimes compile on the other cores."""
     peak_memory_mb: float | None = None
-    """Of the runtime's process, its libraries included, GPU memory not."""
+    """Peak memory of the runtime's process in MB, with its libraries, without GPU memory."""
     file_bytes: int
     """Bytes of the ONNX file."""
     calls: int | None = None
     """Number of calls that the percentiles are taken over."""
     disturbed_turns: int | None = None
-    """That were repeated, because something else on the machine took the processor."""
+    """Number of turns that were repeated, because something else on the machine used the processor."""
 
 
 @per_job
@@ -109,10 +113,10 @@ def benchmark(job: Job) -> Iterator[Event]:
     Inputs: `onnx`, a graph this project exported, and `source`, the file it was exported from. The output
     gets `timings.csv` (:class:`TimingRow`). Metrics have the batch, or the pictures' side, as their step.
 
-    Every runtime has a process of its own. As many compile at once as there are cores, and one computes at a
-    time. What a runtime gives is compared with
-    PyTorch's float64, and only what is right is timed. A policy is compared on states of its own episodes, a
-    network for pictures on random ones. A runtime that crashes, hangs or errs costs its own rows alone.
+    Every runtime has a process of its own. As many runtimes compile at once as there are cores, and only one
+    computes at a time. The outputs of each runtime are compared with PyTorch's in float64, and only runtimes
+    with correct outputs are timed. A policy is compared on states of its own episodes, a network for pictures
+    on random pictures. If a runtime crashes, hangs or raises an error, only its own rows fail.
 
     Raises:
         UserError: an input is missing, damaged, or of another kind.
@@ -123,7 +127,7 @@ def benchmark(job: Job) -> Iterator[Event]:
 
 
 def measure(params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterator[Event]:
-    """Compare and time one network. Leave `timings.csv` in `output`."""
+    """Compare and time one network, and write `timings.csv` to `output`."""
     cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
     rows: list[TimingRow] = []
     with _Bench(params, files) as bench:
@@ -138,21 +142,21 @@ def measure(params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterato
 
 @dataclass(frozen=True)
 class _Examples:
-    """Inputs, and the outputs expected of them."""
+    """Inputs and the outputs expected for them."""
 
     inputs: Mapping[str, NDArray[np.float32]]
     """(examples, …)"""
     reference: Reference
 
     def batches(self, size: int) -> Arrays:
-        """All inputs as (batches, size, …); where they don't come out even, the first ones once more."""
+        """All inputs as (batches, size, …). The first ones are repeated to fill the last batch."""
         examples = len(next(iter(self.inputs.values())))
         batches = -(-examples // size)
         order = np.arange(batches * size).reshape(batches, size) % examples
         return {name: array[order] for name, array in self.inputs.items()}
 
     def compare(self, report: PreparedReport) -> Parity:
-        """Judge the outputs for :meth:`batches`."""
+        """Compare a runtime's outputs for :meth:`batches` with the reference."""
         examples = len(next(iter(self.inputs.values())))
         outputs = {
             name: array.reshape(-1, *array.shape[2:])[:examples] for name, array in report.outputs.items()
@@ -161,7 +165,7 @@ class _Examples:
 
 
 class _Bench:
-    """A network and the processes of its runtimes. A context manager; they end with it."""
+    """A network and the processes of its runtimes; a context manager that ends the processes."""
 
     def __init__(self, params: BenchmarkParams, files: ModelFiles) -> None:
         self.params = params
@@ -172,15 +176,15 @@ class _Bench:
         self._workers: dict[str, Worker] = {}
         self._threads: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(_cores(0))
-        """Of threads that last as long as their workers: the system kills those of a thread that ends."""
+        """Threads that last as long as their workers: if a thread ends, the system kills its workers."""
 
     def __enter__(self) -> Self:
         installed = [runtime.name for runtime in self.params.runtimes if runtime.version is not None]
-        # All import at once, which takes seconds, and are done before anything is timed.
+        # All runtimes import at once, which takes seconds, and finish before anything is timed.
         for name in installed:
             self._workers[name] = Worker(name, self.params.time_limit_s)
         for name in installed:
-            with suppress(WorkerFailed):  # it fails again where its rows are made
+            with suppress(WorkerFailed):  # it fails again when its rows are made
                 self._workers[name].describe()
         return self
 
@@ -190,9 +194,9 @@ class _Bench:
         self._pool.shutdown()
 
     def measure(self, threads: int, size: Size) -> list[TimingRow]:
-        """A row of each runtime."""
+        """A row for each runtime."""
         examples = self._examples_of(size)
-        # Compilers work side by side, each in its process, and are done before anything is timed.
+        # Compilers run in parallel, each in its own process, and finish before anything is timed.
         prepare = partial(self._prepare, threads=threads, size=size, examples=examples)
         rows = {row.runtime: row for row in self._pool.map(prepare, self.params.runtimes)}
         right = {name: self._workers[name] for name, row in rows.items() if row.status == "ok"}
@@ -201,7 +205,7 @@ class _Bench:
         return list(rows.values())
 
     def _prepare(self, runtime: RuntimeAt, threads: int, size: Size, examples: _Examples) -> TimingRow:
-        """What is known before the timing; the row's status is `ok` if there is to be one."""
+        """The row as known before the timing; its status is `ok` if the runtime is to be timed."""
         row = self._empty_row(runtime, threads, size)
         if runtime.version is None:
             return replace(row, status="unavailable", reason=NOT_INSTALLED)
@@ -229,7 +233,7 @@ class _Bench:
         )
 
     def _worker(self, name: str, threads: int) -> Worker:
-        """The runtime's process, or another one where that has ended or can't change its threads."""
+        """The runtime's process, or a new one if that has ended or can't change its number of threads."""
         final = name in THREADS_ARE_FINAL and self._threads.get(name, threads) != threads
         if final or not self._workers[name].alive:
             self._workers[name].close()
@@ -250,7 +254,7 @@ class _Bench:
         )
 
     def _examples_of(self, size: Size) -> _Examples:
-        """The same for every number of threads, and of a policy for every batch: float64 takes its time."""
+        """The same for all numbers of threads, and for a policy at all batch sizes, since float64 is slow."""
         key = None if self.network.kind == "policy" else size
         if key not in self._examples:
             inputs = (
@@ -271,7 +275,7 @@ def _random(network: Network, size: Size, params: BenchmarkParams) -> dict[str, 
 
 @torch.inference_mode()
 def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
-    """All that a policy is given in its first steps: states and latents, (steps, …)."""
+    """The inputs of a policy in its first steps: states and latents, (steps, …)."""
     environment = make_environment(TASKS[network.details["task"]], params.env_version)
     generator = stream("benchmark", params.seed)
     shapes = [
@@ -312,7 +316,7 @@ def _with_timing(row: TimingRow, outcome: Timing | WorkerFailed) -> TimingRow:
 
 
 def _finite(error: float) -> float | None:
-    """None where the outputs can't be compared at all; the reason says so."""
+    """The error, or None if the outputs can't be compared at all, as the row's reason then says."""
     return error if np.isfinite(error) else None
 
 

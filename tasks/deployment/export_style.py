@@ -1,4 +1,4 @@
-"""Task: networks of styles as ONNX files."""
+"""Task: export networks of styles as ONNX files."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from tasks.job import Event, Job, per_job
 def export_style(job: Job) -> Iterator[Event]:
     """Export a job's style (:class:`~tasks.deployment.export.ExportParams`), in every form it has.
 
-    Input is `source`, a style's `model.safetensors`; outputs and errors are as
-    :func:`~tasks.deployment.export_policy.export_policy`'s.
+    The input is `source`, a style's `model.safetensors`; outputs and errors are the same as in
+    :func:`~tasks.deployment.export_policy.export_policy`.
     """
     source = job.inputs["source"]
     return export(job, job.params, source, [open_style(source, form) for form in style_forms(source)])

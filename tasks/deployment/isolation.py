@@ -1,4 +1,4 @@
-"""A runtime in a process of its own, so that one that crashes, hangs or miscompiles costs nothing else."""
+"""Runtimes in separate processes, so that one that crashes, hangs or miscompiles doesn't affect others."""
 
 import json
 import os
@@ -16,11 +16,11 @@ from tasks.deployment.runtimes import interpreter
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, load_arrays, save_arrays
 
 WORKER = worker.__name__
-"""What `python -m` runs in the process. Imported here, so that an edit there changes a cell's digest."""
+"""Module that runs in the process. It is imported here, so that an edit there changes a cell's digest."""
 ROOT = Path(__file__).parents[2]
-"""Where `tasks` is, which is not installed."""
+"""Directory of the package `tasks`, which is not installed."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
-"""Settings of the caller that would bind a runtime, whose threads are given with each network."""
+"""Settings of the caller that would limit a runtime's threads, whose number is given with each network."""
 KILLED_WAIT_S = 10
 
 
@@ -30,20 +30,20 @@ class WorkerFailed(Exception):  # noqa: N818 (an outcome that the table reports)
 
 @dataclass(frozen=True)
 class Description:
-    """What a worker says of its runtime."""
+    """A worker's description of its runtime."""
 
     unavailable: str | None
-    """Why it can't run here."""
+    """Reason why the runtime can't run here; None if it can."""
     version: str
     device: str
 
 
 @dataclass(frozen=True)
 class PreparedReport:
-    """A network as one runtime compiled it."""
+    """The outputs of a network that one runtime has compiled, and the times taken."""
 
     outputs: Arrays
-    """(batches, batch, …) by name."""
+    """Output arrays (batches, batch, …) by name."""
     precision: Precision
     compile_s: float
     first_call_s: float
@@ -51,30 +51,30 @@ class PreparedReport:
 
 @dataclass(frozen=True)
 class Samples:
-    """What one turn of calls took."""
+    """Times and memory of one turn of calls."""
 
     wall_s: Sequence[float]
     cpu_s: Sequence[float]
     """Processor time of each call, of all threads of the process."""
     peak_memory_bytes: int | None
-    """Of the process since the network was prepared, libraries included; None where it can't be known."""
+    """Peak of the process since the network was prepared, libraries included; None if it is unknown."""
 
     @property
     def cpu_per_wall(self) -> float:
-        """Cores that worked, on average."""
+        """Average number of cores at work."""
         return sum(self.cpu_s) / sum(self.wall_s)
 
 
 class Worker:
-    """A process with one runtime. A context manager; the process is gone at its end, whatever it is doing.
+    """A process with one runtime; a context manager that kills the process at the end, whatever it is doing.
 
-    It starts at once and imports its runtime in the background; the first request waits for that. It writes
-    nothing to this process's output. A request that isn't answered within `time_limit_s` kills it and all
-    processes it started. After a :class:`WorkerFailed` it may be used on where it is
-    still `alive`: its runtime only raised.
+    The process starts at once and imports its runtime in the background; the first request waits for the
+    import. It writes nothing to this process's output. If a request isn't answered within `time_limit_s`, the
+    process and all processes that it started are killed. After a :class:`WorkerFailed`, the worker can still
+    be used if it is `alive`, because its runtime has only raised an error.
 
     Raises:
-        WorkerFailed: the environment that the runtime lives in isn't built.
+        WorkerFailed: the environment of the runtime isn't built.
     """
 
     def __init__(self, runtime: str, time_limit_s: float) -> None:
@@ -110,17 +110,17 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another request."""
+        """Whether the process can take another request."""
         return self._process.poll() is None
 
     def describe(self) -> Description:
-        """The runtime, once it is imported."""
+        """Describe the runtime, once it is imported."""
         return Description(**self._ask("describe"))
 
     def prepare(self, model: ModelFiles, inputs: Arrays, threads: int) -> PreparedReport:
-        """Compile the network for the shapes of `inputs`, (batches, batch, …) by name, and run all of these.
+        """Compile the network for the shapes of `inputs`, (batches, batch, …) by name, and run all batches.
 
-        It takes the place of the network prepared before.
+        The network replaces the one prepared before.
         """
         given, answers = Path(self._files.name, "inputs.npz"), Path(self._files.name, "outputs.npz")
         save_arrays(given, inputs)
@@ -135,7 +135,7 @@ class Worker:
         return PreparedReport(outputs, answer["precision"], answer["compile_s"], answer["first_call_s"])
 
     def measure(self, calls: int) -> Samples:
-        """Time `calls` calls of the prepared network, the batches of its inputs by turns."""
+        """Time `calls` calls of the prepared network, on each batch of its inputs in turn."""
         return Samples(**self._ask("measure", calls=calls))
 
     def _ask(self, action: str, **request: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Worker:
         return f"{how}: {last[:300]}" if last else how
 
     def _kill(self) -> None:
-        """The process and all it started, compilers for instance."""
+        """Kill the process and all processes that it started, e.g. compilers."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -172,9 +172,9 @@ class Worker:
 
 
 def _environment(files: Path) -> dict[str, str]:
-    """This process's, with `tasks` importable."""
+    """This process's environment variables, with `tasks` importable."""
     inherited = {name: value for name, value in os.environ.items() if name not in THREADS}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # Kernels are compiled anew in every process, else an earlier run would show in the time to compile. What
-    # PyTorch keeps elsewhere, its own headers compiled (7 s), is shared.
+    # Kernels are compiled anew in every process, or the compile time would depend on earlier runs. PyTorch's
+    # own precompiled headers (7 s), which it keeps elsewhere, are shared.
     return inherited | {"PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(files / "inductor")}

@@ -1,4 +1,4 @@
-"""Task: what pruning leaves of a style: how its pictures measure, and in how many seconds they are made."""
+"""Task: measure the quality of the pictures that pruned style networks make, and the time that this takes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,27 +33,27 @@ class PrunedNetwork:
     """One network of a style: the dense one, or one that was pruned before it was trained."""
 
     pruner: str
-    """`dense` for the one that wasn't."""
+    """Name of the pruner; `dense` for the network that wasn't pruned."""
     sparsity: float
 
     @property
     def variant(self) -> str:
-        """`dense`, `snip-0.98`: the stem of its inputs' names."""
+        """Name of the variant, e.g. `dense` or `snip-0.98`, with which the names of its inputs begin."""
         return variant_name(self.pruner, self.sparsity)
 
 
 @dataclass(frozen=True)
 class PrunedStylesParams:
-    """What is measured of one style's networks, besides the input files."""
+    """Settings of the measurements of one style's networks, besides the input files."""
 
     style: str
     networks: tuple[PrunedNetwork, ...]
     photos: tuple[str, ...]
-    """Names in the set of photos."""
+    """Names of photos in the set of photos."""
     quality_px: Annotated[int, Ge(32)]
-    """Short side of photos and painting where pictures are measured."""
+    """Short side of photos and painting in pixels, where the quality of pictures is measured."""
     speed_px: Annotated[int, Ge(32)]
-    """Side of the square that is timed."""
+    """Side of the square picture that is timed, in pixels."""
     seconds: Annotated[float, Gt(0)]
     """Seconds for which each network, form and runtime is timed."""
 
@@ -66,27 +66,27 @@ class PrunedStyleRow:
     pruner: str
     sparsity: float
     weights_total: int
-    """Kernels, the weights that may be pruned."""
+    """Number of weights that may be pruned, i.e. those of kernels."""
     weights_kept: int
     channels_total: int
-    """Channels that all convolutions make."""
+    """Number of output channels of all convolutions."""
     channels_kept: int
-    """After compaction."""
+    """The same after compaction."""
     parameters: int
-    """After compaction; with biases, scales and shifts."""
+    """Number of parameters after compaction, with biases, scales and shifts."""
     bytes: int
-    """Of the smallest ONNX file that any runtime reads: the compacted one."""
+    """Size of the smallest ONNX file that every runtime reads: the compacted one."""
     style_ratio: float
-    """This and the next three are means over photos, as in quality.csv."""
+    """Mean over photos as in quality.csv, like `content_loss`, `ssim` and `lpips`."""
     content_loss: float
     ssim: float
     lpips: float
     photos: int
     size_px: int
-    """Short side of the pictures that were timed."""
+    """Short side of the pictures that were timed, in pixels."""
     threads: int
     torch_seconds: float
-    """A picture's median in steady state; float32, this and the other three."""
+    """Median time for a picture in steady state, in float32, like the three fields that follow."""
     onnxruntime_seconds: float
     torch_compacted_seconds: float | None
     onnxruntime_compacted_seconds: float | None
@@ -97,14 +97,15 @@ def measure_pruned_styles(job: Job) -> Iterator[Event]:
     """Measure a job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
 
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16` and `alexnet`
-    (`weights.safetensors`), `lpips` (`heads.safetensors`); by each network's variant its `model.safetensors`,
-    and by variant and form its graph, e.g. `snip-0.98/compacted`. The output gets `pruning.csv`
-    (:class:`PrunedStyleRow`), `photo.png` and, as each network stylises that, `<variant>.png`.
+    (`weights.safetensors`), `lpips` (`heads.safetensors`); each network's `model.safetensors` under the name
+    of its variant, and each graph under variant and form, e.g. `snip-0.98/compacted`. The output gets
+    `pruning.csv` (:class:`PrunedStyleRow`), `photo.png` and, for each network, that photo stylised as
+    `<variant>.png`.
 
     All forms of all networks take turns on both runtimes, on as many threads as PyTorch has.
 
     Raises:
-        UserError: an input is damaged, or it is another style's or another network's.
+        UserError: an input is damaged, or belongs to another style or another network.
     """
     params: PrunedStylesParams = job.params
     evaluator = Evaluator(job.inputs, params.quality_px, job.device)
@@ -124,7 +125,7 @@ def measure_pruned_styles(job: Job) -> Iterator[Event]:
 
 
 def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[Picture]) -> Scores:
-    """Means over photos; keeps the first one, stylised."""
+    """Mean scores over photos; the first stylised photo is saved."""
     model, card = load_model(job.inputs[network.variant])
     pruning: Mapping[str, Any] = card.settings.get("pruning", {"pruner": DENSE, "sparsity": 0.0})
     if (card.style, pruning["pruner"], pruning["sparsity"]) != (
@@ -163,7 +164,7 @@ class _Form:
 
 
 def _seconds(job: Job) -> Mapping[str, float]:
-    """By variant, form and runtime, e.g. `snip-0.98/compacted/torch`: a picture's median."""
+    """Median time for a picture, by variant, form and runtime, e.g. `snip-0.98/compacted/torch`."""
     params: PrunedStylesParams = job.params
     side = params.speed_px
     pictures = np.random.default_rng(0).random((1, 3, side, side), dtype=np.float32)
@@ -218,7 +219,7 @@ def _channels(network: nn.Module) -> int:
 
 
 def _metrics(rows: Sequence[PrunedStyleRow]) -> Iterator[tuple[str, float]]:
-    """What differs between networks, by variant."""
+    """Metrics in which networks differ, by variant."""
     for row in rows:
         variant = PrunedNetwork(row.pruner, row.sparsity).variant
         seconds = row.onnxruntime_compacted_seconds or row.onnxruntime_seconds

@@ -1,4 +1,4 @@
-"""Which runtime puts frames into a style fastest here, of those that compute what PyTorch does."""
+"""Finds out which runtime stylises frames fastest here, among those whose outputs match PyTorch's."""
 
 import time
 from collections.abc import Mapping
@@ -24,27 +24,27 @@ from tasks.style.apply.stylize import StylizeSettings
 from tasks.style.video.segments import Stylizer
 
 SIDE_PX = 256
-"""Of the frame that is compared and timed."""
+"""Side of the frame that is compared and timed, in pixels."""
 ROUNDS = 3
-"""In which the runtimes take turns, after one that doesn't count."""
+"""Number of rounds in which the runtimes take turns, after one that doesn't count."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One runtime."""
+    """Throughput of one runtime."""
 
     frames_per_second: float | None
-    """Of frames of `SIDE_PX`, by processor time, on all threads; None if it can't be taken."""
+    """Throughput for frames of `SIDE_PX`, by processor time, on all threads; None if it can't be used."""
     reason: str = ""
-    """Why not."""
+    """Reason why the runtime can't be used."""
 
 
 def measure_stylizers(
     model: Path, settings: StylizeSettings, threads: int
 ) -> Mapping[StylizerName, Measured]:
-    """Compare each runtime with PyTorch, as the stage `benchmark` does, and time those that are right.
+    """Compare each runtime with PyTorch, as the stage `benchmark` does, and time those that match.
 
-    Takes some seconds. Settings that ask for float32 leave bfloat16 out.
+    This takes some seconds. Settings that ask for float32 exclude bfloat16.
     """
     network = open_style(model, style_forms(model)[-1])
     inputs = random_inputs(network.inputs, {"batch": 1, "height": SIDE_PX, "width": SIDE_PX}, seed=0)
@@ -66,7 +66,7 @@ def measure_stylizers(
 
 
 def _wrong(model: Path, params: StylizerParams, inputs: Mapping, exact: Reference) -> str | None:
-    """Why a runtime can't be taken; None if it can. PyTorch always can."""
+    """Reason why a runtime can't be used; None if it can. PyTorch always can."""
     if params.runtime == "torch":
         return None
     if params.settings.precision == "float32" and params.runtime == "openvino-bf16":
@@ -76,12 +76,15 @@ def _wrong(model: Path, params: StylizerParams, inputs: Mapping, exact: Referenc
     try:
         prepared = prepare(model, params, at_once=1)
         return compare(prepared.run(inputs), exact, prepared.precision).reason
-    except Exception as error:  # each runtime has its own kinds
+    except Exception as error:  # each runtime raises its own kinds
         return in_a_line(error)
 
 
 def _seconds(stylizer: Stylizer, frame: Tensor, threads: int) -> float:
-    """A frame's, of two for each thread. Not by the clock on the wall, which other work delays."""
+    """Seconds for a frame on all threads, measured on two frames per thread.
+
+    They are derived from processor time, because wall-clock time depends on other work on the machine.
+    """
     frames = [frame] * (2 * threads)
     start = time.process_time()
     with ThreadPoolExecutor(stylizer.at_once) as pool:

@@ -1,4 +1,4 @@
-"""A trained network as export, parity and runtimes see it, whatever its kind."""
+"""A trained network of any kind, as export, parity and runtimes use it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from tasks.deployment.onnx_model import Form, GraphInput, Kind
 
 @dataclass(frozen=True)
 class Network:
-    """A network and what goes in and comes out of it."""
+    """A network with its inputs and outputs."""
 
     kind: Kind
     form: Form
     module: nn.Module
-    """In float32 on the CPU, for inference. Takes tensors by position in the order of `inputs`, returns a
-    tensor or a tuple in that of `outputs`."""
+    """Module in float32 on the CPU, for inference. It takes tensors by position in the order of `inputs`, and
+    returns a tensor, or a tuple in the order of `outputs`."""
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     sparsity: float
-    """Fraction of weights that was pruned before training."""
+    """Fraction of weights that were pruned before training."""
     details: Mapping[str, Any]
     """Details as in :class:`~tasks.deployment.onnx_model.GraphCard`."""

@@ -19,7 +19,7 @@ from tasks.style.pruning.compaction import compact
 
 __all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
 NORMALISED = 3.0
-"""Pictures of about zero mean and unit variance are about within ± this."""
+"""Normalised pictures, which have about zero mean and unit variance, are about within ± this."""
 
 
 def open_network(source: Path, form: Form) -> Network:
@@ -42,14 +42,14 @@ def open_network(source: Path, form: Form) -> Network:
 
 
 def style_forms(source: Path) -> tuple[Form, ...]:
-    """What a style's network can be exported as. UserError if `source` isn't a style's model."""
+    """Forms of a style's network for export. Raises UserError if `source` isn't a style's model."""
     return _forms(load_model(source)[1])
 
 
 def open_style(source: Path, form: Form) -> Network:
-    """A style's network. UserError if `source` isn't a style's model, or has no such form.
+    """Open a style's network. Raises UserError if `source` isn't a style's model, or has no such form.
 
-    A pruned one's `style` is a name of its own, e.g. `swirls-snip-0.98`.
+    The `style` of a pruned network includes the name of its variant, e.g. `swirls-snip-0.98`.
     """
     module, card = load_model(source)
     pruning, forms = _pruning(card), _forms(card)
@@ -79,7 +79,7 @@ def _pruning(card: ModelCard) -> Mapping[str, Any] | None:
 
 
 def open_classifier(source: Path) -> Network:
-    """A classifier. UserError if `source` isn't one's file."""
+    """Open a classifier. Raises UserError if `source` isn't a classifier's file."""
     module, card = load_classifier(source)
     side = card.preprocessing.size_px
     pictures = GraphInput("pictures", ("batch", 3, side, side), -NORMALISED, NORMALISED)

@@ -1,4 +1,4 @@
-"""ONNX files of this project: what a graph's metadata says of it, and running it with onnxruntime."""
+"""ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
 import json
 from collections.abc import Mapping
@@ -15,19 +15,19 @@ from tasks.errors import UserError, in_a_line
 
 Kind = Literal["policy", "actor", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
-"""A network that was never pruned, one with its pruned weights as zeros, one without its dead units."""
+"""A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
 
 
 @dataclass(frozen=True)
 class GraphInput:
-    """One input of a graph: float32."""
+    """One float32 input of a graph."""
 
     name: str
     shape: tuple[int | str, ...]
-    """Sizes; a name where any size will do (`batch`, `samples`, `height`, `width`)."""
+    """Sizes of the axes; a name where any size is allowed (`batch`, `samples`, `height`, `width`)."""
     low: float
     high: float
-    """Values in this range are typical; comparisons and timings draw from it."""
+    """Values from `low` to `high` are typical; comparisons and timings draw from this range."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class GraphCard:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
-    """By kind. policy: `task`, `algorithm`, its `config`, and of BCQ `samples` and `latent_size`. actor:
-    `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
+    """Details by kind. policy: `task`, `algorithm`, its `config`, and for BCQ `samples` and `latent_size`.
+    actor: `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
     `labels`."""
 
     def attach(self, graph: onnx.ModelProto) -> None:
-        """Write the card into a graph's metadata, in place of what is there."""
+        """Write the card into a graph's metadata, in place of the metadata that is there."""
         del graph.metadata_props[:]
         onnx.helper.set_model_props(graph, {key: json.dumps(value) for key, value in asdict(self).items()})
 
 
 class OnnxModel:
-    """A graph ready to run on the CPU, by nothing but onnxruntime."""
+    """A graph ready to run on the CPU, with onnxruntime alone."""
 
     def __init__(self, path: Path, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
         self.path = path
@@ -80,23 +80,24 @@ class OnnxModel:
 
 
 def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> OnnxModel:
-    """Open a graph that this project exported; `threads` 0 are all cores.
+    """Open a graph that this project exported; `threads` = 0 means all cores.
 
-    onnxruntime keeps the memory of its largest run for the next ones. `give_back_memory` has it freed after
-    each, and threads sleep while they wait: a picture in a style takes as long on idle cores.
+    onnxruntime keeps the memory of its largest run for later runs. With `give_back_memory`, it frees the
+    memory after each run, and its threads sleep while they wait: on idle cores, stylising a picture takes as
+    long.
 
     Raises:
         UserError: the file is missing, damaged, or another project's.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what is below is raised, too
+    options.log_severity_level = 4  # less severe errors are raised as exceptions, too
     if give_back_memory:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     _check_is_file(path)
     try:
-        # With its fallback, it would print five lines on standard output and try the same again.
+        # With its fallback, onnxruntime would print five lines on standard output and try the same again.
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
@@ -107,7 +108,7 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
 
 
 def read_card(path: Path) -> GraphCard:
-    """What :func:`load_onnx` finds in the metadata, without preparing the graph to run."""
+    """Read the card from a graph's metadata, without preparing the graph to run."""
     _check_is_file(path)
     try:
         graph = onnx.load(path, load_external_data=False)

@@ -1,8 +1,9 @@
-"""Parity: whether a runtime computes what PyTorch does, as precisely as its arithmetic can.
+"""Parity: whether a runtime's outputs match PyTorch's, as precisely as the runtime's arithmetic allows.
 
-The yardstick is the network itself: float32 in PyTorch is off from float64 by some error, any other order of
-the same float32 operations by about as much, and an arithmetic of fewer bits by as many times more as its
-unit roundoff is larger. No tolerance is guessed for a network.
+The tolerance is derived from the network itself. PyTorch's outputs in float32 differ from those in float64 by
+some error. Any other order of the same float32 operations has about the same error, and an arithmetic with
+fewer bits has an error that is larger by the ratio of the unit roundoffs. So no tolerance is guessed for a
+network.
 """
 
 import copy
@@ -21,39 +22,40 @@ from tasks.deployment.runtimes.protocol import Arrays, Precision
 from tasks.offline_rl.algorithms.bcq import BCQPolicy
 
 MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
-"""How many times PyTorch's own error is accepted.
+"""Accepted error of each precision, as a multiple of PyTorch's own error in float32.
 
-Measured on trained networks: float32 is off by up to 2.8 times as much in policies (onnxruntime, OpenVINO),
-but in styles, whose means are of all pixels, by more the larger they are: at 256, 512 and 1024 px by 1.4, 2
-and 8 times in onnxruntime, by 7, 31 and 160 times in OpenVINO. bfloat16 (OpenVINO) is off by up to 34,000
-times, and for 256 states or a picture by at least 5,900: 512 tells it from float32. The other multiples are
-twice the ratio of unit roundoffs, 2^16 for bfloat16, 2^13 for float16 and TF32.
+Measured on trained networks: float32 has up to 2.8 times PyTorch's error in policies (onnxruntime, OpenVINO).
+In styles, whose means are over all pixels, the error grows with the size of pictures: at 256, 512 and 1024
+px, it is 1.4, 2 and 8 times PyTorch's in onnxruntime, and 7, 31 and 160 times in OpenVINO. bfloat16
+(OpenVINO) has up to 34,000 times PyTorch's error, and for 256 states or a picture at least 5,900 times, so
+the multiple 512 tells it from float32. The other multiples are twice the ratio of unit roundoffs, which is
+2^16 for bfloat16, and 2^13 for float16 and TF32.
 """
 FEWEST = 1000
-"""Numbers of which PyTorch's error is the largest."""
+"""Fewest numbers over which PyTorch's largest error is taken."""
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """What BCQ chooses from, in float64."""
+    """The candidate actions that BCQ chooses from, in float64."""
 
     actions: NDArray[np.float64]
     """(batch, samples, action)"""
     values: NDArray[np.float64]
-    """The critic's, (batch, samples)."""
+    """The critic's values, (batch, samples)."""
     torch_value_error: float
-    """The largest of float32 in PyTorch."""
+    """Largest error of the values in PyTorch's float32."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What a network gives for certain inputs."""
+    """The expected outputs of a network for certain inputs."""
 
     outputs: Arrays
-    """Outputs in float64, but for BCQ's `choice`, which is int64."""
+    """Outputs in float64, except BCQ's `choice`, which is int64."""
     torch_error: float
-    """The largest of float32 in PyTorch in any element of any output; of BCQ, of all candidates' actions."""
+    """Largest error of PyTorch's float32 in any element of any output; for BCQ, in any candidate's action."""
     candidates: Candidates | None
     """BCQ's candidate actions; None for any other network."""
 
@@ -63,22 +65,22 @@ class Parity:
     """How far outputs are from the reference."""
 
     max_abs_error: float
-    """Of any element. BCQ's actions are compared with that candidate in float64 which was chosen."""
+    """Largest error of any element. BCQ's actions are compared with the chosen candidate in float64."""
     max_rel_error: float
     """The same as a fraction of the reference's largest element."""
     tolerance: float
     """The largest accepted `max_abs_error`."""
     accepted: bool
     reason: str
-    """Why not; empty if accepted."""
+    """Reason why the outputs are not accepted; empty if they are."""
     same_choices: float | None
-    """Fraction of BCQ's choices that are float64's. Others are accepted as near ties alone."""
+    """Fraction of BCQ's choices that are the same as in float64. Others are accepted only as near ties."""
 
 
 def random_inputs(
     inputs: Sequence[GraphInput], sizes: Mapping[str, int], seed: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Numbers uniform in each input's range, the same for the same seed; `sizes` are those of named axes."""
+    """Numbers uniform in each input's range, equal for equal seeds; `sizes` has the sizes of named axes."""
     generator = np.random.default_rng(seed)
     return {
         i.name: generator.uniform(
@@ -90,11 +92,12 @@ def random_inputs(
 
 @torch.inference_mode()
 def reference(network: Network, inputs: Arrays) -> Reference:
-    """What `network` gives for `inputs` in float64, and how far PyTorch is from that in float32.
+    """Compute the outputs of `network` for `inputs` in float64, and the error of PyTorch's float32.
 
-    Of fewer than :data:`FEWEST` numbers PyTorch may get all right by chance, which nobody else could keep up
-    with. So as many as are missing are made close by, of inputs moved by up to 0.1 %, for its error alone.
-    A style's float64 network rounds to float32 before and after its final sigmoid, as its module says.
+    With fewer than :data:`FEWEST` numbers, PyTorch may get all of them right by chance, and no other runtime
+    would be accepted. So the missing numbers are computed from inputs changed by up to 0.1 %, only for
+    PyTorch's error. A style's float64 network rounds to float32 before and after its final sigmoid, as its
+    module says.
     """
     exact_module = copy.deepcopy(network.module).double()
     single = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
@@ -114,12 +117,12 @@ def reference(network: Network, inputs: Arrays) -> Reference:
 
 
 def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Parity:
-    """Judge what a runtime, computing in `precision`, gave for the inputs of `reference`.
+    """Compare a runtime's outputs, computed in `precision`, with `reference`.
 
-    Accepted are errors up to `MULTIPLES[precision]` times PyTorch's own, for which at least the rounding of
-    the reference's largest element to float32 is taken: PyTorch's few numbers may all happen to be exact. A
-    choice other than float64's is accepted where the critic's values of both candidates are within twice the
-    tolerance of values, as each of them may be off by that.
+    Errors up to `MULTIPLES[precision]` times PyTorch's own error are accepted. PyTorch's error is taken as at
+    least the rounding error of the reference's largest element in float32, since a few numbers may all happen
+    to be exact. A choice other than float64's is accepted if the critic's values of both candidates differ by
+    at most twice the tolerance of values, as each of them may be off by that tolerance.
     """
     multiple = MULTIPLES[precision]
     largest = max(float(np.abs(exact).max()) for name, exact in reference.outputs.items() if name != "choice")
@@ -147,7 +150,7 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Pari
 
 
 def _run(module: nn.Module, network: Network, inputs: Sequence[Tensor]) -> dict[str, NDArray]:
-    """Outputs by name; of BCQ `actions` and `values` of the candidates instead."""
+    """Outputs by name; for BCQ, `actions` and `values` of the candidates instead."""
     if isinstance(module, BCQPolicy):
         actions, values = module.candidates(*inputs)
         return {"actions": actions.numpy(), "values": values.numpy()}
@@ -157,7 +160,7 @@ def _run(module: nn.Module, network: Network, inputs: Sequence[Tensor]) -> dict[
 
 
 def _neighbours(inputs: Sequence[Tensor], copies: int) -> list[Tensor]:
-    """So many times the batch, each number moved by up to 0.1 %, the same way every time."""
+    """The batch repeated `copies` times, each number changed by up to 0.1 %, the same way every time."""
     generator = torch.Generator().manual_seed(0)
     repeated = [tensor.repeat(copies, *[1] * (tensor.ndim - 1)) for tensor in inputs]
     return [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
@@ -179,7 +182,7 @@ def _malformed(outputs: Arrays, reference: Reference) -> str:
     if reference.candidates:
         samples, choices = reference.candidates.values.shape[1], outputs["choice"]
         if not np.issubdtype(choices.dtype, np.integer) or choices.min() < 0 or choices.max() >= samples:
-            return f"output 'choice' holds other than indices of {samples} samples"
+            return f"output 'choice' has values that aren't indices of {samples} samples"
     return ""
 
 
@@ -188,5 +191,5 @@ def _error(outputs: NDArray, exact: NDArray) -> float:
 
 
 def _rounding(value: float) -> float:
-    """The largest error of a number up to `value` in float32."""
+    """The largest rounding error of a number up to `value` in float32."""
     return value * float(np.finfo(np.float32).eps) / 2

@@ -1,4 +1,4 @@
-"""Policies of trained agents as plain modules: for one agent what `tasks.offline_rl` computes for many."""
+"""Policies of trained agents as plain modules, for one agent; `tasks.offline_rl` computes many at once."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,23 +15,24 @@ from tasks.offline_rl.algorithm import Policy
 from tasks.sparse.compaction import Layer, compact
 
 STATES = 1.0
-"""Within ± this are states to compare policies on. Some of what MuJoCo gives is larger, joints' velocities up
-to 30, but with all of a state uniform in ± 10, 40 to 90 % of a trained policy's actions are at the ends of
-their range, where no error shows."""
+"""States on which policies are compared are within ± this. Some of MuJoCo's numbers are larger, e.g. joints'
+velocities up to 30. But with states uniform in ± 10, 40 to 90 % of a trained policy's actions are at the ends
+of their range, where no error shows."""
 LATENTS = 1.0
-"""Likewise; within ± 1, about as many as of standard normal numbers are outside of what policies clamp to."""
+"""Latents are within ± this. About as many of them as of standard normal numbers exceed the limit to which
+policies clamp."""
 
 
 def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
-    """What an agent's policy can be exported as."""
+    """Forms in which an agent's policy can be exported."""
     return ("dense",) if agent.pruner == DENSE else ("masked", "compacted")
 
 
 def open_policy(source: Path, form: Form) -> Network:
-    """The policy of the agent that `source` holds.
+    """Open the policy of the agent that `source` holds.
 
     Raises:
-        UserError: the file is missing, damaged or no agent's, or the agent has no such form.
+        UserError: the file is missing or damaged, or holds no agent, or the agent has no such form.
     """
     agent = load_agent(source)
     forms = forms_of(agent.spec)
@@ -60,7 +61,7 @@ def open_policy(source: Path, form: Form) -> Network:
 
 
 def make_policy(agent: Agent, compacted: bool = False) -> Policy:
-    """A trained agent's policy, for inference; `compacted`, without the hidden units it can do without."""
+    """A trained agent's policy, for inference; if `compacted`, without the hidden units it doesn't need."""
 
     def perceptron(network: str, layers: Sequence[str]) -> nn.Module:
         masked = masked_layers(agent, network, layers)

@@ -1,4 +1,4 @@
-"""Episodes by a policy's exported graph, in place of PyTorch's network; all else is as in an evaluation."""
+"""Episodes with a policy's exported graph in place of PyTorch's network; all else is as in an evaluation."""
 
 import math
 from collections.abc import Mapping
@@ -22,36 +22,36 @@ from tasks.offline_rl.networks import DenseNetwork
 from tasks.offline_rl.randomness import Randomness
 
 MOST_LATENTS = 10**6
-"""Of one state; BCQ's are 100 times 12 at most."""
+"""Most latents of one state; BCQ has 100 times 12 at most."""
 
 
 @dataclass(frozen=True)
 class OnnxPolicy:
-    """A policy's graph where :func:`tasks.offline_rl.evaluation.play.play` takes an algorithm."""
+    """A policy's graph, for use as the algorithm of :func:`tasks.offline_rl.evaluation.play.play`."""
 
     model: FastestPolicy
     task: MujocoTask
     noise_shape: tuple[int, ...]
-    """Of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
+    """Shape of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
 
     def act(self, networks: Mapping[str, DenseNetwork], state: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
-        """Actions (1, batch, action) for `state` (1, batch, state) on `noise` (1, batch, *noise_shape).
+        """Actions (1, batch, action) for `state` (1, batch, state) and `noise` (1, batch, *noise_shape).
 
-        `networks` are ignored: the graph holds its own.
+        `networks` is ignored, as the graph contains the network.
         """
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
         if action.shape != (state.shape[1], self.task.action_size) or not np.isfinite(action).all():
             name = self.model.card.cell
-            raise UserError(f"{name}: its action isn't finite, or no {self.task.name}'s; export it again")
+            raise UserError(f"{name}: its action isn't finite, or not for {self.task.name}; export it again")
         return torch.from_numpy(action)[None]
 
 
 def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
-    """Open a policy's graph; `task` is the one it is expected to be for, None is its own.
+    """Open a policy's graph; `task` is the expected task, None allows any.
 
     Raises:
-        UserError: the file is missing or damaged, holds no policy, or another task's.
+        UserError: the file is missing or damaged, holds no policy, or is for another task.
     """
     card = read_card(path)
     if card.kind != "policy" or card.details.get("task") not in list(TASKS):
@@ -78,17 +78,18 @@ def _noise_shape(card: GraphCard) -> tuple[int, ...]:
 def play_onnx(
     path: Path, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
 ) -> NDArray[np.float64]:
-    """Undiscounted returns of an exported policy over some episodes; `seed` is that of its latents.
+    """Undiscounted returns of an exported policy over some episodes; `seed` is the seed of its latents.
 
-    Starts and latents are those of :func:`tasks.offline_rl.evaluation.play.evaluate`, and so are the states
-    until rounding has grown: after some hundred steps of Hopper, some ten of HalfCheetah. From there on only
-    the distribution is the same, which is all that PyTorch's float32 and float64 have in common too.
+    Initial states and latents are the same as in :func:`tasks.offline_rl.evaluation.play.evaluate`. Later
+    states are the same until rounding errors have grown, after some hundred steps of Hopper or some ten of
+    HalfCheetah. From there on, only the distribution is the same, as is the case for PyTorch's float32 and
+    float64, too.
 
     Raises:
         UserError: see :func:`load_policy`.
     """
     policy = load_policy(path)
     environments = make_environments(policy.task, EvaluationConfig(episodes, env_version), agents=1)
-    # All that `play` asks of an algorithm is `act` and `noise_shape`.
+    # `play` uses only `act` and `noise_shape` of an algorithm.
     returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))
     return returns[0]

@@ -1,4 +1,4 @@
-"""A pruned policy's graph with its kept weights alone, where that is faster than onnxruntime."""
+"""Runs a pruned policy's graph with its kept weights only, where that is faster than onnxruntime."""
 
 import itertools
 import operator
@@ -27,28 +27,29 @@ from tasks.sparse.compaction import Layer
 
 _Stored = onnx.TensorProto | onnx.SparseTensorProto
 Policy = Callable[..., dict[str, NDArray]]
-"""Inputs by name, each with the axis of the batch; outputs by name."""
+"""A function from inputs by name, each with a batch axis, to outputs by name."""
 BATCHES = (1, 4, 16, 64, 256)
-"""At which both ways are timed."""
+"""Batch sizes at which both ways are timed."""
 REPEATS = 5
 
 
 class FastestPolicy:
-    """A policy's graph, each batch of states by the way that is faster for its size on this machine.
+    """A policy's graph, run for each batch of states in the way that is faster for its size on this machine.
 
-    Kernels for kept weights compute 16 rows in the time of one: of a BC agent at 90 % they are the faster way
-    from 32 states on, of a BCQ agent at 75 %, which takes 10 rows a state, from 8 (AVX-512, one thread).
+    Kernels for kept weights compute 16 rows in the time of one. For a BC agent at 90 % sparsity, they are
+    faster than onnxruntime from 32 states on; for a BCQ agent at 75 %, which takes 10 rows per state, from 8
+    on (AVX-512, one thread).
 
     Raises:
-        UserError: see :func:`tasks.deployment.onnx_model.load_onnx`; or the weights aren't the policy's that
-            its card describes.
+        UserError: see :func:`tasks.deployment.onnx_model.load_onnx`; or the weights aren't those of the
+            policy that the card describes.
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
         self.model = load_onnx(path, threads)
         self.card = self.model.card
         self.sparse_from = np.inf
-        """Number of states from which the kernels are the faster way."""
+        """Number of states from which the kernels are faster than onnxruntime."""
         if self.card.sparsity:
             with reading(path, "what its card says", "export it again with `dvc repro export_onnx`"):
                 self._sparse = _kept_weights(path, self.card)
@@ -61,7 +62,7 @@ class FastestPolicy:
 
 
 def _kept_weights(path: Path, card: GraphCard) -> Policy:
-    """The policy by kernels for the weights of its graph that aren't zero."""
+    """The policy, computed with kernels for the weights of its graph that aren't zero."""
     if "config" not in card.details:
         raise UserError(f"{path}: an older version exported it; export it again with `dvc repro export_onnx`")
     graph = onnx.load(path).graph
@@ -98,10 +99,13 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
 
 
 def _check_shapes(network: str, shapes: Sequence[tuple[int, ...]], full: Sequence[Any]) -> None:
-    """That layers (out, in) are those of the network before pruning, but for hidden units taken out.
+    """Check that layers (out, in) are those of the network before pruning, except for removed hidden units.
 
-    Zeros take no bytes in a sparse initialiser, so that a small file may claim any number; and the kernels
+    Zeros take no bytes in a sparse initialiser, so a small file may claim any number of them; and the kernels
     check no bounds.
+
+    Raises:
+        ValueError: the layers are different ones.
     """
     widths = [full[0].in_features, *(shape[0] for shape in shapes)]
     largest = [full[0].in_features, *(layer.out_features for layer in full)]
@@ -120,7 +124,7 @@ def _tensor(stored: _Stored) -> Tensor:
 
 
 def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
-    """The smallest of :data:`BATCHES` from which on `sparse` is faster than `dense`, infinity if none is."""
+    """The smallest of :data:`BATCHES` from which on `sparse` is faster than `dense`; infinity if none is."""
     worth = np.inf
     for batch in reversed(BATCHES):
         sizes = {"batch": batch, "samples": card.details.get("samples", 1)}
@@ -132,7 +136,7 @@ def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
 
 
 def _seconds(policy: Policy, inputs: dict[str, NDArray]) -> float:
-    """Of the fastest of some calls, the first of which may have to be compiled."""
+    """Time of the fastest of some calls, after a first one that may include compilation."""
     policy(**inputs)
     return min(_once(policy, inputs) for _ in range(REPEATS))
 

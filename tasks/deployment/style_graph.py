@@ -1,15 +1,16 @@
 """A style's network as an ONNX graph for frames of one size, with fewer multiplications.
 
-:func:`tasks.deployment.export.to_onnx` traces any network, for any size, in 13 s of a core. This knows the
-modules of this one, takes 0.05 s, and rewrites two of its parts. Both are exact but for rounding:
+:func:`tasks.deployment.export.to_onnx` traces any network, for any size, in 13 s of a core. This module
+translates only style networks, takes 0.05 s, and rewrites two of their parts. Both rewritings are exact but
+for rounding:
 
 - Nearest upsampling and a 3x3 convolution read each pixel several times. Kernel values that meet the same
-  pixel are added first: a transposed convolution of 4x4 by stride 2, 16 products for each pixel that comes in
-  where there were 36.
-- The last convolution makes 3 channels, and processors compute 8 or 16 at once. It makes a block of 2x2
-  pixels, so 12 channels, by a kernel of 10x10 with stride 2.
+  pixel are added first, which gives a transposed convolution of 4x4 with stride 2. It takes 16 products per
+  input pixel in place of 36.
+- The last convolution makes 3 channels, but processors compute 8 or 16 at once. So it makes a block of 2x2
+  pixels, i.e. 12 channels, with a kernel of 10x10 and stride 2.
 
-A frame of 640x640 at a width of 16 takes OpenVINO 0.37 s of a core in place of 0.44 (AMD EPYC, AVX2).
+A frame of 640x640 at a network width of 16 takes OpenVINO 0.37 s of a core in place of 0.44 (AMD EPYC, AVX2).
 """
 
 from collections.abc import Sequence
@@ -27,13 +28,13 @@ from tasks.style.transformer_net import Residual, TransformerNet
 
 OPSET = 18
 BLOCK = 2
-"""Side, in pixels, of what the last convolution makes at a time. Sides of maps are multiples of 4."""
+"""Side in pixels of the block that the last convolution makes at a time. Sides of maps are multiples of 4."""
 PICTURES, STYLISED = "pictures", "stylised"
 
 
 @torch.no_grad()
 def style_graph(network: TransformerNet, height: int, width: int) -> onnx.ModelProto:
-    """What `network` computes, from `pictures` to `stylised`, both (1, 3, height, width)."""
+    """The graph of `network`, from `pictures` to `stylised`, both (1, 3, height, width)."""
     graph = _Graph()
     padding = [0, 0, 0, 0, 0, 0, -height % 4, -width % 4]
     x = graph.add("Pad", PICTURES, graph.constant(np.array(padding)), mode="reflect")
@@ -45,20 +46,20 @@ def style_graph(network: TransformerNet, height: int, width: int) -> onnx.ModelP
 
 
 class _Graph:
-    """Nodes and constants, which get names as they come."""
+    """Nodes and constants, which are named in the order in which they are added."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[TensorProto] = []
 
     def add(self, operator: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """The name of the operator's output."""
+        """Add an operator and return the name of its output."""
         name = output or f"{operator}-{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name
 
     def constant(self, values: NDArray | Tensor) -> str:
-        """The name of a tensor: int64, or of floats, which become float32."""
+        """Add a tensor, integers as int64 and floats as float32, and return its name."""
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
         name = f"constant-{len(self.constants)}"
         kind = np.int64 if np.issubdtype(array.dtype, np.integer) else np.float32
@@ -66,24 +67,24 @@ class _Graph:
         return name
 
     def number(self, value: float) -> str:
-        """The name of a scalar."""
+        """Add a scalar and return its name."""
         return self.constant(np.array(value))
 
     def model(self, shape: Sequence[int]) -> onnx.ModelProto:
-        """All of it, with `PICTURES` of `shape` as the input and `STYLISED` likewise as the output."""
+        """The graph as a model with the input `PICTURES` and the output `STYLISED`, both of `shape`."""
         pictures, stylised = (
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (PICTURES, STYLISED)
         )
         graph = helper.make_graph(self.nodes, "style", [pictures], [stylised], self.constants)
         opset = [helper.make_opsetid("", OPSET)]
-        # The oldest format of files that has these operators, or older readers would refuse it.
+        # The oldest file format that has these operators, or older readers would refuse the file.
         made = helper.make_model(graph, opset_imports=opset, ir_version=helper.find_min_ir_version_for(opset))
         onnx.checker.check_model(made)
         return made
 
 
 def _apply(graph: _Graph, stages: nn.Sequential, x: str) -> str:
-    """The name of what `stages` make of `x`."""
+    """Add the nodes of `stages`, applied to `x`, and return the name of their output."""
     modules = list(stages)
     for before, module, after in zip([None, *modules[:-1]], modules, [*modules[1:], None], strict=True):
         match module:
@@ -101,7 +102,7 @@ def _apply(graph: _Graph, stages: nn.Sequential, x: str) -> str:
             case Residual():
                 x = graph.add("Add", x, _apply(graph, module.body, x))
             case nn.Upsample():
-                pass  # with the convolution behind it
+                pass  # done with the convolution after it
             case _:
                 raise TypeError(f"no graph for {module}")
     return x
@@ -113,11 +114,11 @@ def _convolved(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
 
 
 def _upsampled_and_convolved(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
-    """A map twice as large: `x` with each pixel repeated in 2x2, and a 3x3 convolution of that.
+    """Make a map twice as large: repeat each pixel of `x` in 2x2, and apply a 3x3 convolution.
 
-    In one dimension, with the kernel (a, b, c): pixel 2m is a x[m-1] + (b + c) x[m], and pixel 2m + 1 is
-    (a + b) x[m] + c x[m+1]. So x[m] goes into the four pixels from 2m - 1 on, times c, b + c, a + b and a.
-    The mirror image of repeated pixels is their repetition once more, `edge`.
+    In one dimension, with the kernel (a, b, c), pixel 2m is a x[m-1] + (b + c) x[m], and pixel 2m + 1 is
+    (a + b) x[m] + c x[m+1]. So x[m] contributes to the four pixels from 2m - 1 on, times c, b + c, a + b and
+    a. Mirroring repeated pixels at the edge repeats them once more, so the padding is `edge`.
     """
     assert conv.kernel_size == (3, 3)
     a, b, c = conv.weight.double().unbind(2)
@@ -129,7 +130,7 @@ def _upsampled_and_convolved(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
 
 
 def _convolved_in_blocks(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
-    """A block of pixels at a time: of pixel (a, b) in it, the kernel is moved by (a, b)."""
+    """Make a block of pixels at a time: for pixel (a, b) of the block, the kernel is shifted by (a, b)."""
     channels, inputs, side, _ = conv.weight.shape
     kernel = torch.zeros(channels, BLOCK, BLOCK, inputs, side + BLOCK - 1, side + BLOCK - 1)
     for a, b in product(range(BLOCK), repeat=2):

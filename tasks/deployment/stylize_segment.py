@@ -1,4 +1,4 @@
-"""Task: a segment of a video in a style, by a certain runtime."""
+"""Task: stylise a segment of a video with a certain runtime."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tasks.style.video.segments import StylizeSegmentParams, write_segment
 
 @dataclass(frozen=True)
 class RuntimeSegmentParams:
-    """What a segment depends on, besides the video and the model."""
+    """Parameters that a segment depends on, besides the video and the model."""
 
     segment: StylizeSegmentParams
     runtime: StylizerName
@@ -20,11 +20,11 @@ class RuntimeSegmentParams:
 
 @per_job
 def stylize_segment_by_runtime(job: Job) -> Iterator[Event]:
-    """:func:`tasks.style.video.segments.stylize_segment` by a runtime (:class:`RuntimeSegmentParams`).
+    """Like :func:`tasks.style.video.segments.stylize_segment`, on a runtime (:class:`RuntimeSegmentParams`).
 
     Raises:
-        UserError: the video isn't the one that the segment was planned for, the model isn't one, or the
-            runtime can't run here.
+        UserError: the video isn't the one that the segment was planned for, the model is no style's model,
+            or the runtime can't run here.
     """
     params: RuntimeSegmentParams = job.params
     frames = params.segment.format

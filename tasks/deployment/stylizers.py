@@ -1,4 +1,4 @@
-"""A style's network for frames of one size by one of the runtimes."""
+"""Runs a style's network on frames of one size with one of the runtimes."""
 
 import tempfile
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from tasks.style.video.segments import Stylizer, torch_stylizer
 
 StylizerName = Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"]
 STYLIZERS: tuple[StylizerName, ...] = get_args(StylizerName)
-"""Runtimes that stylise frames. `torch` can anywhere: in tiles, and on a GPU."""
+"""Runtimes that stylise frames. `torch` works on every machine, in tiles, and on a GPU."""
 
 
 @dataclass(frozen=True)
 class StylizerParams:
-    """The runtime to stylise by, and the frames that it is for."""
+    """The runtime to stylise with, and the size of the frames."""
 
     runtime: StylizerName
     width: int
     height: int
-    """Height of the frames in pixels; `width` is theirs too."""
+    """Height of the frames in pixels, like `width`."""
     settings: StylizeSettings
 
 
 def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int) -> Stylizer:
-    """The network in the file `model`, by a runtime.
+    """Open the network in the file `model` with a runtime.
 
     A runtime other than `torch` computes as many frames at once as `threads` and memory allow, each on one
-    thread: no number of threads changes a byte then, and none waits for another.
+    thread. So the number of threads doesn't change a byte of the result, and no thread waits for another.
 
     Raises:
         UserError: the runtime can't run here, or the file is no style's model.
@@ -48,16 +48,16 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
     if params.runtime == "torch":
         return torch_stylizer(network.to(device), params.settings)
     if reason := unavailable(params.runtime):
-        raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch can anywhere")
+        raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere")
     at_once = threads
     while at_once > 1 and not fits_whole(at_once, params.width, params.height, network.width):
         at_once -= 1
     try:
         prepared = prepare(model, params, at_once)
-    except RuntimeError as error:  # of both runtimes; OpenVINO's, too, if it takes another precision
+    except RuntimeError as error:  # from both runtimes; also from the OpenVINO adapter for another precision
         reason = in_a_line(error)
         raise UserError(
-            f"--runtime {params.runtime}: {reason}; choose another, torch can anywhere"
+            f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere"
         ) from error
 
     def stylize_frames(frames: Tensor) -> Tensor:
@@ -69,13 +69,13 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
 
 
 def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
-    """A runtime other than `torch`, ready for `PICTURES` (1, 3, H, W) from `at_once` threads at once."""
+    """Prepare a runtime other than `torch` for `PICTURES` (1, 3, H, W) from `at_once` concurrent threads."""
     graph = style_graph(compact(load_model(model)[0]), params.height, params.width)
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         path = Path(directory, "style.onnx")
         onnx.save(graph, path)
         runtime = open_runtime(params.runtime, streams=at_once)
-        # Threads of OpenVINO are for all streams, those of onnxruntime for each call.
+        # OpenVINO's threads are for all streams together, onnxruntime's for each call.
         threads = at_once if params.runtime.startswith("openvino") else 1
         shapes = {PICTURES: (1, 3, params.height, params.width)}
         return runtime.prepare(ModelFiles(path, model, "compacted"), shapes, threads)
@@ -87,5 +87,5 @@ def unavailable(runtime: StylizerName) -> str | None:
         return f"{PACKAGES[runtime][0]} is not installed"
     try:
         return None if runtime == "torch" else open_runtime(runtime).unavailable()
-    except ImportError as error:  # installed for another system, say
+    except ImportError as error:  # e.g. installed for another system
         return in_a_line(error)

@@ -1,4 +1,4 @@
-"""Latency of several runtimes that take turns, so that a machine's drift hits all alike."""
+"""Latency of several runtimes that take turns, so that a machine's drift affects all of them equally."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ import numpy as np
 from tasks.deployment.isolation import Samples, WorkerFailed
 
 TURN_S = 0.01
-"""A turn lasts about this long or a single call, whichever is longer."""
+"""Approximate duration of a turn in seconds; a turn with a single, longer call lasts as long as the call."""
 MIN_TURNS = 2
-"""Of each runtime, however long they last."""
+"""Fewest turns of each runtime, however long they last."""
 USUAL_QUANTILE = 0.75
-"""Of the turns' cores at work: what a runtime has when nothing disturbs it, as at least every fourth turn."""
+"""Quantile of the turns' cores at work that counts as usual: at least every fourth turn is undisturbed."""
 DISTURBED_BELOW = 0.8
-"""Of that: a turn with fewer cores waited for something else."""
+"""Fraction of that quantile: a turn with fewer cores at work had to wait for something else."""
 
 
 class Contender(Protocol):
-    """A prepared network that can be timed; a :class:`~tasks.deployment.isolation.Worker`."""
+    """A prepared network that can be timed, e.g. a :class:`~tasks.deployment.isolation.Worker`."""
 
     def measure(self, calls: int) -> Samples:
         """Time `calls` calls."""
@@ -29,21 +29,22 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one network by one runtime, in steady state."""
+    """Times of one network on one runtime, in steady state."""
 
     p50_ms: float
     p90_ms: float
     p99_ms: float
     cpu_p50_ms: float
-    """Of all threads. Less than `p50_ms` on one thread: something else ran on that core."""
+    """Median processor time of a call, of all threads. If it is less than `p50_ms` on one thread, something
+    else ran on that core."""
     calls: int
-    """Timed ones, without those of disturbed turns."""
+    """Number of timed calls, without those of disturbed turns."""
     disturbed_turns: int
     peak_memory_bytes: int | None
 
     @classmethod
     def of(cls, turns: Sequence[Samples]) -> "Timing":
-        """From the turns that nothing disturbed; percentiles are linear between the nearest two calls."""
+        """Times of the turns that nothing disturbed; percentiles are linear between the nearest two calls."""
         kept = undisturbed(turns)
         wall = 1e3 * np.concatenate([turn.wall_s for turn in kept])
         cpu = 1e3 * np.concatenate([turn.cpu_s for turn in kept])
@@ -55,9 +56,9 @@ class Timing:
 
 
 def undisturbed(turns: Sequence[Samples]) -> list[Samples]:
-    """Those whose share of the processor is the usual one; at least a quarter of them all.
+    """The turns with the usual share of the processor, which are at least a quarter of all turns.
 
-    What the runtimes wait for is the processor alone, so one that gets less of it shared it with something
+    Runtimes wait for the processor only, so a turn with a smaller share shared the processor with something
     else on the machine.
     """
     shares = [turn.cpu_per_wall for turn in turns]
@@ -67,7 +68,7 @@ def undisturbed(turns: Sequence[Samples]) -> list[Samples]:
 
 @dataclass
 class _Turns:
-    """What one contender has to do, and did."""
+    """The turns that one contender has to take, and has taken."""
 
     contender: Contender
     calls: int
@@ -77,9 +78,9 @@ class _Turns:
 
     @classmethod
     def warmed_up(cls, contender: Contender, seconds: float) -> "_Turns":
-        """With turns of about `TURN_S`, as many as fill `seconds`."""
+        """Warm up a contender, and plan as many turns of about `TURN_S` as fill `seconds`."""
         tries = [contender.measure(1), contender.measure(1)]
-        # The better of two: a hiccup in the first call mustn't make a network of microseconds a slow one.
+        # The faster of two calls, so that a hiccup in the first doesn't make a fast network seem slow.
         call_s = min(sum(samples.wall_s) for samples in tries)
         if call_s >= TURN_S:
             return cls(contender, 1, max(MIN_TURNS, round(seconds / call_s)), tries)
@@ -89,7 +90,7 @@ class _Turns:
 
     @property
     def due(self) -> bool:
-        """Whether it needs another turn; disturbed ones are repeated, up to as many again as are wanted."""
+        """Whether another turn is needed. Disturbed turns are repeated, up to twice the wanted number."""
         done = len(undisturbed(self.taken)) if self.taken else 0
         return done < self.wanted and len(self.taken) < 2 * self.wanted
 
@@ -100,7 +101,7 @@ class _Turns:
 def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing | WorkerFailed]:
     """Time all contenders in turn, A B C A B C …, each for about `seconds`, `MIN_TURNS` turns at least.
 
-    One that fails is left out of what follows.
+    A contender that fails takes no further turns.
     """
     outcomes: dict[str, Timing | WorkerFailed] = {}
     turns: dict[str, _Turns] = {}

@@ -1,7 +1,8 @@
-"""The process that one runtime lives in: `python -m tasks.deployment.worker NAME FD`.
+"""The process of one runtime: `python -m tasks.deployment.worker NAME FD`.
 
-It answers the requests of :class:`tasks.deployment.isolation.Worker`, JSON over the private socket FD, arrays
-as .npz files. It imports NumPy and the runtime alone, since a runtime's environment may lack all else.
+It answers the requests of :class:`tasks.deployment.isolation.Worker`: JSON over the private socket FD, and
+arrays in .npz files. It imports only NumPy and the runtime, since a runtime's environment may lack everything
+else.
 """
 
 import ctypes
@@ -25,7 +26,7 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def main(open_runtime: Callable[[str], Runtime] = open_runtime) -> None:
-    """Answer until the other end closes."""
+    """Answer requests until the other end of the socket closes."""
     name, descriptor = sys.argv[1], int(sys.argv[2])
     os.set_inheritable(descriptor, False)  # else a compiler it starts would keep the socket open
     _die_with_parent()
@@ -49,7 +50,7 @@ class Session:
         self.peak_was_reset = False
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the request's method returns, or `error` with what it raised, in one line."""
+        """Answer a request with the result of its method, or with `error` and the exception in one line."""
         actions: dict[str, Callable[..., dict[str, Any]]] = {
             "describe": self.describe,
             "prepare": self.prepare,
@@ -63,7 +64,7 @@ class Session:
             return {"error": f"{type(error).__name__}: {first_line}"}
 
     def describe(self) -> dict[str, Any]:
-        """What the runtime is, and whether it can run here."""
+        """Describe the runtime, and say whether it can run here."""
         reason = self.runtime.unavailable()
         if reason:
             return {"unavailable": reason, "version": "", "device": ""}
@@ -72,7 +73,7 @@ class Session:
     def prepare(
         self, model: dict[str, str], inputs: str, outputs: str, threads: int
     ) -> dict[str, str | float]:
-        """Compile, and write what comes out of every batch of `inputs`; arrays are (batches, …)."""
+        """Compile a network, and write its outputs for every batch of `inputs`; arrays are (batches, …)."""
         self.prepared = None
         _free_memory()
         self.peak_was_reset = _reset_peak_memory()
@@ -93,10 +94,10 @@ class Session:
         }
 
     def measure(self, calls: int) -> dict[str, list[float] | float | None]:
-        """Seconds of each of `calls` calls, the batches of inputs by turns.
+        """Seconds of each of `calls` calls, on each batch of inputs in turn.
 
-        Another runtime ran before, so caches are cold: a first call doesn't count, unless there is but one,
-        which then takes long.
+        Another runtime ran before, so caches are cold: an additional first call isn't counted. There is none
+        if `calls` is 1, because a call then takes long.
         """
         assert self.prepared is not None
         run, batches = self.prepared.run, self.inputs
@@ -105,7 +106,7 @@ class Session:
         wall, cpu = [], []
         for i in range(calls):
             inputs = batches[i % len(batches)]
-            # The clock of the processor, a system call, stays outside the time on the wall.
+            # Reading processor time is a system call, so it stays outside the wall-clock time.
             cpu_start = time.process_time()
             start = time.perf_counter()
             run(inputs)
@@ -124,20 +125,20 @@ def _split(path: Path) -> list[Arrays]:
 
 
 def _die_with_parent() -> None:
-    """Also in the middle of a call, where the end of the socket would go unnoticed."""
+    """End this process with its parent, even during a call, when the end of the socket would go unnoticed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _free_memory() -> None:
-    """Hand back what the network before this one used, or its peak would count for this one."""
+    """Give the memory of the network before this one back to the system, or it would count for this one."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reset_peak_memory() -> bool:
-    """Let the peak be from now on (proc(5), /proc/pid/clear_refs); False where the system doesn't do that."""
+    """Reset the peak of memory (proc(5), /proc/pid/clear_refs); False if the system doesn't support that."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -146,7 +147,7 @@ def _reset_peak_memory() -> bool:
 
 
 def _peak_memory() -> int:
-    """Most bytes of this process that were in memory at once."""
+    """Peak of this process's memory, in bytes."""
     status = Path("/proc/self/status").read_text().splitlines()
     (peak,) = (line for line in status if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1024

@@ -1,1 +1,1 @@
-"""What is made of results: statistics, figures, the page."""
+"""Statistics, figures and the report page, made from the results of a run."""

@@ -1,4 +1,4 @@
-"""What the page is made of, and how numbers are written on it. The template turns each into HTML."""
+"""The blocks of the page, which the template turns into HTML, and the format of numbers on it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import ClassVar
 
 NOT_GIVEN = "–"
 MOST_PICTURES = 6
-"""In a row."""
+"""From this number of pictures on, a figure has three in a row; fewer are all in one row."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +15,11 @@ class Panel:
     """One picture or chart of a figure."""
 
     source: str
-    """A data URI."""
+    """Data URI of the picture or chart."""
     alt: str
     title: str = ""
     video: str = ""
-    """A data URI; `source` is then the picture that stands for it where it doesn't play."""
+    """Data URI of a video, if any; `source` is then the picture to show where the video doesn't play."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class Figure:
     panels: Sequence[Panel]
     legend: Sequence[Key] = ()
     of: str = ""
-    """The report's own figure that this one stands for."""
+    """The figure of the report that this one corresponds to."""
     data: str = ""
-    """The table that has its numbers, by its path."""
+    """Path of the table with the figure's numbers."""
     panel: str = "chart"
-    """What they are, which decides their width: `chart`, `picture` or `wide`."""
+    """Kind of the panels, which decides their width: `chart`, `picture` or `wide`."""
 
     @property
     def columns(self) -> int:
-        """Panels in a row, where there is room for them."""
+        """Number of panels in a row, if there is room for them."""
         if self.panel == "wide":
             return 2
         if self.panel == "picture":
@@ -58,7 +58,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; columns of numbers are those whose name is in `numbers`."""
+    """Rows of text; `numbers` names the columns that contain numbers."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -67,7 +67,7 @@ class Table:
     of: str = ""
     numbers: Sequence[str] = ()
     data: str = ""
-    """The table that has all of it, by its path."""
+    """Path of the CSV file with the complete table."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Caution:
-    """What a reader must know before believing a number."""
+    """A warning that a reader must know before trusting a number."""
 
     kind: ClassVar[str] = "caution"
     text: str
@@ -88,7 +88,7 @@ class Caution:
 
 @dataclass(frozen=True)
 class NotRun:
-    """A figure or table whose results are not there."""
+    """A figure or table whose results are missing."""
 
     kind: ClassVar[str] = "not-run"
     what: str
@@ -101,7 +101,7 @@ Block = Figure | Table | Text | Caution | NotRun
 
 @dataclass(frozen=True)
 class Section:
-    """A question, its answer in a sentence, what shows it, and what only some want to see."""
+    """A question, its answer in a sentence, the blocks that show it, and details for those who want them."""
 
     anchor: str
     title: str
@@ -116,15 +116,15 @@ class Headline:
 
     value: str
     interval: str
-    """How sure it is, or how far it goes."""
+    """Confidence interval of the number, or the range of the values behind it."""
     what: str
     section: str
-    """The anchor of the section that has more."""
+    """Anchor of the section that has more."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """The first screen: something to look at, and what came out."""
+    """The first screen: a picture or video, and the headline numbers."""
 
     panel: Panel | None
     caption: str
@@ -138,7 +138,7 @@ class Download:
     path: str
     """The file's path from the repository's root."""
     source: str
-    """A data URI."""
+    """Data URI of the file."""
     kilobytes: str
 
     @property
@@ -148,7 +148,7 @@ class Download:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """To so many significant digits, thousands apart: 1234567 as `1,230,000`, 0.01234 as `0.0123`."""
+    """Write a number with so many significant digits: 1234567 as `1,230,000`, 0.01234 as `0.0123`."""
     if not math.isfinite(value):
         return NOT_GIVEN
     if value == 0:
@@ -161,28 +161,28 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def written_as(value: float, values: Mapping[str, float], digits: int = 3) -> list[str]:
-    """The names of those that are written as `value` is. If several are as the best, none of them wins."""
+    """Names of the values that are written like `value`. If several are written like the best, none wins."""
     return [name for name, other in values.items() if number(other, digits) == number(value, digits)]
 
 
 def percent(fraction: float) -> str:
-    """A fraction as whole percents: 0.953 as `95 %`, which no line breaks."""
+    """Write a fraction as a whole percentage with a no-break space: 0.953 as `95 %`."""
     return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else NOT_GIVEN
 
 
 def listing(words: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Join words: `a`, `a and b`, `a, b and c`."""
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def count(n: int, noun: str) -> str:
-    """`1 seed`, `2 seeds`."""
+    """Write a number with its noun: `1 seed`, `2 seeds`."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
-    """`48 seconds`, `12 minutes`, `3.4 hours`."""
+    """Write a time in a suitable unit: `48 seconds`, `12 minutes`, `3.4 hours`."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -1,7 +1,7 @@
 """Task: latencies of deployed networks as bar charts, from the benchmark's `timings.csv`.
 
-Read of its columns are `model`, `form`, `runtime`, `threads`, `batch`, `size_px` (policies have none),
-`status` (`ok`, `failed` or `unavailable`), `reason` (why not `ok`), `p50_ms` and `p99_ms`.
+The columns that are read are `model`, `form`, `runtime`, `threads`, `batch`, `size_px` (empty for policies),
+`status` (`ok`, `failed` or `unavailable`), `reason` (why the status is not `ok`), `p50_ms` and `p99_ms`.
 """
 
 import textwrap
@@ -18,21 +18,21 @@ from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.look import save_png
 
 LOG_SCALE_FROM = 20
-"""Ratio of the slowest to the fastest median beyond which a linear scale has bars too short to compare."""
+"""Ratio of the slowest to the fastest median beyond which some bars of a linear scale are too short."""
 PANEL_INCHES = 7
 NOTE_CHARACTERS = 130
-"""Of a line of notes below a single panel."""
+"""Length of a line of notes below a single panel."""
 REASON_CHARACTERS = 160
 WHY = ["runtime", "status", "reason"]
 CONDITIONS = ["form", "threads", "inputs"]
-"""That a runtime is timed under; `inputs` are batch and size in words."""
+"""Columns of the conditions that a runtime is timed under; `inputs` is the batch and size in words."""
 
 
 @per_job
 def draw_deployment_figures(job: Job) -> Iterator[Event]:
-    """Draw a job's `timings`, a `timings.csv`: a figure a model, e.g. `hopper-bcq-snip-0.95-seed-0.png`.
+    """Draw a job's `timings`, a `timings.csv`: a figure for each model, e.g. `hopper-bcq-dense-seed-0.png`.
 
-    The metric `figures` is their number.
+    The metric `figures` is the number of figures.
     """
     timings = pandas.read_csv(job.inputs["timings"])
     models = timings.groupby("model", sort=False)
@@ -43,7 +43,7 @@ def draw_deployment_figures(job: Job) -> Iterator[Event]:
 
 
 def draw_latencies(model: str, rows: pandas.DataFrame) -> Figure:
-    """A panel for each form of the network and number of threads; runtimes without a time are named below."""
+    """Draw a panel for each form of the network and number of threads; name runtimes without a time below."""
     rows = rows.assign(inputs=_inputs(rows), threads=rows["threads"].map(_threads))
     timed = rows[rows["status"] == "ok"]
     forms, threads, inputs = (list(dict.fromkeys(rows[column])) for column in CONDITIONS)
@@ -62,7 +62,7 @@ def draw_latencies(model: str, rows: pandas.DataFrame) -> Figure:
         axis.set_title(f"{form}, {count}", fontsize=10)
         axis.label_outer()
     if timed["p50_ms"].max() > LOG_SCALE_FROM * timed["p50_ms"].min():
-        axes[0, 0].set_yscale("log")  # of all panels, which share it
+        axes[0, 0].set_yscale("log")  # of all panels, which share this axis
         axes[0, 0].yaxis.set_major_formatter("{x:g}")
     for axis in axes[:, 0]:
         axis.set_ylabel("ms a call: p50, whisker p99", fontsize=9)
@@ -96,14 +96,14 @@ def _draw_bars(axis: Axes, panel: pandas.DataFrame, runtimes: Sequence[str], inp
 
 
 def _inputs(rows: pandas.DataFrame) -> list[str]:
-    """Batch and size in words, whichever varies, `batch 8` or `512 px`; the batch if neither does."""
+    """Batch and size in words, whichever varies, e.g. `batch 8` or `512 px`; the batch if neither varies."""
     named = {"batch": "batch {:g}", "size_px": "{:g} px"}
     varied = [column for column in named if rows[column].nunique() > 1] or ["batch"]
     return [", ".join(named[c].format(row[c]) for c in varied) for _, row in rows[varied].iterrows()]
 
 
 def _notes(rows: pandas.DataFrame) -> Iterator[str]:
-    """Which runtimes have no time, for what if they have one for something else, and why."""
+    """Each runtime without a time, with the conditions if it was timed under others, and the reason."""
     missing = rows[rows["status"] != "ok"]
     for (runtime, status, reason), group in missing.groupby(WHY, sort=False, dropna=False):
         where = _where(group[CONDITIONS], rows.loc[rows["runtime"] == runtime, CONDITIONS])
@@ -112,8 +112,8 @@ def _notes(rows: pandas.DataFrame) -> Iterator[str]:
 
 
 def _where(some: pandas.DataFrame, every: pandas.DataFrame) -> str:
-    """What tells some conditions from the others, e.g. ` (batch 256)`; nothing if there are no others."""
-    if len(some) == some.nunique().prod():  # all combinations of certain values: those tell
+    """Name what distinguishes some conditions from the others, e.g. ` (batch 256)`; empty without others."""
+    if len(some) == some.nunique().prod():  # all combinations of certain values: name these values
         told = [column for column in CONDITIONS if some[column].nunique() < every[column].nunique()]
         return f" ({'; '.join(', '.join(some[column].unique()) for column in told)})" if told else ""
     return f" ({'; '.join(', '.join(each) for each in some.itertuples(index=False))})"

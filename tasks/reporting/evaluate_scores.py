@@ -1,4 +1,4 @@
-"""Task: what pruning leaves of the agents' scores, with intervals over tasks and seeds."""
+"""Task: statistics of the agents' scores, and the share that pruning leaves, with bootstrap intervals."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,67 +22,67 @@ from tasks.reporting.statistics import (
 )
 
 ALL = "all"
-"""In place of a task: over all of them."""
+"""Value of the column `task` for statistics over all tasks."""
 VARIANT = ["algorithm", "pruner", "sparsity"]
 RUN = ["task", "seed"]
 
 
 @dataclass(frozen=True)
 class StatisticsRow:
-    """The D4RL scores after the last update of a variant's runs: a row of statistics.csv.
+    """A row of statistics.csv: the D4RL scores after the last update of a variant's runs.
 
-    Bounds are those of bootstrap intervals. They are empty where there are fewer than three seeds.
+    `…_low` and `…_high` are the bounds of bootstrap intervals. They are empty for fewer than three seeds.
     """
 
     task: str
-    """One, or :data:`ALL`."""
+    """A task's name, or :data:`ALL`."""
     algorithm: str
     pruner: str
     sparsity: float
     seeds: int
-    """Runs of each task."""
+    """Number of runs of each task."""
     score_mean: float
     score_min: float
-    """From here to `score_max` is what Arnob et al. 2021 call a 100 % confidence interval."""
+    """Lowest score. Arnob et al. 2021 call the range from here to `score_max` a 100 % confidence interval."""
     score_max: float
     score_iqm: float
-    """Interquartile mean."""
+    """Interquartile mean of the scores."""
     score_iqm_low: float | None
     score_iqm_high: float | None
     retention: float | None
-    """`score_iqm` over that of the dense agents; of :data:`ALL`, the mean of the tasks'. Dense agents have 1.
+    """`score_iqm` divided by the dense agents' `score_iqm`; for :data:`ALL`, the mean over tasks.
 
-    Empty where, in a task, there are no dense agents or theirs is not above zero.
+    It is 1 for dense agents, and empty if a task has no dense agents or their `score_iqm` is not above zero.
     """
     retention_low: float | None
-    """Bounds are empty too for dense agents, and where one of them has zero or less: no ratio to that."""
+    """Lower bound. Both bounds are also empty for dense agents, and if a dense agent scores zero or less."""
     retention_high: float | None
 
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """A point of a variant's performance profile over all tasks and seeds: a row of profiles.csv."""
+    """A row of profiles.csv: a point of a variant's performance profile over all tasks and seeds."""
 
     algorithm: str
     pruner: str
     sparsity: float
     score: float
     fraction: float
-    """Fraction of the runs that score more than that."""
+    """Fraction of the runs that score more than `score`."""
     fraction_low: float | None
     fraction_high: float | None
 
 
 @per_job
 def evaluate_scores(job: Job) -> Iterator[Event]:
-    """Estimate how well a job's agents do (`scores`, a `scores.csv`), by its :class:`BootstrapConfig`.
+    """Estimate how well a job's agents do from its `scores` (a `scores.csv`) and :class:`BootstrapConfig`.
 
     The output gets `statistics.csv` (:class:`StatisticsRow`), `profiles.csv` (:class:`ProfileRow`, at every
-    whole score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
-    by task, algorithm and pruner. Its values are also the metrics.
+    integer score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
+    by task, algorithm and pruner. The values of `evaluation.json` are also the metrics.
 
     Raises:
-        UserError: an agent has no score for a task and a seed that others have one for.
+        UserError: an agent has no score for a task and a seed for which others have one.
     """
     runs = last_scores(job.inputs["scores"])
     rows = list(_statistics(runs, job.params))
@@ -94,7 +94,7 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
 
 
 def last_scores(path: Path) -> pandas.DataFrame:
-    """D4RL score of each agent of a scores.csv after its last update: a row a variant, a column a run.
+    """D4RL score of each agent of a scores.csv after its last update: one row a variant, one column a run.
 
     Raises:
         UserError: a score is missing or not a number.
@@ -135,7 +135,7 @@ def _statistics(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[
 
 
 def _matrix(row: pandas.Series) -> Array:
-    """A variant's runs, a row a task and a column a seed."""
+    """A variant's scores, one row per task and one column per seed."""
     return row.unstack("seed").to_numpy()
 
 
@@ -171,7 +171,7 @@ def _profiles(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Pr
 
 
 def _summary(rows: Sequence[StatisticsRow]) -> dict[str, float | None]:
-    """What `dvc metrics` shows."""
+    """The values that `dvc metrics` shows."""
     pruned = [row for row in rows if row.pruner != DENSE]
     highest = max((row.sparsity for row in pruned), default=0)
     return {

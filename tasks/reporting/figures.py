@@ -1,4 +1,4 @@
-"""Figures of results, from their CSV files."""
+"""Task: learning curves of agents, from `scores.csv`."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
 
 @per_job
 def draw_figures(job: Job) -> None:
-    """Draw `scores.png` of a job's `scores`, a `scores.csv`."""
+    """Draw `scores.png` from a job's `scores`, a `scores.csv`."""
     draw_scores(pandas.read_csv(job.inputs["scores"]), job.params.profile, job.output / "scores.png")
 
 
 def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
-    """Learning curves, one panel for each algorithm and task: mean over seeds, with a band from min to max.
+    """Draw learning curves: a panel for each algorithm and task, mean over seeds, band from min to max.
 
-    The band is what Arnob et al. 2021 (Figures 1 and 2) call a 100 % confidence interval. Of each pruner
-    the highest sparsity is drawn, beside the dense agents.
+    The band is what Arnob et al. 2021 (Figures 1 and 2) call a 100 % confidence interval. For each pruner,
+    only the highest sparsity is drawn, beside the dense agents.
     """
     panels = list(scores.groupby(["algorithm", "task"]))
     algorithms, tasks = scores["algorithm"].nunique(), scores["task"].nunique()
@@ -49,7 +49,7 @@ def _seeds(scores: pandas.DataFrame) -> str:
 
 
 def plot_learning(axis: Axes, rows: pandas.DataFrame, colour: str, dashed: bool, label: str = "") -> None:
-    """One curve of scores by update: the mean over seeds, and a band from the lowest to the highest."""
+    """Plot one curve of scores by update: the mean over seeds, and a band from the lowest to the highest."""
     score = rows.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
     axis.fill_between(score.index, score["min"], score["max"], color=colour, alpha=0.14, linewidth=0)
     axis.plot(score.index, score["mean"], "--" if dashed else "-", color=colour, label=label)

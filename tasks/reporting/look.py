@@ -1,4 +1,4 @@
-"""How charts look, one palette for all that the colour-blind can tell apart, and pictures as data URIs."""
+"""The look of charts, with one palette that the colour-blind can tell apart, and pictures as data URIs."""
 
 import base64
 import io
@@ -22,7 +22,7 @@ DENSE = "dense"
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
 PRUNERS = {
     DENSE: INK,
-    "snip": "#0072b2",  # this and the next are Okabe and Ito's
+    "snip": "#0072b2",  # this and the next colours are from Okabe and Ito's palette
     "grasp": "#d55e00",
     "random": "#009e73",
     "magnitude": "#cc79a7",
@@ -50,10 +50,10 @@ RUNTIMES = {
     "tensorflow": "#56b4e9",
     "xla": "#8c510a",
 }
-"""Rows say which runtime they are, too: more than eight colours cannot be told apart by colour alone."""
+"""Charts also label rows with their runtime, as more than eight colours cannot be told apart."""
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 OTHER = "#7f7f7f"
-LOOK: dict[Any, Any] = {  # matplotlib's stubs list every key that there is
+LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
     "font.size": 8.5,
     "text.color": INK,
     "axes.edgecolor": MUTED,
@@ -69,48 +69,48 @@ LOOK: dict[Any, Any] = {  # matplotlib's stubs list every key that there is
     "ytick.color": MUTED,
     "lines.linewidth": 1.6,
     "svg.fonttype": "none",
-    # Names inside an SVG are hashes; of a fixed salt they are the same each time.
+    # Identifiers inside an SVG are hashes; a fixed salt makes them the same each time.
     "svg.hashsalt": "singleshot",
 }
 CHART_INCHES = (3.5, 2.5)
-"""As wide as a phone shows it without scaling."""
+"""Width and height of a chart; a phone shows this width without scaling."""
 NAMES = {"snip": "SNIP", "grasp": "GraSP", "synflow": "SynFlow", "bc": "BC", "bcq": "BCQ", "vae": "VAE"}
 
 
 @dataclass(frozen=True)
 class FigureParams:
-    """What figures that are files say of the run they show."""
+    """What figures in files of their own say about the run that they show."""
 
     profile: str
 
 
 def name(word: str) -> str:
-    """A word of the tables as readers know it: `SNIP` for `snip`."""
+    """A name in the tables as readers know it: `SNIP` for `snip`."""
     return NAMES.get(word, word)
 
 
 def pruner_keys(pruners: Iterable[str]) -> list[Key]:
-    """A legend of pruners, each once, in their order."""
+    """The entries of a legend: each pruner once, in the order of `PRUNERS`."""
     colours = {pruner: PRUNERS.get(pruner, OTHER) for pruner in ordered(list(pruners), PRUNERS)}
     return [Key(name(pruner), colour, pruner == DENSE) for pruner, colour in colours.items()]
 
 
 def ordered(words: list[str], like: dict[str, str]) -> list[str]:
-    """Each word once, those that `like` has in its order, then the others."""
+    """Each word once: first the keys of `like` in their order, then the others, sorted."""
     return [word for word in like if word in words] + sorted(set(words) - set(like))
 
 
 def chart(
     draw: Callable[[Axes], None], alt: str, title: str = "", inches: tuple[float, float] = CHART_INCHES
 ) -> Panel:
-    """A panel that `draw` draws, as SVG. Equal drawings give equal bytes."""
+    """Make an SVG panel of what `draw` draws. Equal drawings give equal bytes."""
     return Panel(_data_uri("image/svg+xml", _svg(draw, inches)), alt, title)
 
 
 def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[[Axes], None]]:
-    """Drawings of one kind with the limits that hold all of them, of the axes `x`, `y` or `xy`.
+    """Give drawings of one kind common limits, which fit all of them, for the axes `x`, `y` or `xy`.
 
-    They are panels of their own, to stand side by side or below each other as there is room.
+    Each remains a panel of its own, so that panels can stand side by side or below each other.
     """
     limits: dict[str, tuple[float, float]] = {}
     for draw in draws:
@@ -129,7 +129,7 @@ def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[
 
 
 def save_png(figure: Figure, profile: str, path: Path) -> None:
-    """Save a figure of pyplot's with the profile in its title, and close it."""
+    """Save a pyplot figure with the profile in its title, and close it."""
     figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
     figure.set_layout_engine("constrained")
     # No creation date or version: equal drawings give equal bytes.
@@ -138,23 +138,23 @@ def save_png(figure: Figure, profile: str, path: Path) -> None:
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:
-    """A picture file, scaled down to `short_side`, as JPEG.
+    """Make a JPEG panel of a picture file, scaled down to a short side of `short_side` pixels.
 
     Raises:
-        UserError: it is damaged.
+        UserError: the file is damaged.
     """
     pixels = read_rgb(path, short_side=short_side, enlarge=False)
     return Panel(_data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
 
 
 def embedded(path: str, file: Path) -> Download:
-    """A table that the page holds."""
+    """A table that is embedded in the page as a file to download."""
     content = file.read_bytes()
     return Download(path, _data_uri("text/csv", content), number(len(content) / 1000, 2))
 
 
 def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:
-    """A video, an MP4, with the picture that is shown before it plays and on paper."""
+    """A panel with an MP4 video, and the picture that is shown before the video plays and in print."""
     poster = picture(still, alt, title, short_side=480)
     return replace(poster, video=_data_uri("video/mp4", video.read_bytes()))
 

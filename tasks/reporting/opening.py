@@ -1,4 +1,4 @@
-"""The page's first screen: agents in motion, and a number of each of the three reports with its interval."""
+"""The page's first screen: agents in motion, and a number for each of the three reports with its interval."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,25 +14,25 @@ from tasks.reporting.section_pruning import ALL, agents_in_motion
 from tasks.reporting.section_style import before_and_after, style_ratios
 
 PREFERRED = ("bcq", "snip")
-"""The algorithm and the pruner of the first number, if they were run: those that the paper is about."""
+"""Algorithm and pruner of the first number, if they were run; the paper is about both."""
 
 
 def opening(found: Results) -> Opening:
-    """What there is to show. Nothing stands in for what was not run."""
+    """Make the first screen from the results that exist. There are no placeholders for missing results."""
     panel, caption = _shown(found)
     return Opening(panel, caption, [*_return(found), *_speed(found), *_style(found)])
 
 
 def _shown(found: Results) -> tuple[Panel | None, str]:
     if panels := agents_in_motion(found):
-        return panels[0], "Agents at their real speed, dense and pruned before training, from the same start"
+        return panels[0], "Agents in real time, dense and pruned before training, from the same start"
     if panels := before_and_after(found):
-        return panels[0], "Photos before (left) and after a trained network (right)"
+        return panels[0], "Photos before (left) and after stylisation by a trained network (right)"
     return None, ""
 
 
 def _return(found: Results) -> Iterator[Headline]:
-    """What is left of the score at the highest sparsity, of one algorithm and pruner."""
+    """The share of the score that agents of one algorithm keep at the highest sparsity of one pruner."""
     statistics = found.table(results.STATISTICS)
     rows = statistics[statistics["sparsity"] > 0]
     if rows.empty:
@@ -52,7 +52,7 @@ def _return(found: Results) -> Iterator[Headline]:
         seeds = count(int(tasks["seeds"].min()), "seed")
         interval = f"{_range(tasks['retention'], percent, 'task')}; {seeds}: no confidence interval"
     what = (
-        f"of the dense agents' score is what {name(str(algorithm))} agents keep when {name(pruner)} prunes "
+        f"of the dense agents' score is kept by {name(str(algorithm))} agents when {name(pruner)} prunes "
         f"{percent(row['sparsity'])} of their weights before training"
     )
     yield Headline(percent(row["retention"]), interval, what, "return")
@@ -65,21 +65,21 @@ def _speed(found: Results) -> Iterator[Headline]:
         return
     runtime, mean, speedups = fastest
     interval = _range(speedups, lambda speedup: number(speedup, 2), "condition")
-    what = f"PyTorch's speed is what {runtime} reaches, the fastest runtime in full precision"
+    what = f"the speed of PyTorch is reached by {runtime}, the fastest runtime in full precision"
     yield Headline(f"{number(mean, 2)}×", interval, what, "compilers")
 
 
 def _style(found: Results) -> Iterator[Headline]:
-    """What trained networks leave of the distance to the painting."""
+    """The share of the distance to the painting that trained networks leave."""
     ratios = style_ratios(found)
     if ratios.empty:
         return
     interval = _range(ratios, percent, "picture")
-    what = "of a photo's squared distance to the painting's style is what trained networks leave, by AlexNet"
+    what = "of a photo's squared distance to the painting's style, by AlexNet, is left by trained networks"
     yield Headline(percent(ratios.mean()), interval, what, "styles")
 
 
 def _range(values: pandas.Series, written: Callable[[float], str], what: str) -> str:
-    """From the lowest to the highest over so many of `what`; of one there is no range."""
+    """The lowest and the highest value, and the number of `what`; no range for a single value."""
     over = count(len(values), what)
     return over if len(values) == 1 else f"{written(values.min())} to {written(values.max())} over {over}"

@@ -1,4 +1,4 @@
-"""Task: the page `index.html`, made of a run's result files alone: the same files give the same bytes."""
+"""Task: the report page `index.html`, made only from a run's result files; equal files give equal bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,13 @@ from tasks.reporting.section_run import Departure, citation, what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 
 TEMPLATES = "templates"
-"""The input with the template and style sheet: no Python, so the digest of the source does not cover them."""
+"""The input directory with the template and style sheet. It is an input because the digest of the source
+code covers only Python."""
 
 
 @dataclass(frozen=True)
 class PageParams:
-    """What the page says of the run it shows."""
+    """What the page says about the run that it shows."""
 
     profile: str
     departures: tuple[Departure, ...] = ()
@@ -39,11 +40,11 @@ class PageParams:
 
 @per_job
 def draw_page(job: Job) -> Iterator[Event]:
-    """Write a job's `index.html`, which needs nothing beside it.
+    """Write a job's `index.html`, which needs no other file.
 
-    Inputs: the directory `templates`, and those of `results.FILES` that there are, each by its path from the
-    repository's root. What is missing is said to be. Metrics: `figures`, `tables`, and `not_run`, how many of
-    both there are no results for.
+    Inputs: the directory `templates`, and the files of `results.FILES` that exist, each under its path from
+    the repository's root. The page says which results are missing. Metrics: the numbers of `figures` and
+    `tables`, and `not_run`, the number of figures and tables without results.
 
     Raises:
         UserError: a table lacks a column, or a picture is damaged.
@@ -73,7 +74,7 @@ def draw_page(job: Job) -> Iterator[Event]:
 
 
 def make_sections(found: Results, params: PageParams) -> list[Section]:
-    """The page's five answers, then the three reports."""
+    """Make the page's sections: five questions with answers, then the three reports."""
     return [
         what_was_run(found, params.profile, params.departures),
         did_pruning_keep_the_return(found),
@@ -87,7 +88,7 @@ def make_sections(found: Results, params: PageParams) -> list[Section]:
 
 
 def _what_did_it_cost(found: Results) -> Section:
-    """Answer by bytes, which come from the sweep, and milliseconds, which come from deployment."""
+    """Answer in bytes, which come from the sweep, and in milliseconds, which come from deployment."""
     stored, in_bytes = bytes_of_agents(found)
     timed, in_milliseconds = milliseconds_of_agents(found)
     answer = (
@@ -104,7 +105,7 @@ def _what_did_it_cost(found: Results) -> Section:
 
 
 def _downloads(found: Results, blocks: Sequence[Block]) -> list[Download]:
-    """The tables that figures and tables of the page are made of."""
+    """The CSV files that the page's figures and tables are made from."""
     shown = {block.data for block in blocks if isinstance(block, Figure | Table)}
     paths = sorted(path for path in shown if path in found.files)
     return [embedded(path, found.files[path]) for path in paths]

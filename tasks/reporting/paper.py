@@ -1,6 +1,6 @@
-"""What the three reports say, as they print it: numbers to stand beside ours, each with its place.
+"""Numbers and claims that the three reports print, each with its place, to be shown beside ours.
 
-Where a report has a curve or a picture and no number, there is none here either.
+Where a report has only a curve or a picture, there is no number here.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Report:
-    """One of the three lines of work."""
+    """One of the three reports."""
 
     name: str
-    """Authors, as captions cite the report."""
+    """Authors, by which captions cite the report."""
     citation: str
 
 
@@ -27,18 +27,18 @@ SHEN = Report(
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was trained for Figures 1 and 2 (Arnob et al., section 4)."""
+    """Agents that were trained for Figures 1 and 2 (Arnob et al., section 4)."""
 
     tasks: tuple[str, ...] = ("HalfCheetah", "Hopper", "Walker2d")
     seeds: int = 5
     sparsities: tuple[float, float] = (0.10, 0.95)
-    """Lowest and highest."""
+    """Lowest and highest sparsity."""
     updates: int = 1_000_000
 
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """A row of Table 1: megabytes of 10^6 bytes."""
+    """A row of Table 1, in megabytes of 10^6 bytes."""
 
     method: str
     actor: float
@@ -52,7 +52,7 @@ RETENTION_CLAIM = (
     "sparse networks"
 )
 SPARSE_SAVING = 4
-"""Times fewer bytes at 95 % sparsity (section 4.3, and the conclusion's “4x”)."""
+"""How many times fewer bytes networks take at 95 % sparsity (section 4.3, and “4x” in the conclusion)."""
 TABLE_1 = (
     NetworkSizes("Dense Model", 0.5287, 1.04492, 4.7621),
     NetworkSizes("Dense Model Sparse Indexing", 2.6318, 5.2035, 23.7739),
@@ -60,12 +60,13 @@ TABLE_1 = (
     NetworkSizes("SNIP (95% sparse)", 0.14297, 0.2824, 1.2303),
 )
 TABLE_1_TASKS = ("HalfCheetah", "Walker2d")
-"""The tasks whose networks (17 numbers of state, 6 of action) have Table 1's dense bytes; it names none."""
+"""Tasks whose networks (states of 17 numbers, actions of 6) have the dense bytes of Table 1, which names no
+task."""
 
 
 @dataclass(frozen=True)
 class Classified:
-    """A picture's answer (Hyyppä, section 4); the value is the network's output before any softmax."""
+    """The class of a picture (Hyyppä, section 4), with the network's output before any softmax."""
 
     picture: str
     label: str
@@ -80,7 +81,7 @@ EXPERIMENT = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """A technology that the report describes, and the runtimes here that carry it on."""
+    """A compiler that the report describes, its successor, and the runtimes of this project that use it."""
 
     name: str
     section: str
@@ -90,21 +91,21 @@ class Compiler:
 
 COMPILERS = (
     Compiler("TensorFlow", "2.5, 4", "TensorFlow", ("tensorflow",)),
-    Compiler("XLA", "3.2", "XLA, by JAX", ("xla",)),
+    Compiler("XLA", "3.2", "XLA, through JAX", ("xla",)),
     Compiler("TVM/NNVM", "3.3", "TVM; NNVM became part of it", ("tvm", "tvm-tuned")),
-    Compiler("nGraph", "3.4", "OpenVINO, which took nGraph in", ("openvino-f32", "openvino-bf16")),
+    Compiler("nGraph", "3.4", "OpenVINO, which absorbed nGraph", ("openvino-f32", "openvino-bf16")),
 )
 
 
 @dataclass(frozen=True)
 class Speed:
-    """A row of Table I: seconds for a picture, on a GPU of Colab."""
+    """A row of Table I: seconds per picture, on a Colab GPU."""
 
     size_px: int
     alexnet: float
     vgg: float
     network: float
-    """Version 2."""
+    """Seconds of Version 2, a trained network."""
 
 
 TABLE_I = (
@@ -117,6 +118,6 @@ ALEXNET_SPEEDUP = 5.0
 BEST_OPTIMIZER = "lbfgs"
 """“LBFGS has the lowest total loss” (section V.D); SGD “cannot provide a valid visual result”."""
 STYLES = ("The Starry Night", "The Scream", "The Great Wave off Kanagawa")
-"""Of Figure 7."""
+"""Paintings in Figure 7."""
 LARGE_PX = (4032, 2480)
-"""The picture of Figure 8."""
+"""Width and height of the picture in Figure 8."""

@@ -1,4 +1,4 @@
-"""The files that a run leaves, read for the page: what is missing or empty is an empty table, no error."""
+"""The files that a run writes, read for the page. A missing or empty file is an empty table, not an error."""
 
 import json
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class Source:
 
     path: str
     stage: str
-    """The stage that makes it."""
+    """Name of the stage that writes the table."""
     columns: str
-    """Those that the page reads."""
+    """Columns that the page reads, separated by commas."""
 
 
 SCORES = Source(
@@ -94,7 +94,7 @@ TABLES = (
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
 ANIMATIONS = "results/offline_rl/animations/*/*/"
-"""Of each task and algorithm: `animation.mp4`, and a picture of it, `still.jpg`."""
+"""Directories with `animation.mp4` and a picture of it, `still.jpg`, for each task and algorithm."""
 PICTURES = (
     f"{ANIMATIONS}animation.mp4",
     f"{ANIMATIONS}still.jpg",
@@ -106,20 +106,20 @@ PICTURES = (
 )
 PROVENANCE = "results/provenance/*.json"
 FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE)
-"""Everything that the page is made of, as glob patterns from the repository's root."""
+"""All files that the page is made from, as glob patterns relative to the repository's root."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """Files by their path from the repository's root."""
+    """A run's files by their path from the repository's root."""
 
     files: Mapping[str, Path]
 
     def table(self, source: Source) -> pandas.DataFrame:
-        """A table; without rows where it is missing or empty.
+        """Read a table; it has no rows if the file is missing or empty.
 
         Raises:
-            UserError: it is no CSV file, or lacks a column.
+            UserError: the file is not CSV, or lacks a column.
         """
         columns = source.columns.split(", ")
         path = self.files.get(source.path)
@@ -134,26 +134,26 @@ class Results:
             ) from error
 
     def find(self, pattern: str) -> dict[str, Path]:
-        """The files that match, in the order of their names. A `*` is no slash."""
+        """The files whose path matches `pattern`, sorted by path. A `*` matches no slash."""
         return {name: path for name, path in sorted(self.files.items()) if PurePosixPath(name).match(pattern)}
 
     def records(self, pattern: str) -> list[dict[str, Any]]:
-        """JSON files that match.
+        """Read the JSON files whose path matches `pattern`.
 
         Raises:
-            UserError: one is no JSON.
+            UserError: a file is not JSON.
         """
         found = []
         for name, path in self.find(pattern).items():
             try:
                 found.append(json.loads(path.read_text()))
             except ValueError as error:
-                raise UserError(f"{name}: no JSON ({error}); remove it, then `dvc repro`") from error
+                raise UserError(f"{name}: not JSON ({error}); remove it, then run `dvc repro`") from error
         return found
 
 
 def not_run(what: str, source: Source, of: str = "") -> NotRun:
-    """What stands where a table has no rows for a figure."""
+    """The block that replaces a figure or table if `source` has no rows for it."""
     return NotRun(
-        what, f"Stage {source.stage} leaves {source.path}; to have it: dvc repro {source.stage}", of
+        what, f"The stage {source.stage} writes {source.path}; to get it, run dvc repro {source.stage}", of
     )

@@ -1,4 +1,4 @@
-"""What deployment measured: the answers on milliseconds and compilers, Hyyppä's experiment and compilers."""
+"""Deployment: the page's answers on milliseconds and compilers, and Hyyppä's experiment and compilers."""
 
 import re
 from collections.abc import Iterator
@@ -29,22 +29,22 @@ from tasks.reporting.results import Results
 
 BASELINE = "torch"
 CONDITION = ["model", "form", "threads", "batch", "size_px"]
-"""That runtimes are compared under."""
+"""Columns of the conditions that runtimes are compared under."""
 FULL, REDUCED = "float32", "bfloat16"
-PREPARATION = {"right": "rightly prepared", "reported": "as the report does"}
+PREPARATION = {"right": "correctly prepared", "reported": "as in the report"}
 ACTOR = "/actor"
-"""Ends the name of an actor that was timed without its policy."""
+"""Suffix of the name of an actor that was timed without the rest of its policy."""
 KEPT_WEIGHTS = "numba-sparse"
-"""The runtime to which zeros cost nothing, whether they are compacted or not."""
+"""The runtime to which zeros cost nothing, whether the network is compacted or not."""
 SEVERAL = "several alike"
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
-"""Of policies; the table of milliseconds has them all."""
+"""Greatest number of panels, one per policy and threads; the table of milliseconds has all policies."""
 SEED = re.compile(rf"/seed-\d+(?={ACTOR}$|$)")
 
 
 def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
-    """A sentence on what taking out dead units saves in milliseconds, and the figure of it."""
+    """A sentence on the milliseconds that removing dead units saves, and its figure."""
     timed = _timed(found)
     actors = _actors(timed)
     pairs = compacted_pairs(timed)
@@ -53,8 +53,8 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
         return "", [results.not_run(missing, results.TIMINGS), *actors]
     ratio = geometric_mean(pairs["masked"] / pairs["compacted"])
     sentence = (
-        f"without the units that pruning left dead it answers {number(ratio, 2)} times as fast as with zeros "
-        f"(geometric mean of {count(len(pairs), 'pair')} of timings)"
+        f"without the units that pruning left dead, a policy answers {number(ratio, 2)} times as fast as "
+        f"with zeros (geometric mean of {count(len(pairs), 'pair')} of timings)"
     )
     states = int(pairs["batch"].min())
     least = pairs[pairs["batch"] == states]
@@ -79,7 +79,7 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
 
 
 def _actors(timed: pandas.DataFrame) -> list[Block]:
-    """A table of BCQ's actors alone, each beside PyTorch with all of its zeros."""
+    """A table of BCQ actors alone, each compared with PyTorch and all of the actor's zeros."""
     faster = {"onnxruntime": "onnxruntime, compacted", KEPT_WEIGHTS: "kept weights alone"}
     columns = ("actor", "threads", "states", "ms, PyTorch with zeros", *faster.values())
     keys = [("masked", BASELINE), *(("compacted", name) for name in faster)]
@@ -93,14 +93,14 @@ def _actors(timed: pandas.DataFrame) -> list[Block]:
         ratios = [number(zeros / time, 2) for time in times]
         rows.append((model.removesuffix(ACTOR), str(threads), str(batch), number(zeros, 3), *ratios))
     caption = (
-        "The perceptron of 400 and 300 hidden units alone, out of its packed file: how many times as fast as "
-        f"PyTorch's with zeros. Kept weights alone are `{KEPT_WEIGHTS}` of the compacted one"
+        "The actor alone, an MLP with 400 and 300 hidden units, from its packed file: how many times as fast "
+        f"as PyTorch with zeros. “Kept weights alone” is `{KEPT_WEIGHTS}` with the compacted actor"
     )
     return [Table(caption, columns, rows, numbers=columns[1:], data=results.TIMINGS.path)]
 
 
 def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
-    """Medians of policies that were timed both `masked` and `compacted`, columns of those names."""
+    """Medians of policies that were timed both `masked` and `compacted`, in columns of these names."""
     keys = ["model", "runtime", "threads", "batch"]
     policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)
     wide = (
@@ -112,7 +112,7 @@ def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def exported_bytes(found: Results) -> Iterator[Block]:
-    """A table of the ONNX files of policies, means over agents."""
+    """A table of the sizes of policies' ONNX files, means over agents."""
     exports = found.table(results.EXPORTS)
     policies = exports[exports["kind"] == "policy"]
     if policies.empty:
@@ -146,7 +146,7 @@ def which_compiler_is_fastest(found: Results) -> Section:
         missing = results.not_run("Latency on each runtime", results.TIMINGS)
         return Section("compilers", title, "Not known: no network was timed.", [missing])
     if BASELINE not in set(timed["runtime"]):
-        unknown = "Not known: PyTorch, beside which the others are, was not timed."
+        unknown = "Not known: PyTorch, the baseline for the others, was not timed."
         return Section("compilers", title, unknown, [_milliseconds(timed)], [*_not_timed(found)])
     speedup = speedups(timed)
     figure = Figure(
@@ -176,26 +176,26 @@ def _timed(found: Results) -> pandas.DataFrame:
 
 
 def _fastest(timed: pandas.DataFrame) -> str:
-    # What takes pruned networks alone is none of the compilers that are compared here.
+    # The runtime that takes only pruned networks is not one of the compilers that are compared here.
     full = timed[(timed["precision"] == FULL) & (timed["runtime"] != KEPT_WEIGHTS)]
     winners = winners_of(full)
     wins = [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
-    clauses = [f"In {FULL}, of {count(len(winners), 'condition')} the fastest is {listing(wins)}"]
+    clauses = [f"In {FULL}, the fastest runtime is {listing(wins)} of {count(len(winners), 'condition')}"]
     means = pandas.Series({each: _mean_speedup(timed, each) for each in sorted(set(full["runtime"]))})
     best = listing(written_as(means.max(), means.to_dict(), 2))
-    clauses.append(f"over all, {best}, at {number(means.max(), 2)} times PyTorch's speed (geometric mean)")
+    clauses.append(f"the highest mean speed is that of {best}, {number(means.max(), 2)} times PyTorch's")
     for runtime in dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"]):
-        clauses.append(f"{runtime}, at lower precision, at {number(_mean_speedup(timed, runtime), 2)} times")
+        clauses.append(f"{runtime}, at lower precision, has {number(_mean_speedup(timed, runtime), 2)} times")
     if KEPT_WEIGHTS in set(timed["runtime"]):
         mean = number(_mean_speedup(timed, KEPT_WEIGHTS), 2)
-        clauses.append(f"{KEPT_WEIGHTS}, which takes pruned networks alone, at {mean} times")
-    return "; ".join(clauses) + "."
+        clauses.append(f"{KEPT_WEIGHTS}, which takes only pruned networks, has {mean} times")
+    return "; ".join(clauses) + ". Means are geometric."
 
 
 def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
-    """The fastest runtime in full precision: its name, its mean speed beside PyTorch's, and each of those.
+    """The fastest runtime in full precision: its name, its mean speedup over PyTorch, and each speedup.
 
-    None if it or PyTorch was not timed.
+    None if no other runtime or not PyTorch was timed.
     """
     timed = _timed(found)
     others = timed[(timed["precision"] == FULL) & ~timed["runtime"].isin([BASELINE, KEPT_WEIGHTS])]
@@ -209,7 +209,7 @@ def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
-    """Of each condition, the runtime with the lowest median; `SEVERAL` where others are written the same."""
+    """For each condition, the runtime with the lowest median; `SEVERAL` if others are written the same."""
     medians = timed.set_index("runtime").groupby(CONDITION, dropna=False)["p50_ms"]
     return medians.apply(_winner)
 
@@ -220,14 +220,14 @@ def _winner(medians: pandas.Series) -> str:
 
 
 def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:
-    """`timed` with a column `speedup`: PyTorch's median over this one's, where PyTorch was timed too."""
+    """`timed` with a column `speedup`: PyTorch's median over the row's, where PyTorch was timed, too."""
     base = timed[timed["runtime"] == BASELINE].rename(columns={"p50_ms": "base_ms"})[[*CONDITION, "base_ms"]]
     both = timed.merge(base, on=CONDITION)
     return both.assign(speedup=both["base_ms"] / both["p50_ms"])
 
 
 def geometric_mean(ratios: pandas.Series) -> float:
-    """exp of the mean logarithm; NaN of nothing."""
+    """exp of the mean logarithm; NaN without ratios."""
     return float(np.exp(np.log(ratios).mean()))
 
 
@@ -248,12 +248,12 @@ def _milliseconds(timed: pandas.DataFrame) -> Table:
         given += [count(int(threads), "thread")] if varied else []
         rows.append((names[model], form, ", ".join(given), *(number(value) for value in medians)))
     head = ("network", "form", "input", *runtimes)
-    caption = "Milliseconds a call (median) on each runtime; – where it was not timed"
+    caption = "Milliseconds per call (median) on each runtime; – where it was not timed"
     return Table(caption, head, rows, numbers=runtimes, data=results.TIMINGS.path)
 
 
 def short_names(models: pandas.Series) -> dict[str, str]:
-    """Of each model, without its seed unless that tells it from another."""
+    """A short name for each model: without its seed, unless the seed tells models apart."""
     names = {model: SEED.sub("", model) for model in models.unique()}
     return names if len(set(names.values())) == len(names) else {model: model for model in names}
 
@@ -318,11 +318,11 @@ def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
     axis.set_ylim(len(runtimes) - 0.5, -0.5)
     axis.set_xlim(left=0)
     axis.grid(visible=False, axis="y")
-    axis.set_xlabel("ms a call (median)")
+    axis.set_xlabel("ms per call (median)")
 
 
 def hyyppa(found: Results) -> Section:
-    """Section `hyyppa`: the report's experiment, and its compilers with their living successors."""
+    """Section `hyyppa`: the report's experiment, and its compilers with their present successors."""
     blocks = [*_experiment(found), _compilers(found)]
     return Section(
         "hyyppa", "Deployment: Hyyppä’s experiment and compilers", paper.HYYPPA.citation + ".", blocks
@@ -335,10 +335,11 @@ def _experiment(found: Results) -> Iterator[Block]:
     of = f"{paper.HYYPPA.name}, section 4"
     printed = listing([f"{e.picture} is a {e.label} ({number(e.output, 4)})" for e in paper.EXPERIMENT])
     yield Text(
-        f"The report takes ResNet50 from PyTorch to TensorFlow by ONNX and prints: {printed}. Those are "
-        "outputs before a softmax, of another network and of pictures that are not at hand, so there is no "
-        "ratio to ours. Its script turns pictures on their sides and normalises every channel by the red "
-        "one's mean and deviation; our photos were classified so, and rightly."
+        f"The report converts ResNet50 from PyTorch to TensorFlow through ONNX and prints: {printed}. These "
+        "are outputs before a softmax, of another network and for pictures that are not available, so there "
+        "is no ratio to ours. The report's script turns pictures on their sides and normalises every channel "
+        "with the red channel's mean and deviation; our photos were classified both with this preparation "
+        "and with the correct one."
     )
     if answers.empty:
         yield results.not_run("A classifier's answers on each runtime", results.CLASSIFICATION, of)
@@ -346,8 +347,8 @@ def _experiment(found: Results) -> Iterator[Block]:
     reference = answers[answers["runtime"] == BASELINE]
     reference = reference if len(reference) else answers[answers["runtime"] == answers["runtime"].iloc[0]]
     yield Figure(
-        f"The five most probable classes of each photo, on {reference['runtime'].iloc[0]}: rightly "
-        "prepared, and as the report's script does it",
+        f"The five most probable classes of each photo, on {reference['runtime'].iloc[0]}: correctly "
+        "prepared, and prepared as by the report's script",
         [
             chart(
                 partial(draw_answers, rows=rows),
@@ -370,7 +371,7 @@ def _experiment(found: Results) -> Iterator[Block]:
             (photo, PREPARATION.get(how, how), *(said.get(runtime, NOT_GIVEN) for runtime in runtimes))
         )
     yield Table(
-        "The most probable class on each runtime; ≠ where its five classes are not those of PyTorch",
+        "The most probable class on each runtime; ≠ where the runtime's five classes differ from PyTorch's",
         ("photo", "preparation", *runtimes),
         rows,
         of,
@@ -383,7 +384,7 @@ def _said(row: Any) -> str:
 
 
 def draw_answers(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Bars of probabilities, the most probable above."""
+    """Draw bars of probabilities, the most probable class on top."""
     colours = dict(zip(PREPARATION, SERIES, strict=False))
     own = rows.sort_values("rank")
     at = np.arange(len(own))
@@ -422,7 +423,7 @@ def _compilers(found: Results) -> Block:
             )
         )
     return Table(
-        "The compilers that the report describes, as they live on. It timed none: there is no ratio",
+        "The compilers that the report describes, and their successors. It timed none, so there is no ratio",
         (
             "the report's (section)",
             "successor",

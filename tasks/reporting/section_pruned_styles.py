@@ -1,4 +1,4 @@
-"""What pruning before training leaves of styles: part of the section that shows them."""
+"""Style networks that were pruned before training: part of the section on styles."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -26,7 +26,7 @@ THUMBNAIL_PX = 220
 
 
 def pruned_styles(found: Results) -> Iterator[Block]:
-    """What was found, in a paragraph for each style; charts, the pictures and a table."""
+    """For each style a paragraph on the finding, charts and pictures; then a table."""
     rows = found.table(results.PRUNED_STYLES)
     if rows.empty:
         yield _none(found)
@@ -39,13 +39,13 @@ def pruned_styles(found: Results) -> Iterator[Block]:
 
 
 def _none(found: Results) -> NotRun:
-    what = "Styles' networks that were pruned before training"
+    what = "Style networks that were pruned before training"
     if results.PRUNED_STYLES.path not in found.files:
         return results.not_run(what, results.PRUNED_STYLES)
     to_have = (
-        "put styles into style.pruning.styles and pruners into style.pruning.sparsities, then make repro"
+        "put styles into style.pruning.styles and pruners into style.pruning.sparsities, then run make repro"
     )
-    return NotRun(what, f"The configuration prunes none; to have them: {to_have}")
+    return NotRun(what, f"The configuration prunes none; to get them, {to_have}")
 
 
 def _finding(style: str, rows: pandas.DataFrame) -> str:
@@ -60,13 +60,13 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
     fastest = pruned.loc[seconds.idxmin()]
     alone = len(written_as(seconds.min(), seconds.to_dict(), 2)) == 1
     return (
-        f"Networks of style {style}, pruned before training: of the photo's distance to the painting the "
-        f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning left "
+        f"Networks of style {style}, pruned before training. Of the photo's distance to the painting, the "
+        f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning made "
         f"useless, {network_label(fastest)} is {'the fastest' if alone else 'as fast as any'}: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
         f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
-        f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s in place of "
-        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, by onnxruntime "
+        f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s instead of "
+        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, in onnxruntime "
         f"on {count(dense['threads'], 'thread')}."
     )
 
@@ -81,7 +81,7 @@ def _charts(style: str, rows: pandas.DataFrame) -> Figure:
         for column, label in PRUNED_MEASURES.items()
     ]
     return Figure(
-        f"Networks of style {style} against sparsity; at 0, the dense one",
+        f"Measures of style {style}'s networks against sparsity; the dense network is at 0",
         panels,
         pruner_keys(rows.loc[rows["pruner"] != DENSE, "pruner"]),
         data=results.PRUNED_STYLES.path,
@@ -98,7 +98,7 @@ def _pictures(found: Results, style: str, rows: pandas.DataFrame) -> Iterator[Fi
     ]
     if panels:
         yield Figure(
-            f"One photo in style {style}, by pruned networks",
+            f"One photo, stylised by pruned networks of style {style}",
             panels,
             panel="picture",
             data=results.PRUNED_STYLES.path,
@@ -125,7 +125,7 @@ def _table(rows: pandas.DataFrame) -> Table:
     ]
     sizes = listing([f"{size} px" for size in sorted(set(rows["size_px"]))])
     return Table(
-        f"Networks of styles, pruned before training: means over photos; medians of seconds for {sizes}",
+        f"Style networks, pruned before training: means over photos; seconds are medians for {sizes}",
         head,
         lines,
         numbers=head[2:],

@@ -1,4 +1,4 @@
-"""What pruning before training does: the answers on return and bytes, Arnob et al.'s figures and table."""
+"""Pruning before training: the page's answers on return and bytes, and Arnob et al.'s figures and table."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -44,9 +44,10 @@ from tasks.reporting.results import Results
 
 ALL = "all"
 FEW_SEEDS = 3
-"""Below it there are no intervals: two seeds have three resamples."""
+"""Least number of seeds for intervals: two seeds have only three different resamples."""
 MANY_SEEDS = 5
-"""From it on, intervals hold the true value nearly as often as they say (`statistics.bootstrap_interval`)."""
+"""From this number of seeds on, intervals contain the true value nearly as often as they say (see
+`statistics.bootstrap_interval`)."""
 PRUNER_FIGURES = {"snip": "Figure 1", "grasp": "Figure 2"}
 TABLE_1_ROWS = (
     ("Dense Model", DENSE, DENSE),
@@ -54,14 +55,14 @@ TABLE_1_ROWS = (
     ("GraSP (95% sparse)", "grasp", "coo"),
     ("SNIP (95% sparse)", "snip", "coo"),
 )
-"""Of the paper, then our pruner and format."""
+"""Rows of the paper's Table 1, each with our pruner and format."""
 PACKED_ROWS = (
     ("GraSP (95% sparse), packed", "grasp", "packed_raw"),
     ("SNIP (95% sparse), packed", "snip", "packed_raw"),
     ("GraSP (95% sparse), packed, exponents coded", "grasp", "packed_exponents"),
     ("SNIP (95% sparse), packed, exponents coded", "snip", "packed_exponents"),
 )
-"""Likewise, of formats that the paper hasn't."""
+"""Further rows, for formats that the paper does not have."""
 TABLE_1_SPARSITY = 0.95
 FORMAT_NAMES = {
     DENSE: "dense tensors",
@@ -70,7 +71,7 @@ FORMAT_NAMES = {
     "bitmap": "bitmap and values",
     "packed_raw": "packed files",
     "packed_exponents": "packed files with coded exponents",
-    "entropy bound": "bound by entropy",
+    "entropy bound": "entropy bound",
 }
 VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
 
@@ -90,12 +91,12 @@ def did_pruning_keep_the_return(found: Results) -> Section:
     by_algorithm = list(highest.groupby("algorithm"))
     draws = shared([partial(draw_retention, rows=rows) for _, rows in by_algorithm], "x")
     retained = Figure(
-        f"What {_highest(highest)} sparse agents keep of the dense agents' D4RL score after the last update; "
-        "bars are 95 % bootstrap intervals, where there are three seeds or more",
+        f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep after the last "
+        "update; bars are 95 % bootstrap intervals, where there are three seeds or more",
         [
             chart(
                 draw,
-                f"Retained score of {name(str(algorithm))} by task and pruner; its table is in the details.",
+                f"Retained score of {name(str(algorithm))} by task and pruner; the table is in the details.",
                 name(str(algorithm)),
                 (3.5, 1.2 + 0.42 * rows["task"].nunique()),
             )
@@ -116,7 +117,7 @@ def agents_in_motion(found: Results) -> list[Panel]:
         animation(
             path,
             found.files[video.replace("animation.mp4", "still.jpg")],
-            f"Agents of {name(algorithm)} on {task}, dense beside pruned ones, in motion.",
+            f"{name(algorithm)} agents on {task} in motion, dense beside pruned ones.",
             f"{name(algorithm)}, {task}",
         )
         for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items()
@@ -127,13 +128,13 @@ def agents_in_motion(found: Results) -> list[Panel]:
 def _motion(found: Results) -> Iterator[Block]:
     panels = agents_in_motion(found)
     if not panels:
-        how = "Stage animate leaves results/offline_rl/animations/; to have it: dvc repro animate"
+        how = "The stage animate writes results/offline_rl/animations/; to get it, run dvc repro animate"
         yield NotRun("Agents in motion", how)
     elif others := panels[1:]:
         yield Figure(
-            f"Agents in motion, as those of {panels[0].title} on top of the page: of the first seed, the "
-            "first of the episodes that their score after the last update is a mean of. HalfCheetah's are "
-            "cut after 10 seconds",
+            f"Agents in motion, like those of {panels[0].title} at the top of the page. They have the first "
+            "seed, and the episode is the first of those whose mean is the score after the last update. "
+            "HalfCheetah's episodes are cut after 10 seconds",
             others,
             data=results.SCORES.path,
             panel="wide",
@@ -141,9 +142,9 @@ def _motion(found: Results) -> Iterator[Block]:
 
 
 def _density_by_part(found: Results) -> Block:
-    """How many weights each part keeps: retention says little where the policy keeps more."""
+    """A table of the weights that each part keeps: retention says little if the policy keeps more of them."""
     layers = found.table(results.LAYERS)
-    what = "Percent of the weights that each part of an agent keeps"
+    what = "Percentage of its weights that each part of an agent keeps"
     if layers.empty:
         return results.not_run(what, results.LAYERS)
     highest = layers[layers["sparsity"] == layers["sparsity"].max()]
@@ -155,8 +156,8 @@ def _density_by_part(found: Results) -> Block:
         for (task, algorithm, pruner), row in kept.iterrows()
     ]
     caption = (
-        f"{what}, {_highest(highest)} of all of them pruned. BC acts by the decoder alone, BCQ by decoder, "
-        "actor and critics"
+        f"{what}, with {_highest(highest)} of all weights pruned. BC acts with the decoder alone, BCQ with "
+        "decoder, actor and critics"
     )
     return Table(
         caption,
@@ -175,11 +176,12 @@ def _retention_sentence(highest: pandas.DataFrame) -> str:
         by_pruner = rows.groupby("pruner").first()
         pruners = ordered(list(by_pruner.index), PRUNERS)
         kept = [f"{_kept(by_pruner.loc[pruner])} with {name(pruner)}" for pruner in pruners]
-        clauses.append(f"{name(str(algorithm))} keeps {listing(kept)}")
+        clauses.append(f"{name(str(algorithm))} {listing(kept)}")
     tasks = count(highest.loc[highest["task"] != ALL, "task"].nunique(), "task")
     return (
-        f"With {_highest(highest)} of the weights pruned before training, of the dense agents' score over "
-        f"{tasks} {'; '.join(clauses)}. Intervals are {percent(0.95)} bootstrap intervals."
+        f"With {_highest(highest)} of the weights pruned before training, agents keep these shares of the "
+        f"dense agents' score over {tasks}: {'; '.join(clauses)}. Intervals are {percent(0.95)} bootstrap "
+        "intervals."
     )
 
 
@@ -188,12 +190,12 @@ def _highest(rows: pandas.DataFrame) -> str:
 
 
 def _kept(row: pandas.Series) -> str:
-    """What is kept, and as much about the difference to dense agents as the interval allows."""
+    """The share that is kept, and what the interval allows to say about the difference from dense agents."""
     retention, low, high = row["retention"], row["retention_low"], row["retention_high"]
     if not np.isfinite(retention):
         return "an unknown share"
     if not np.isfinite([low, high]).all():
-        return f"{percent(retention)} (too few seeds to say)"
+        return f"{percent(retention)} (too few seeds for an interval)"
     interval = f"{percent(low)} to {percent(high)}"
     if low > 1 or high < 1:
         return f"{percent(retention)} ({interval}: {'more' if low > 1 else 'less'} than dense agents)"
@@ -201,22 +203,22 @@ def _kept(row: pandas.Series) -> str:
 
 
 def _few_seeds(statistics: pandas.DataFrame) -> str:
-    # Of one task: rows of `all` may count runs.
+    # Seeds of single tasks: rows of `all` may count runs.
     seeds = int(statistics.loc[statistics["task"] != ALL, "seeds"].min())
     if seeds >= MANY_SEEDS:
         return ""
     more = (
-        f'The paper has {paper.SWEEP.seeds}: make params SET="offline_rl.sweep.seeds=[0,1,2,3,4]", then make '
-        "repro, which computes only what is new."
+        f"The paper has {paper.SWEEP.seeds} seeds. For as many, run make params "
+        'SET="offline_rl.sweep.seeds=[0,1,2,3,4]" and make repro, which computes only what is new.'
     )
     if seeds >= FEW_SEEDS:
         return (
             f"Bootstrap intervals from {seeds} seeds are too narrow: in simulation, 95 % intervals of a task "
-            "held the true value in 75 % of cases with 3 seeds, in 91 % with 5 and in 94 % with 10. " + more
+            "contained the true value in 75 % of cases with 3 seeds, 91 % with 5 and 94 % with 10. " + more
         )
     return (
-        f"{count(seeds, 'seed')} can't show how much agents differ from seed to seed: there are no intervals "
-        f"below {FEW_SEEDS}. Take differences between pruners for hints. " + more
+        f"{count(seeds, 'seed')} can't show how much agents differ from seed to seed; with fewer than "
+        f"{FEW_SEEDS}, there are no intervals. Take differences between pruners as hints only. " + more
     )
 
 
@@ -225,7 +227,7 @@ def _few_updates(found: Results) -> str:
     if updates.empty or updates.max() >= paper.SWEEP.updates:
         return ""
     return (
-        f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP.updates:,}: those "
+        f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP.updates:,}. Agents "
         "that have not learned yet have nothing to lose by pruning."
     )
 
@@ -250,8 +252,9 @@ def _statistics_table(statistics: pandas.DataFrame) -> Table:
     numbers = ("sparsity", "seeds", "score", "min … max", "IQM", "IQM, 95 %", "retention", "retention, 95 %")
     head = ("task", "algorithm", "pruner", *numbers)
     return Table(
-        "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and what "
-        "is kept of the dense agents' IQM; 95 % intervals are stratified bootstrap ones",
+        "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and the "
+        "share of the dense agents' IQM that is kept (retention); 95 % intervals are stratified bootstrap "
+        "intervals",
         head,
         rows,
         numbers=numbers,
@@ -287,7 +290,7 @@ def _profiles(found: Results) -> Iterator[Block]:
 
 
 def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Retention by task (rows) and pruner (colour), whiskers for intervals; 1 is the dense agents' score."""
+    """Draw retention by task (rows) and pruner (colour), with intervals; 1 is the dense agents' score."""
     tasks = sorted(set(rows["task"]) - {ALL}) + [ALL] * (ALL in set(rows["task"]))
     pruners = ordered(list(rows["pruner"]), PRUNERS)
     axis.axvline(1, color=INK, linewidth=1, linestyle="--")
@@ -305,7 +308,7 @@ def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
 
 
 def draw_profile(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Fraction of runs above a score, a curve for each pruner."""
+    """Draw the fraction of runs above each score, a curve for each pruner."""
     for pruner in ordered(list(rows["pruner"]), PRUNERS):
         own = rows[rows["pruner"] == pruner].sort_values("score")
         colour = PRUNERS.get(pruner, OTHER)
@@ -332,19 +335,20 @@ def arnob(found: Results) -> Section:
 
 
 def _claim(found: Results) -> Text:
-    """The paper's claim beside ours; it prints no score, only curves."""
+    """The paper's claim beside our result; the paper prints no score, only curves."""
     statistics = found.table(results.STATISTICS)
     high = statistics[(statistics["sparsity"] == TABLE_1_SPARSITY) & (statistics["task"] != ALL)]
     high = high[high["pruner"].isin(list(PRUNER_FIGURES))]
-    here = "Here no agent was compared at 95 %."
+    here = "Here, no agent was compared at 95 % sparsity."
     if len(high):
         kept = int((high["retention"] >= 0.9).sum())
         here = (
-            f"Here {kept} of {count(len(high), 'combination')} of task, algorithm and SNIP or GraSP keep "
-            "nine tenths of the dense score or more at 95 %; the page's second answer has them all."
+            f"Here, at 95 % sparsity, {kept} of {count(len(high), 'combination')} of task, algorithm and "
+            "pruner (SNIP or GraSP) keep nine tenths of the dense score or more; the page's second answer "
+            "shows them all."
         )
     return Text(
-        f"The paper prints no score beside its curves. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
+        f"The paper shows curves and prints no score. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
     )
 
 
@@ -355,7 +359,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
     if scores.empty:
         return results.not_run(what, results.SCORES, of)
     if not sparsities:
-        return NotRun(what, f"To have it: put {pruner} into offline_rl.sweep.pruners, then make repro", of)
+        return NotRun(what, f"To get it, put {pruner} into offline_rl.sweep.pruners, then run make repro", of)
     groups = list(own.groupby(["algorithm", "task"]))
     draws = shared([partial(draw_learning, rows=rows, pruner=pruner) for _, rows in groups], "y")
     panels = [
@@ -376,7 +380,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
 
 
 def shade(pruner: str, sparsity: float, sparsities: Sequence[float]) -> str:
-    """A pruner's colour, paler the less is pruned."""
+    """A pruner's colour, the paler the lower the sparsity."""
     rank = sorted(sparsities).index(sparsity) + 1
     strength = 0.35 + 0.65 * rank / len(sparsities)
     colour = PRUNERS.get(pruner, OTHER)
@@ -385,7 +389,7 @@ def shade(pruner: str, sparsity: float, sparsities: Sequence[float]) -> str:
 
 
 def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
-    """Mean and range over seeds of the score by update: dense, and each sparsity of a pruner."""
+    """Draw mean and range over seeds of the score by update: dense, and each sparsity of a pruner."""
     sparsities = sorted(rows.loc[rows["pruner"] == pruner, "sparsity"].unique())
     for (kind, sparsity), own in rows.groupby(["pruner", "sparsity"], sort=False):
         dense = kind == DENSE
@@ -393,7 +397,7 @@ def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
     axis.set_xlabel("gradient updates")
     axis.set_ylabel("D4RL score")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.locator_params(axis="x", nbins=4)  # five of a million run into each other
+    axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
 
 
 def _return_by_sparsity(found: Results) -> Block:
@@ -406,7 +410,7 @@ def _return_by_sparsity(found: Results) -> Block:
     groups = list(rows.groupby(["algorithm", "task"]))
     draws = shared([partial(draw_sparsity, rows=panel) for _, panel in groups], "xy")
     return Figure(
-        f"{what} after the last update: mean and range over seeds; the dashed line is the dense agents'",
+        f"{what} after the last update: mean and range over seeds; the dashed line shows dense agents",
         [
             chart(
                 draw,
@@ -422,7 +426,7 @@ def _return_by_sparsity(found: Results) -> Block:
 
 
 def draw_sparsity(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Score by sparsity, a line for each pruner with whiskers from lowest to highest."""
+    """Draw the score by sparsity, a line for each pruner with whiskers from lowest to highest."""
     for pruner in ordered(list(rows["pruner"]), PRUNERS):
         own = rows[rows["pruner"] == pruner].sort_values("sparsity")
         colour = PRUNERS.get(pruner, OTHER)
@@ -446,15 +450,15 @@ def _layers(found: Results) -> Iterator[Block]:
     layers = found.table(results.LAYERS)
     of = f"{paper.ARNOB.name}, Figure 3"
     if layers.empty:
-        yield results.not_run("Weights that are left of each layer", results.LAYERS, of)
+        yield results.not_run("Weights left in each layer", results.LAYERS, of)
         return
     highest = layers[layers["sparsity"] == layers["sparsity"].max()]
     for task, rows in highest.groupby("task", sort=False):
         groups = list(rows.groupby(["algorithm", "network"]))
         draws = shared([partial(draw_layers, rows=panel) for _, panel in groups], "x")
         yield Figure(
-            f"Weights that are left of each layer, {task}, {_highest(highest)} pruned: mean over seeds, "
-            "whiskers of a standard deviation; the black mark is the dense layer",
+            f"Weights left in each layer, {task}, {_highest(highest)} pruned: mean over seeds, with whiskers "
+            "of one standard deviation; the black mark is the dense layer",
             [
                 chart(
                     draw,
@@ -471,7 +475,7 @@ def _layers(found: Results) -> Iterator[Block]:
 
 
 def draw_layers(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Weights left by layer (rows) and pruner (colour), beside those of the dense layer."""
+    """Draw the weights left by layer (rows) and pruner (colour), beside those of the dense layer."""
     layers = list(dict.fromkeys(rows["layer"]))
     pruners = ordered(list(rows["pruner"]), PRUNERS)
     totals = rows.groupby("layer")["weights_total"].first().reindex(layers)
@@ -527,8 +531,8 @@ def _table_1(found: Results) -> Block:
     same = task in paper.TABLE_1_TASKS
     note = "" if same else "; its first and last layers are smaller than those of the paper's networks"
     return Table(
-        f"{what}: BCQ's of {task}, mean over seeds{note}. The paper's sparse ones are COO tensors, two "
-        "64-bit indices a weight; packed ones are this project's files",
+        f"{what}: BCQ on {task}, mean over seeds{note}. The paper's sparse networks are COO tensors with two "
+        "64-bit indices per weight; packed networks are this project's files",
         ("method", "network", "ours, MB", "paper, MB", "ours / paper"),
         rows,
         of,
@@ -557,14 +561,14 @@ def _memory_figure(found: Results) -> Block:
         Key(FORMAT_NAMES[stored], colour, stored == "entropy bound") for stored, colour in FORMATS.items()
     ]
     caption = (
-        f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each way to store "
-        "them. The paper draws the first two"
+        f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each storage "
+        "format. The paper draws the first two"
     )
     return Figure(caption, panels, keys, of, data=results.SIZES.path)
 
 
 def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Megabytes by sparsity, a line for each format and one for the bound by entropy."""
+    """Draw megabytes by sparsity, a line for each format and one for the entropy bound."""
     for stored, colour in FORMATS.items():
         bound = stored == "entropy bound"
         own = rows if bound else rows[rows["format"] == stored]
@@ -576,7 +580,7 @@ def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
 
 
 def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
-    """A sentence on what pruning saves in bytes, and the figure of it."""
+    """A sentence on the bytes that pruning saves, and its figure."""
     sizes = found.table(results.SIZES)
     pruned = sizes[sizes["sparsity"] > 0]
     if pruned.empty:
@@ -590,11 +594,11 @@ def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
         f"times fewer as {FORMAT_NAMES.get(best, best)}"
     )
     figure = Figure(
-        f"Bytes of all networks of the agents, {_highest(highest)} pruned, beside dense tensors",
+        f"How many times fewer bytes than dense tensors all networks take, {_highest(highest)} pruned",
         [
             chart(
                 partial(draw_savings, saving=saving),
-                "Times fewer bytes than dense tensors by format.",
+                "How many times fewer bytes than dense tensors each format takes.",
                 "",
                 (4.6, 1.9),
             )
@@ -606,7 +610,7 @@ def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
 
 
 def rounded_values(found: Results) -> Block:
-    """Bytes and scores of agents that were packed with fewer bits a value."""
+    """Bytes and scores of agents that were packed with fewer bits per value."""
     quantized = found.table(results.QUANTIZED)
     if quantized.empty:
         return results.not_run("Bytes and scores of agents with rounded values", results.QUANTIZED)
@@ -630,8 +634,8 @@ def rounded_values(found: Results) -> Block:
     )
     if len(kinds) > 1:
         caption += (
-            ". Episodes part after the least rounding, so scores move by what another draw of noise would "
-            "move them"
+            ". Even the least rounding makes episodes diverge, so scores move as they would with another "
+            "draw of noise"
         )
     return Table(
         caption, ("task", "algorithm", "pruner", *numbers), rows, numbers=numbers, data=results.QUANTIZED.path
@@ -639,7 +643,7 @@ def rounded_values(found: Results) -> Block:
 
 
 def savings(rows: pandas.DataFrame) -> pandas.Series:
-    """By format, how many times fewer bytes than dense tensors; also for the bound by entropy."""
+    """How many times fewer bytes than dense tensors each format takes; also for the entropy bound."""
     total = rows.groupby("format")["bytes"].sum()
     bound = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
     total = total.reindex([stored for stored in FORMATS if stored in total.index])
@@ -647,7 +651,7 @@ def savings(rows: pandas.DataFrame) -> pandas.Series:
 
 
 def draw_savings(axis: Axes, saving: pandas.Series) -> None:
-    """A bar for each format, with its number."""
+    """Draw a bar for each format, with its number."""
     names = [FORMAT_NAMES.get(stored, stored).partition(",")[0] for stored in saving.index]
     bars = axis.barh(
         names, saving, color=[FORMATS.get(stored, OTHER) for stored in saving.index], height=0.62

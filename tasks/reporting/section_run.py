@@ -1,4 +1,4 @@
-"""The page's first answer: what was run, where, when and from which code, and how much the papers ran."""
+"""The page's first answer: what was run, where, when and from which code, beside the scale of the papers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from tasks.reporting import paper, results
 from tasks.reporting.blocks import Caution, NotRun, Section, Table, count, duration, listing, number
 from tasks.reporting.results import Results
 
-SCALE = "How much of it: here and in the papers"
+SCALE = "Scale of the experiments, here and in the papers"
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A setting of the sweep that is not the paper's."""
+    """A setting of the sweep that differs from the paper's."""
 
     setting: str
     here: str
@@ -47,7 +47,7 @@ def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
 
 
 def citation(found: Results, profile: str) -> str:
-    """This run as a BibTeX entry, by the commit that computed its latest results; empty if unknown."""
+    """This run as a BibTeX entry, with the commit that computed its latest results; empty if unknown."""
     records = [record for record in found.records(results.PROVENANCE) if record["last"] and record["commits"]]
     if not records:
         return ""
@@ -64,7 +64,7 @@ def citation(found: Results, profile: str) -> str:
 
 
 def _mixed(records: Sequence[dict[str, Any]]) -> Iterator[Caution]:
-    """A word on stages whose cells were computed on processors that round differently, if there are any."""
+    """A caution about stages whose cells were computed on processors that round differently, if any."""
     kinds = {
         record["stage"]: sorted({_kind(machine) for machine in record["machines"]}) for record in records
     }
@@ -104,7 +104,7 @@ def _stages(records: Sequence[dict[str, Any]]) -> Table:
         for record in records
     ]
     return Table(
-        "The stages: seconds are the sum over cells of what each took when it was computed",
+        "The stages; seconds are sums over cells, each as measured when the cell was computed",
         ("stage", "cells", "seconds", "commit", "last cell"),
         rows,
         numbers=("cells", "seconds"),
@@ -118,7 +118,7 @@ def _packages(records: Sequence[dict[str, Any]]) -> Table:
 
 def _no_record() -> NotRun:
     return NotRun(
-        "Commit, hardware and time", "Every stage leaves results/provenance/; to have it: dvc repro"
+        "Commit, hardware and time", "Every stage writes to results/provenance/; to get it, run dvc repro"
     )
 
 

@@ -34,16 +34,16 @@ GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
 RATIOS = ("style_ratio", "style_ratio_vgg19", "style_ratio_alexnet")
 JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
-"""What networks and optimised pictures are compared by, and the pictures that it made itself."""
+"""The column that compares networks and optimised pictures, and the method that optimised for that column."""
 BEFORE_AFTER = "before_after.jpg"
 THUMBNAIL_PX = 220
-TO_STYLIZE = "Stage stylize leaves results/style/stylized/; to have it: dvc repro stylize"
+TO_STYLIZE = "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize"
 STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
 
 
 @dataclass(frozen=True)
 class Optimised:
-    """A picture of Version 1, with all that is known of it."""
+    """A picture of Version 1 (optimised), with its inputs and the history of its losses."""
 
     label: str
     colour: str
@@ -55,22 +55,22 @@ class Optimised:
 
     @property
     def diverged(self) -> bool:
-        """Whether the loss ran off."""
+        """Whether the loss diverged."""
         return bool(self.summary["diverged"])
 
     @property
     def style_name(self) -> str:
-        """The painting's."""
+        """Name of the painting."""
         return str(self.summary["params"]["style"])
 
     @property
     def content_name(self) -> str:
-        """The photo's."""
+        """Name of the photo."""
         return str(self.summary["params"]["content"])
 
 
 def optimised(found: Results, study: str) -> list[Optimised]:
-    """The pictures of a study, in the order of its table; without those of which a file is missing."""
+    """The pictures of a study, in the order of its table, without those that lack a file."""
     rows = found.table(results.STUDIES)
     rows = rows[rows["study"] == study]
     pictures: list[Optimised] = []
@@ -89,7 +89,7 @@ def optimised(found: Results, study: str) -> list[Optimised]:
 
 
 def what_do_the_styles_look_like(found: Results) -> Section:
-    """Section `styles`: photos before and after each network, and how they measure."""
+    """Section `styles`: photos before and after each network, and measurements of them."""
     title = "What do the styles look like?"
     sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
     if not sheets:
@@ -97,7 +97,7 @@ def what_do_the_styles_look_like(found: Results) -> Section:
         measured = [*_quality(found), *pruned_styles(found)]
         return Section("styles", title, "Not known: no photo was stylised.", [missing, *measured])
     figure = Figure(
-        "Photos before (left) and after a trained network (right)",
+        "Photos before (left) and after stylisation by a trained network (right)",
         before_and_after(found),
         panel="picture",
         data=results.QUALITY.path,
@@ -113,22 +113,22 @@ def what_do_the_styles_look_like(found: Results) -> Section:
 
 
 def before_and_after(found: Results) -> list[Panel]:
-    """Photos beside themselves in each trained style."""
+    """Photos beside their stylised versions, a panel for each trained style."""
     sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
     return [
-        picture(path, f"Photos beside themselves in style {_style(sheet)}.", f"style {_style(sheet)}", 640)
+        picture(path, f"Photos beside the same in style {_style(sheet)}.", f"style {_style(sheet)}", 640)
         for sheet, path in sheets.items()
     ]
 
 
 def style_ratios(found: Results) -> pandas.Series:
-    """What networks leave of the squared distance to the painting, by `JUDGE`, for each photo and style."""
+    """Share of the squared distance to the painting that networks leave, by `JUDGE`: each photo and style."""
     quality = _of_photos(found)
     return quality.loc[quality["method"] == NETWORK, JUDGE]
 
 
 def _style(path: str) -> str:
-    """Of `results/style/stylized/<style>/…` and `models/styles/<style>/…`."""
+    """The style in a path `results/style/stylized/<style>/…` or `models/styles/<style>/…`."""
     return path.split("/")[2 if path.startswith("models") else 3]
 
 
@@ -137,15 +137,15 @@ def _distance(found: Results, styles: Sequence[str]) -> str:
     ratio = quality.groupby(["style", "method"])[JUDGE].mean()
     named = [style for style in styles if (style, NETWORK) in ratio.index]
     if not named:
-        return f"See below: {listing(styles)}. How near they come to their paintings was not measured."
+        return f"See below: {listing(styles)}. How close they come to their paintings was not measured."
     networks = listing([f"{percent(ratio[style, NETWORK])} ({style})" for style in named])
     methods = ratio.index.get_level_values("method")
     single = ratio[[method.startswith("gatys-") and method != JUDGED for method in methods]]
     beside = f"; optimising single pictures leaves {_span(single)}" if len(single) else ""
     return (
-        "Of a photo's squared distance to the painting's style, as AlexNet sees it, which made none of these "
-        f"pictures, the trained networks leave {networks}{beside}; 0 % would be the painting's own style, "
-        "100 % the photo's."
+        "Distance to the painting's style is measured with AlexNet, which made none of these pictures. Of a "
+        f"photo's squared distance, the trained networks leave {networks}{beside}; 0 % would be the "
+        "painting's own style, 100 % the photo's."
     )
 
 
@@ -155,7 +155,7 @@ def _span(values: pandas.Series) -> str:
 
 
 def _of_photos(found: Results) -> pandas.DataFrame:
-    """Rows of photos, without videos: those whose untouched picture was measured too."""
+    """Rows of photos, not of videos: only photos have a row for the untouched picture."""
     quality = found.table(results.QUALITY)
     photos = set(quality.loc[quality["method"] == PHOTO, "image"])
     return quality[quality["image"].isin(photos)]
@@ -178,10 +178,10 @@ def _quality(found: Results) -> Iterator[Block]:
     judges = ("style ratio: VGG-16", "VGG-19", "AlexNet")
     head = ("style", "picture", "photos", *judges, "SSIM", "LPIPS")
     yield Table(
-        "Means over photos. Style ratio: what is left of the photo's squared distance to the painting by the "
-        "Gram matrices of three backbones. Networks were trained on VGG-16's, optimised pictures on those of "
-        "their own: what made a picture favours it. SSIM (1 is the photo) and LPIPS (0 is the photo): what "
-        "is left of the photo",
+        "Means over photos. Style ratio: the share of the photo's squared distance to the painting that is "
+        "left, by the Gram matrices of three backbones. Networks were trained with those of VGG-16, pictures "
+        "optimised with those of the backbone named: a backbone favours the pictures that it made. SSIM (1 "
+        "is the photo) and LPIPS (0 is the photo): how much of the photo is left",
         head,
         rows,
         numbers=head[2:],
@@ -204,14 +204,14 @@ def _contact_sheets(found: Results) -> list[Block]:
     panels = [
         picture(
             path,
-            f"One photo through the checkpoints of style {_style(sheet)}.",
+            f"One photo, stylised by each checkpoint of style {_style(sheet)}.",
             f"style {_style(sheet)}",
             480,
         )
         for sheet, path in sheets.items()
     ]
     return (
-        [Figure("One photo through all checkpoints of a network's training", panels, panel="picture")]
+        [Figure("One photo, stylised by all checkpoints of a network's training", panels, panel="picture")]
         if panels
         else []
     )
@@ -262,25 +262,25 @@ def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
                 picture(version_1.style, f"Painting {version_1.style_name}.", "painting", THUMBNAIL_PX),
                 picture(
                     version_1.picture,
-                    "The photo by optimisation.",
+                    "The photo, stylised by optimisation.",
                     f"Version 1, {version_1.label}",
                     THUMBNAIL_PX,
                 ),
-                picture(found.files[after], "The photo by a network.", "Version 2", THUMBNAIL_PX),
+                picture(found.files[after], "The photo, stylised by a network.", "Version 2", THUMBNAIL_PX),
             ]
             return Figure(
-                "One photo and painting, by both versions",
+                "One photo and painting, with both versions",
                 panels,
                 of=_of("Figure 1"),
                 panel="picture",
                 data=results.STUDIES.path,
             )
-    return _missing("One photo and painting, by both versions", "Figure 1")
+    return _missing("One photo and painting, with both versions", "Figure 1")
 
 
 def _table_i(found: Results) -> Block:
     speed = found.table(results.SPEED)
-    what = "Seconds for a picture"
+    what = "Seconds per picture"
     if speed.empty:
         return results.not_run(what, results.SPEED, _of("Table I"))
     printed = {
@@ -312,8 +312,8 @@ def _table_i(found: Results) -> Block:
                 )
     head = ("px", "", "ours", "paper", "ours / paper")
     return Table(
-        f"{what}, and how many times as fast Version 2 is. {_conditions(speed)}; theirs are of a GPU of "
-        "Colab",
+        f"{what}, and how many times as fast Version 2 is. {_conditions(speed)}; the paper's were measured "
+        "on a Colab GPU",
         head,
         rows,
         _of("Table I"),
@@ -334,7 +334,7 @@ def _conditions(speed: pandas.DataFrame) -> str:
     devices = ", ".join(sorted(speed["device"].astype(str).unique()))
     threads = listing([count(n, "thread") for n in sorted(speed["threads"].unique())])
     optimising = speed[speed["version"] == 1]
-    ours = f"Ours are of {devices}, {threads}"
+    ours = f"Ours were measured on {devices} with {threads}"
     if optimising["extrapolated"].astype(bool).any():
         ours += f", Version 1's for {optimising['iterations'].max():.0f} iterations, extrapolated from a few"
     return ours
@@ -376,7 +376,7 @@ def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
     for each in pictures:
         title = f"{each.label} (diverged)" if each.diverged else each.label
         panels.append(
-            picture(each.picture, f"What optimisation with {each.label} came to.", title, THUMBNAIL_PX)
+            picture(each.picture, f"The result of optimisation with {each.label}.", title, THUMBNAIL_PX)
         )
     return Figure(
         f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture", data=results.STUDIES.path
@@ -395,7 +395,7 @@ def _seconds(pictures: Sequence[Optimised]) -> Block:
 
 
 def _paintings(pictures: Sequence[Optimised]) -> Block:
-    what = "Version 1: a photo and paintings, and what came out"
+    what = "Version 1: a photo, paintings and the results"
     by_style = {each.style_name: each for each in reversed(pictures) if not each.diverged}
     if not by_style:
         return _missing(what, "Figure 7")
@@ -419,7 +419,9 @@ def _large(found: Results) -> Block:
     what = "Version 2: photos in each style"
     if not photos:
         return NotRun(
-            what, "stage stylize leaves results/style/stylized/: dvc repro stylize", _of("Figure 8")
+            what,
+            "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize",
+            _of("Figure 8"),
         )
     panels = [
         picture(
@@ -429,14 +431,14 @@ def _large(found: Results) -> Block:
     ]
     width, height = paper.LARGE_PX
     caption = (
-        f"{what}, scaled down for this page. The report's is of {width} × {height} px; python -m pipelines "
-        "stylize keeps any size"
+        f"{what}, scaled down for this page. The report's picture has {width} × {height} px; python -m "
+        "pipelines stylize keeps any size"
     )
     return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
 
 
 def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
-    """What the report says of its studies, beside ours."""
+    """The findings of the report's studies, beside those of ours."""
     rows = [
         *_backbones_finding(studies["backbones"]),
         *_losses_finding(studies["losses"]),
@@ -445,7 +447,7 @@ def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
     if not rows:
         return Text(
             "The report's findings on backbones, losses and optimisers (sections V.B to V.D) were not "
-            "tried here."
+            "tested here."
         )
     return Table(
         "Findings of the report's studies, beside those of this run",
@@ -461,14 +463,14 @@ def _backbones_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str
     if {"vgg19", "alexnet"} <= set(pace):
         gain = pace["vgg19"] / pace["alexnet"]
         ratio = number(gain / paper.ALEXNET_SPEEDUP, 2)
-        here = f"{number(gain, 2)} times at {_size(pictures)}; ours / paper {ratio}"
+        here = f"{number(gain, 2)} times as fast at {_size(pictures)}; ours / paper {ratio}"
         yield "V.B", f"AlexNet is around {paper.ALEXNET_SPEEDUP:g} times faster than VGG-19 at 512 px", here
 
 
 def _losses_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
     if len(pictures) > 1:
         pace = sorted((_seconds_per_iteration(each), each.label) for each in pictures)
-        here = "seconds an iteration: " + ", ".join(f"{label} {number(seconds)}" for seconds, label in pace)
+        here = "seconds per iteration: " + ", ".join(f"{label} {number(seconds)}" for seconds, label in pace)
         yield "V.C", "Huber and MSE take less time than L1 and smooth L1", here
 
 
@@ -476,7 +478,7 @@ def _optimizers_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, st
     converged = {each.label: each.history["total_loss"].iloc[-1] for each in pictures if not each.diverged}
     if len(pictures) > 1 and converged:
         best = written_as(min(converged.values()), converged)
-        here = f"{listing(best)} {'has' if len(best) == 1 else 'have'} it: " + ", ".join(
+        here = f"{listing(best)} {'has' if len(best) == 1 else 'have'} the lowest: " + ", ".join(
             f"{label} {number(loss)}" for label, loss in converged.items()
         )
         yield "V.D", f"{LABELS[paper.BEST_OPTIMIZER]} has the lowest total loss", here

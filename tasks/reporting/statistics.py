@@ -1,8 +1,8 @@
 """Statistics over a few runs: estimates with stratified bootstrap intervals (Agarwal et al. 2021).
 
 *Deep Reinforcement Learning at the Edge of the Statistical Precipice*, NeurIPS 2021. Scores are arrays of
-shape (M, N): of each of M tasks the scores of N runs, one a seed. The functions of scores also take leading
-axes, of resamples.
+shape (M, N): for each of M tasks, the scores of N runs, one per seed. The functions that take scores also
+accept leading axes, for resamples.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import scipy  # imports scipy.stats, which takes a second, when that is first used: configurations import this
+import scipy  # imports scipy.stats, which takes a second, at its first use: configurations import this file
 from annotated_types import Ge, Gt, Lt
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 MIN_SEEDS = 3
-"""For an interval. Two seeds have three resamples, whose interval is from one score to the other."""
+"""Least number of seeds for an interval. Two seeds have only three different resamples, so that their
+interval would extend from one score to the other."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class BootstrapConfig:
     """How intervals are estimated."""
 
     resamples: Annotated[int, Ge(1)] = 10_000
-    """Of each estimate. The more, the less its bounds depend on `seed`."""
+    """Number of resamples for each estimate. The more, the less its bounds depend on `seed`."""
     confidence: Annotated[float, Gt(0), Lt(1)] = 0.95
     """Confidence level of every interval."""
     seed: Annotated[int, Ge(0)] = 0
@@ -34,18 +35,19 @@ class BootstrapConfig:
 def interquartile_mean(scores: Array) -> Array:
     """Mean of the middle half of all M·N runs, (..., M, N) to (...).
 
-    A quarter of the runs, rounded down, is left out at either end; of three or fewer runs it is the mean.
+    A quarter of the runs, rounded down, is left out at either end; for three or fewer runs it is the mean.
     """
     runs = scores.reshape(*scores.shape[:-2], -1)
     return scipy.stats.trim_mean(runs, 0.25, axis=-1)
 
 
 def retention(pruned: Array, dense: Array) -> Array:
-    """What pruning leaves of the score: mean over tasks of pruned/dense, two (..., M, N) to (...).
+    """Share of the score that pruning leaves: mean over tasks of pruned/dense, two (..., M, N) to (...).
 
-    Both are interquartile means of a task's runs. They are divided task by task: pooled over tasks, the
-    middle half of the pruned runs may be of other tasks than that of the dense ones, and the ratio outside
-    those of all tasks. It means something where every task's dense one is above zero.
+    `pruned` and `dense` are interquartile means of a task's runs. They are divided task by task: if runs were
+    pooled over tasks, the middle half of the pruned runs might be of other tasks than the middle half of the
+    dense runs, and the ratio might lie outside the range of the tasks' ratios. The result is meaningful only
+    if every task's dense mean is above zero.
     """
     ratios = interquartile_mean(pruned[..., np.newaxis, :]) / interquartile_mean(dense[..., np.newaxis, :])
     return ratios.mean(axis=-1)
@@ -62,14 +64,14 @@ def bootstrap_interval(
     """Percentile interval of `statistic(*scores)` by the stratified bootstrap; None below :data:`MIN_SEEDS`.
 
     Tasks are the strata: a resample draws, for each task on its own, N of its N seeds with replacement.
-    Several arrays of scores are paired: of each it draws the same seeds. Agents of a seed share the order of
-    their data, the noise and the initial weights, and what is repeated is the seed, with all of them. Where
-    their scores go up and down together the interval of a ratio is narrower for it; where they don't, pairing
+    Several arrays of scores are paired: the same seeds are drawn from each. Agents with the same seed share
+    the order of their data, the noise and the initial weights, so the seed is the unit that is repeated.
+    Where their scores rise and fall together, pairing narrows the interval of a ratio; where they don't, it
     changes nothing on average.
 
-    With few seeds such intervals are too narrow. Those of 95 % for the interquartile mean of normally
-    distributed scores held the true value in 75, 91 and 94 % of 4,000 cases with 3, 5 and 10 seeds of one
-    task, and in 85 and 92 % with 3 and 5 seeds of three tasks.
+    With few seeds, such intervals are too narrow. In simulation, 95 % intervals for the interquartile mean of
+    normally distributed scores contained the true value in 75, 91 and 94 % of 4,000 cases with 3, 5 and 10
+    seeds of one task, and in 85 and 92 % with 3 and 5 seeds of three tasks.
 
     Returns:
         the lower and the upper bound, each of the statistic's shape without the axis of resamples.

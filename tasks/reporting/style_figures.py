@@ -1,16 +1,16 @@
 """Task: Figures 2 to 6 of Shen and Wang, from histories of losses and pictures.
 
-Columns of `studies.csv`, one row for each picture that an optimisation came to:
+Columns of `studies.csv`, which has one row for each iteration of an optimisation:
 
 | column | |
 |---|---|
-| `study` | the comparison: `backbones`, `losses` or `optimizers` are drawn here, others are left alone |
+| `study` | the comparison: `backbones`, `losses` or `optimizers` are drawn here, others are ignored |
 | `backbone`, `loss`, `optimizer` | what made the picture; a study varies the one it is named after |
 | `size_px` | short side of the picture |
 | `iteration` | evaluations of loss and gradient so far; 0 is the initial picture |
 | `content_loss`, `style_loss` | eq. 1 and 2 of the report, not weighted |
 | `total_loss` | the weighted sum that is optimised |
-| `seconds` | of optimisation so far |
+| `seconds` | seconds of optimisation so far |
 """
 
 import json
@@ -57,16 +57,16 @@ class Variant:
 
 @per_job
 def draw_style_figures(job: Job) -> Iterator[Event]:
-    """Draw the figures of a job's studies: `<study>_<what>.png`, those of `FIGURES`.
+    """Draw the figures in `FIGURES` of a job's studies, as `<study>_<what>.png`.
 
-    Also those of pruned networks, `pruning_<style>.png` and `pruning_<style>_pictures.png`, where there are
-    any.
+    Also draw the figures of pruned networks, `pruning_<style>.png` and `pruning_<style>_pictures.png`, if
+    there are any.
 
     Inputs: `studies` (csv) and `pictures`, a directory with `<study>/<backbone>-<loss>-<optimizer>/` for each
-    optimisation, in it `picture.png`, `content.png`, `style.png` and `summary.json` (of which `diverged` is
-    read). A study that was not run is not drawn; the metric `figures_of_<study>`, their number, is then 0.
-    `pruning` (csv) and `pruned`, a directory with `<style>/photo.png` and `<style>/<variant>.png`, are as the
-    stage measure_pruned_styles leaves them.
+    optimisation, which contains `picture.png`, `content.png`, `style.png` and `summary.json` (only `diverged`
+    is read). A study that was not run is not drawn; the metric `figures_of_<study>`, the number of its
+    figures, is then 0. `pruning` (csv) and `pruned`, a directory with `<style>/photo.png` and
+    `<style>/<variant>.png`, are as the stage measure_pruned_styles writes them.
 
     Raises:
         UserError: a picture is missing or damaged.
@@ -95,7 +95,7 @@ def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Varia
 def histories_of(rows: pandas.DataFrame, varied: str) -> Iterator[tuple[str, str, pandas.DataFrame]]:
     """Directory, label and rows of each picture of a study, in the order of the study's rows.
 
-    The label names what the study varies, and whatever else differs.
+    The label names the setting that the study varies, and any other setting that differs.
     """
     columns = ["backbone", "loss", "optimizer"]
     labelled = [column for column in columns if column == varied or rows[column].nunique() > 1]
@@ -115,12 +115,12 @@ def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:
 
 
 def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverged: Collection[str]) -> None:
-    """Total loss by iteration on a logarithmic scale, which keeps to the losses of those that converged."""
+    """Plot total loss by iteration, on a logarithmic scale that fits the optimisations that converged."""
     for i, (label, history) in enumerate(histories.items()):
         ran_off = label in diverged
         if ran_off:
             label += f" (diverged: {history['total_loss'].max():.0e} after {history['iteration'].max()})"
-        # Equal curves, as those of smooth L1 and Huber, show through each other.
+        # With alternating dashes, equal curves (such as those of smooth L1 and Huber) are both visible.
         style = ":" if ran_off else ("-", "--")[i % 2]
         colour = SERIES[i % len(SERIES)]
         axis.plot(history["iteration"], history["total_loss"], style, color=colour, label=label)
@@ -134,7 +134,7 @@ def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverg
 
 
 def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:
-    """How long each optimisation took."""
+    """Draw how long each optimisation took."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
     plot_seconds(axis, {variant.label: variant.history for variant in variants})
     axis.grid(axis="x", alpha=0.3)
@@ -143,7 +143,7 @@ def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:
 
 
 def plot_seconds(axis: Axes, histories: Mapping[str, pandas.DataFrame]) -> None:
-    """A bar for each history: seconds to its end, and how many iterations they were for."""
+    """Plot a bar for each history: its total seconds, labelled with its number of iterations."""
     last = [history.iloc[-1] for history in histories.values()]
     colours = [SERIES[i % len(SERIES)] for i in range(len(histories))]
     bars = axis.barh(list(histories), [row["seconds"] for row in last], color=colours, height=0.6)
@@ -156,13 +156,13 @@ def plot_seconds(axis: Axes, histories: Mapping[str, pandas.DataFrame]) -> None:
 
 
 def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
-    """The photo, the painting and what came out."""
+    """Draw the photo, the painting and each optimised picture."""
     first = variants[0].directory
     pictures = {"content": first / "content.png", "style": first / "style.png"}
     for variant in variants:
         caption = f"{variant.label} (diverged)" if variant.diverged else variant.label
         pictures[caption] = variant.directory / "picture.png"
-    # At most 11 inches wide, which keeps the file, noisy as it is, below 1 MB.
+    # At most 11 inches wide, which keeps the file below 1 MB although its pictures are noisy.
     figure, axes = pyplot.subplots(1, len(pictures), figsize=(11, 11 / len(pictures) + 0.6))
     for axis, (caption, path) in zip(axes, pictures.items(), strict=True):
         axis.imshow(read_rgb(path).permute(1, 2, 0).numpy())
@@ -178,7 +178,7 @@ PRUNED_MEASURES = {
     "ssim": "SSIM",
     "onnxruntime_compacted_seconds": "seconds, compacted",
 }
-"""What is drawn of pruned networks against sparsity, columns of `pruning.csv`."""
+"""Columns of `pruning.csv` that are drawn against sparsity for pruned networks, with their labels."""
 
 
 def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]:
@@ -188,17 +188,17 @@ def _pruned_figures(table: Path, pictures: Path) -> Iterator[tuple[str, Figure]]
 
 
 def variant(row: pandas.Series) -> str:
-    """The name of a row of `pruning.csv`: `dense`, `snip-0.98`."""
+    """The name of the variant in a row of `pruning.csv`, e.g. `dense` or `snip-0.98`."""
     return variant_name(row["pruner"], row["sparsity"])
 
 
 def network_label(row: pandas.Series) -> str:
-    """The same for readers: `dense`, `SNIP 98 %`."""
+    """The variant as readers see it, e.g. `dense` or `SNIP 98 %`."""
     return DENSE if row["pruner"] == DENSE else f"{word(row['pruner'])} {percent(row['sparsity'])}"
 
 
 def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
-    """A column of `pruning.csv` against sparsity, a line for each pruner, from the dense network on."""
+    """Plot a column of `pruning.csv` against sparsity: a line for each pruner, from the dense network on."""
     dense = rows[rows["pruner"] == DENSE]
     of_dense = dense["onnxruntime_seconds" if column == "onnxruntime_compacted_seconds" else column]
     for pruner, own in rows[rows["pruner"] != DENSE].groupby("pruner", sort=False):
@@ -217,7 +217,7 @@ def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
 
 
 def draw_pruned(title: str, rows: pandas.DataFrame) -> Figure:
-    """What `PRUNED_MEASURES` names, side by side."""
+    """Draw the measures in `PRUNED_MEASURES` side by side."""
     figure, axes = pyplot.subplots(1, len(PRUNED_MEASURES), figsize=(11, 3.6))
     for axis, column in zip(axes, PRUNED_MEASURES, strict=True):
         plot_pruned(axis, rows, column)
@@ -228,7 +228,7 @@ def draw_pruned(title: str, rows: pandas.DataFrame) -> Figure:
 
 
 def draw_pruned_pictures(style: str, rows: pandas.DataFrame, pictures: Path) -> Figure:
-    """The photo, and as each network stylises it: a row for each pruner, a column for each sparsity."""
+    """Draw the photo, and each network's picture of it: a row for each pruner, a column for each sparsity."""
     pruners = [pruner for pruner in dict.fromkeys(rows["pruner"]) if pruner != DENSE]
     sparsities = sorted(set(rows["sparsity"]) - {0})
     columns = 2 + len(sparsities)
@@ -242,7 +242,7 @@ def draw_pruned_pictures(style: str, rows: pandas.DataFrame, pictures: Path) -> 
         dense = row["pruner"] == DENSE
         place = (0, 1) if dense else (pruners.index(row["pruner"]), 2 + sparsities.index(row["sparsity"]))
         _show(axes[place], network_label(row), pictures / f"{variant(row)}.png")
-    figure.suptitle(f"One photo by pruned networks of style {style}")
+    figure.suptitle(f"One photo, stylised by pruned networks of style {style}")
     return figure
 
 
@@ -252,7 +252,7 @@ def _show(axis: Axes, title: str, path: Path) -> None:
 
 
 VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer"}
-"""What each study compares, a column of the table."""
+"""The column of `studies.csv` that each study varies."""
 FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
     ("backbones", "history"): partial(draw_histories, "Figure 2: loss by backbone"),
     ("backbones", "pictures"): partial(draw_pictures, "Figure 3: pictures by backbone"),
@@ -261,7 +261,7 @@ FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
     ("optimizers", "history"): partial(draw_histories, "Figure 5: loss by optimiser"),
     ("optimizers", "pictures"): partial(draw_pictures, "Figure 6: pictures by optimiser"),
 }
-"""By study and what is shown; the report's numbers."""
+"""Functions that draw a figure, by study and by what is shown. Numbers of figures are the report's."""
 
 
 def _size(variants: Sequence[Variant]) -> str:

@@ -1,1 +1,1 @@
-"""Sparse networks: how many bytes they take in each storage format."""
+"""Sparse networks: storage formats and their sizes, compaction, and kernels for the kept weights."""

@@ -1,4 +1,4 @@
-"""Compaction: a pruned ReLU network without the units that pruning left useless, as a smaller dense one."""
+"""Compaction: a pruned ReLU network as a smaller dense one, without the units that pruning made useless."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layer:
-    """y = W x + b. Zeros of W are its pruned weights."""
+    """A layer y = W x + b. The zeros in W are the pruned weights."""
 
     weight: Tensor
     """(out, in)"""
@@ -18,31 +18,32 @@ class Layer:
 
 
 def compact(layers: Sequence[Layer]) -> list[Layer]:
-    """The same function by the fewest units: of layers in order, with ReLU between them and none at the end.
+    """Remove the hidden units that the function of the layers doesn't need.
 
-    A hidden unit goes
+    The layers are in order, with ReLU between them and none after the last. A hidden unit is removed
 
     - if none of its outgoing weights is kept: nothing depends on it;
-    - if none of its incoming weights is kept: it is always relu(b), whose effect on the next layer is added
-      to that layer's bias (biases are never pruned, so such units are not just zero).
+    - if none of its incoming weights is kept: its output is always relu(b), whose effect on the next layer is
+      added to that layer's bias (biases are never pruned, so such units are not just zero).
 
-    Either may leave other units so, in which case they go too. Inputs and outputs stay. One unit of a hidden
-    layer stays in any case, with nothing but zeros, because runtimes don't take tensors without elements.
+    Removing a unit may leave other units in one of these states, in which case they are removed, too. Inputs
+    and outputs stay. If no unit of a hidden layer is left, one stays with nothing but zeros, because runtimes
+    don't accept tensors without elements.
 
-    This is exact but for rounding: sums are of fewer terms, and folded biases, which are computed in double
-    precision, are rounded to the layers' own once.
+    The result is exact except for rounding: sums have fewer terms, and folded biases, which are computed in
+    double precision, are rounded once to the layers' own precision.
     """
     dtype = layers[0].weight.dtype
     weights = [layer.weight.detach().double() for layer in layers]
     biases = [layer.bias.detach().double() for layer in layers]
-    # From the first layer on, so that constants cascade. A folded unit has no outgoing weight any more.
+    # Forward, so that constants cascade. Folded units lose their outgoing weights.
     for i in range(len(layers) - 1):
         constant = ~weights[i].any(dim=1)
         folded = weights[i + 1][:, constant] @ biases[i][constant].relu()
         biases[i + 1] = biases[i + 1] + folded
         weights[i + 1] = weights[i + 1].masked_fill(constant, 0)
-    # From the last one back, so that dead ends cascade. It leaves no new constants: what it takes away from
-    # other units' incoming weights are zeros.
+    # Backward, so that dead ends cascade. This makes no new constants: the incoming weights of other units
+    # that it removes are zeros.
     for i in reversed(range(len(layers) - 1)):
         alive = weights[i + 1].any(dim=0)
         if not alive.any():

@@ -1,9 +1,9 @@
-"""Entropy coding by asymmetric numeral systems: masks given what rows and columns keep, symbols by frequency.
+"""Entropy coding with asymmetric numeral systems: masks given row and column counts, symbols by frequency.
 
-The models are the same on every machine, bit for bit, or files would not open elsewhere: they are made of
-integers by IEEE's correctly rounded sums, products and quotients alone, in one order, and a mask's
-probabilities are multiples of 2⁻¹⁶, exact in float32. The coder (`constriction`) brings probabilities to 24
-bits of fixed point, which takes no other operations either, and from there on computes with integers.
+The models must be bit-identical on every machine, or files could not be opened elsewhere. So they are
+computed from integers with IEEE's correctly rounded sums, products and quotients only, in a fixed order, and
+a mask's probabilities are multiples of 2⁻¹⁶, which are exact in float32. The coder (`constriction`) converts
+probabilities to 24-bit fixed point with the same operations, and from there on computes with integers.
 """
 
 import math
@@ -17,24 +17,24 @@ from tasks.sparse.streams import Counts, Reader, Writer
 
 Mask = NDArray[np.bool_]
 STEPS = 2**16
-"""Of a probability. The least costs 16 bits where it comes true, and 2e-5 where it doesn't."""
+"""Number of steps of a probability. An event of the smallest one costs 16 bits if it happens, else 2e-5."""
 WORD = np.dtype("<u4")
-"""What the coder compresses to."""
+"""Type of the words that the coder compresses to."""
 _AnsCoder = stream.stack.AnsCoder
 _KEPT = stream.model.Bernoulli(perfect=False)
 
 
 def log2_binomial(n: int, k: int) -> float:
-    """Bits that telling which `k` of `n` weights are kept takes, if all masks are equally likely."""
+    """Bits needed to tell which `k` of `n` weights are kept, if all masks are equally likely."""
     return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def write_mask(out: Writer, mask: Mask) -> None:
     """Write a matrix of bools.
 
-    First what its rows and columns keep, then the entries given that. Pruned networks have units of many and
-    of few weights: at 95 % a 750×750 mask of SNIP takes 27 % less than log2 C(N, k) bits. A uniformly random
-    one takes 2 % more.
+    The numbers of kept entries in each row and column come first, then the entries, coded given these
+    numbers. In pruned networks, some units keep many weights and others few: a 750×750 SNIP mask at 95 %
+    sparsity takes 27 % less than log2 C(N, k) bits. A uniformly random mask takes 2 % more.
     """
     rows, columns = mask.sum(1), mask.sum(0)
     out.add_counts(rows)
@@ -62,23 +62,24 @@ def read_mask(source: Reader, shape: tuple[int, int]) -> Mask:
 
 
 class _Remaining:
-    """What rows and columns still keep as a matrix of bools is gone through row by row."""
+    """Kept entries of the rows of a mask that have not been visited yet, counted by row and by column."""
 
     def __init__(self, rows: Counts, columns: Counts) -> None:
         self.rows, self.columns = rows, columns
         self.row = 0
 
     def probabilities(self) -> NDArray[np.float32]:
-        """Of each entry of the next row to be kept, in multiples of 1 / STEPS, float32.
+        """Probability that each entry of the next row is kept, in multiples of 1 / STEPS, float32.
 
-        Odds of row and column multiply: p / (1 - p) = r / (m - r) · c / (n - c) · (n m - k) / k, where the
-        row keeps r of the m columns that keep any, the column c of the n such rows, and all of them k of n m.
+        The odds of row and column multiply: p / (1 - p) = r / (m - r) · c / (n - c) · (n m - k) / k. Here m
+        columns and n rows keep any entries. Of these entries, the row keeps r of m, the column c of n, and
+        the whole matrix k of n m.
         """
         rows, c = self.rows[self.row :], self.columns.astype(np.float64)
         n, m = np.count_nonzero(rows), np.count_nonzero(c)
         r, k = float(rows[0]), float(rows.sum())
         kept, pruned = r * c * (n * m - k), (m - r) * (n - c) * k
-        # Neither where a column keeps none, or all that remain keep all.
+        # Both may be 0 where the row or column keeps none, or where all that remains is kept.
         certain = np.where(c * r > 0, 1.0, 0.0)
         p = np.divide(kept, kept + pruned, out=certain, where=kept + pruned > 0)
         steps = np.rint(p * STEPS).clip(1, STEPS - 1)
@@ -91,7 +92,7 @@ class _Remaining:
 
 
 def write_symbols(out: Writer, symbols: NDArray[np.uint8]) -> None:
-    """Write bytes of which some are more frequent than others, after how many there are of each."""
+    """Write the frequencies of bytes, then the bytes, coded given these frequencies."""
     frequencies = np.bincount(symbols, minlength=256)
     out.add_counts(frequencies)
     coder = _AnsCoder()

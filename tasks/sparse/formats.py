@@ -1,8 +1,8 @@
-"""Storage formats of sparse networks, and the bytes it takes to tell masks and values one knows nothing of.
+"""Storage formats for sparse networks, and the bytes that unpredictable masks and values would take.
 
-A format is one small class that turns a network's tensors into bytes and back, listed in :data:`FORMATS`.
-Entries that are zero are the pruned ones, so a format needs no mask. Values are float32, as trained; a format
-that isn't `lossless` rounds them.
+A format is a small class that turns a network's tensors into bytes and back; :data:`FORMATS` lists all of
+them. The zero entries are the pruned ones, so a format needs no mask. Values are float32, as trained; a
+format that isn't `lossless` rounds them.
 """
 
 import io
@@ -32,16 +32,16 @@ class Format(Protocol):
     lossless: bool
 
     def encode(self, tensors: Tensors) -> bytes:
-        """The content of a file that holds the network. UserError if a tensor isn't float32."""
+        """The content of a file with the network. Raises UserError if a tensor isn't float32."""
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
-        """The network in such a file, dense. UserError if the file is damaged or of another kind."""
+        """The dense network in such a file. Raises UserError if the file is damaged or of another kind."""
 
 
 class _TorchSaved:
-    """A file of `torch.save`, as in Arnob et al. 2021, with each tensor in a form the subclass chooses.
+    """A file written by `torch.save`, as in Arnob et al. 2021; subclasses choose the form of each tensor.
 
-    The file itself takes some 300 bytes a stored tensor, whatever the form.
+    The file format itself takes some 300 bytes per stored tensor, whatever the form.
     """
 
     name: str
@@ -51,7 +51,7 @@ class _TorchSaved:
         _check_float32(tensors)
         stored = {}
         for name, tensor in tensors.items():
-            # Saving a view writes all the memory behind it: of a stack of agents, every agent.
+            # Saving a view writes all the memory behind it, e.g. every agent of a stack.
             own = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             stored[name] = self._store(own)
         file = io.BytesIO()
@@ -67,7 +67,7 @@ class _TorchSaved:
             with torch.sparse.check_sparse_tensor_invariants():
                 stored = torch.load(io.BytesIO(data), weights_only=True)
                 return {name: self._restore(entry) for name, entry in stored.items()}
-        except Exception as error:  # zipfile, torch and its unpickler each have their own
+        except Exception as error:  # zipfile, torch and its unpickler each raise their own
             raise _unreadable(self.name, error) from error
 
     def _store(self, tensor: Tensor) -> Any:
@@ -78,7 +78,7 @@ class _TorchSaved:
 
 
 class Dense(_TorchSaved):
-    """Every entry (Table 1, "Dense Model"): 4 bytes each."""
+    """Every entry, 4 bytes each (Table 1, "Dense Model")."""
 
     name = "dense"
 
@@ -92,7 +92,7 @@ class Dense(_TorchSaved):
 class Coordinates(Dense):
     """`to_sparse()` of every tensor, biases included (Table 1, "95% sparse").
 
-    A weight costs 20 bytes, two int64 and its value: less than `dense` above 80 % sparsity only.
+    A kept weight takes 20 bytes, two int64 indices and its value: less than `dense` only above 80 % sparsity.
     """
 
     name = "coo"
@@ -104,7 +104,7 @@ class Coordinates(Dense):
 class DenseCoordinates(Dense):
     """`to_sparse()` of the network before it was pruned (Table 1, "Dense Model Sparse Indexing").
 
-    Zeros are indexed like any value, so a pruned network takes the bytes of its unpruned original.
+    Zeros are indexed like any value, so a pruned network takes as many bytes as its unpruned original.
     """
 
     name = "dense_sparse_indexing"
@@ -117,7 +117,7 @@ class DenseCoordinates(Dense):
 
 
 class CompressedRows(_TorchSaved):
-    """Compressed sparse rows: int32 row pointers, then 8 bytes a weight, int32 column and value."""
+    """CSR: int32 row pointers, then 8 bytes per kept weight, its int32 column and its value."""
 
     name = "csr_int32"
 
@@ -140,7 +140,7 @@ class CompressedRows(_TorchSaved):
 
 
 class Bitmap(_TorchSaved):
-    """A bit an entry that says whether it is kept, then 4 bytes a weight."""
+    """One bit per entry, which says whether it is kept, then 4 bytes per kept weight."""
 
     name = "bitmap"
 
@@ -159,19 +159,19 @@ class Bitmap(_TorchSaved):
 
 
 class Packed:
-    """This project's files (:mod:`tasks.sparse.packed`): entropy-coded masks, and a choice of values."""
+    """This project's packed files (:mod:`tasks.sparse.packed`), with one of the codings of values."""
 
     def __init__(self, values: ValuesName) -> None:
         self.name, self.lossless = f"packed_{values}", values in LOSSLESS
         self._values = values
 
     def encode(self, tensors: Tensors) -> bytes:
-        """Encode as `pack` does, but with one kind of zero, whatever its sign."""
+        """Encode as `pack` does, but turn -0.0 into +0.0."""
         _check_float32(tensors)
         return pack(TensorFile({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), self._values)
 
     def decode(self, data: bytes) -> dict[str, Tensor]:
-        """Decode as `unpack` does, whichever values the file says it has."""
+        """Decode as `unpack` does; the file itself says how its values are coded."""
         try:
             return dict(unpack(data).model.tensors)
         except UserError as error:
@@ -202,10 +202,10 @@ FORMATS: tuple[Format, ...] = (
 
 
 def entropy_bound_bytes(tensors: Tensors) -> int:
-    """Bytes, to the nearest, that telling a network's mask and values takes if all masks are equally likely.
+    """Bytes, rounded, that a network's masks and values take if all masks are equally likely.
 
-    Choosing which k of a layer's N weights are kept takes log2 C(N, k) bits, each kept value and each bias
-    32. A coder that exploits what masks have in common, or the few exponents in use, goes lower.
+    Telling which k of a layer's N weights are kept takes log2 C(N, k) bits; each kept value and each bias
+    takes 32. A coder that exploits what masks have in common, or that few exponents are in use, needs less.
     """
     bits = 0.0
     for tensor in tensors.values():
@@ -216,7 +216,7 @@ def entropy_bound_bytes(tensors: Tensors) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """What one network takes in one format. `ratio_to_dense` is dense bytes over these bytes."""
+    """Size of one network in one format. `ratio_to_dense` is the size in format `dense` over this size."""
 
     format: str
     bytes: int
@@ -225,7 +225,7 @@ class Size:
 
 
 def measure(tensors: Tensors) -> list[Size]:
-    """A network's size in each of :data:`FORMATS`, by writing it."""
+    """Measure a network's size in each of :data:`FORMATS` by encoding it."""
     written = {format.name: len(format.encode(tensors)) for format in FORMATS}
     bound = entropy_bound_bytes(tensors)
     return [Size(name, size, written[Dense.name] / size, bound) for name, size in written.items()]

@@ -1,8 +1,9 @@
-"""A sparse perceptron's outputs and gradients, compiled by Numba. See `perceptron.py` for its graph of units.
+"""Kernels for a sparse perceptron's outputs and gradients, compiled with Numba.
 
-A unit's values for some rows of the batch, the lanes of a vector, lie side by side, so a kept weight is
-multiplied with one contiguous vector, and the sum over a unit's weights stays in registers. One block of so
-many rows goes through the whole graph before the next: its units fit into the second-level cache.
+`perceptron.py` describes the perceptron's graph of units. A unit's values for several rows of the batch lie
+side by side, as the lanes of a vector. So a kept weight is multiplied with one contiguous vector, and the sum
+over a unit's weights stays in registers. A block of as many rows as there are lanes goes through the whole
+graph before the next block does, because the values of its units fit into the second-level cache.
 """
 
 from typing import Any, NamedTuple
@@ -27,31 +28,32 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int32]
 
 LANES = 112
-"""7 registers of AVX-512 or 14 of AVX2's 16, which hide the latency of multiply-adds. A batch of 100 leaves
-few of them idle: its forward pass takes 12 % less time than by 128 lanes."""
+"""Rows in a block, i.e. lanes of a vector. They fill 7 registers of AVX-512 or 14 of AVX2's 16, which hides
+the latency of multiply-adds. A batch of 100 leaves few lanes idle: its forward pass takes 12 % less time than
+with 128 lanes."""
 FEW = 16
-"""One such register, for what few rows are left: a block takes a third of the time of one of 112."""
+"""Rows in a small block, for the last few rows: one AVX-512 register. It takes a third of the time of 112."""
 WORTH_LANES = 48
-"""So many rows take as long in blocks of :data:`FEW` as in one of :data:`LANES`."""
+"""Number of rows that take as long in blocks of :data:`FEW` as in one block of :data:`LANES`."""
 NO_STARTS, NO_SUMS = np.empty(0, np.int32), np.empty((0, 1), np.float32)
-"""Of units whose sums have not begun."""
+"""`starts` and `sums` for :func:`forward` where :func:`share` has not begun any sums."""
 
 
 class Adjacency(NamedTuple):
-    """Which units a kept weight joins: a matrix with a row for each computed unit and a column for each unit.
+    """The units that kept weights connect, as a matrix with a row per computed unit and a column per unit.
 
-    It is held as CSR, in SciPy's words, the order of the parameters, and once more as CSC. Units are the
-    inputs first, then those that are computed, outputs last.
+    It is stored twice, as CSR, which is the order of the parameters, and as CSC; names are SciPy's. The
+    inputs are the first units, then come the computed units, outputs last.
     """
 
     indptr: Indices
     """CSR: the weights of row u, which lead to computed unit u, are at `indptr[u]` to `indptr[u + 1]`."""
     indices: Indices
-    """CSR: columns, the units that weights come from."""
+    """CSR: columns, i.e. the units that the weights come from."""
     csc_indptr: Indices
     """CSC: the weights of column u, which come from unit u, are at `csc_indptr[u]` to `csc_indptr[u + 1]`."""
     csc_indices: Indices
-    """CSC: the units that weights lead to."""
+    """CSC: the units that the weights lead to."""
     csc_positions: Indices
     """CSC: positions of the weights among the parameters."""
 
@@ -70,11 +72,12 @@ def _forward(lanes: int) -> Any:
         units: Floats,
         y: Floats,
     ) -> None:
-        """Rows `begin` to `end` of y (batch, out), given x (batch / n, in) and z (batch, in) side by side.
+        """Compute rows `begin` to `end` of y (batch, out) from x and z side by side.
 
-        :func:`share` has begun the first units' `sums`, and rows go in its order; or n is 1, and there are no
-        `sums`. `units` (blocks, units, lanes) are what :func:`backward` goes by; if there is one block only,
-        it holds the last.
+        x is (batch / n, in) and z (batch, in). Either :func:`share` has begun the `sums` of the first units,
+        and rows are in its order, or n is 1 and `sums` is empty. `units` (blocks, units, lanes) receives the
+        values that :func:`backward` needs; if it has room for one block only, it holds the last one in the
+        end.
         """
         inputs, computed, outputs = x.shape[1] + z.shape[1], len(matrix.indptr) - 1, y.shape[1]
         n, period = len(z) // len(x), len(x)
@@ -110,11 +113,12 @@ forward_few = _forward(FEW)
 def share(
     matrix: Adjacency, parameters: Floats, x: Floats, units: Floats, starts: Indices, sums: Floats
 ) -> None:
-    """Begin the sums of the first units: biases, and what comes from x (rows, in), which is alike in n rows.
+    """Begin the sums of the first units: their biases and the part from x (rows, in), which n rows share.
 
-    A batch's rows go in another order then: one of each x, again one of each x, …. `sums` (first units,
-    rows + LANES) have the first rows again after the last one, so that lanes may begin at any and go on in a
-    circle. The weights yet to be added begin at `starts`. `units` (1, units, LANES) is a workspace.
+    The rows of the batch are then in another order: one row for each x, then again one for each x, and so on.
+    `sums` (first units, rows + LANES) repeats the first rows after the last one, so that a block may begin at
+    any row and wrap around. `starts` receives the position of each unit's first weight that is yet to be
+    added. `units` (1, units, LANES) is a workspace.
     """
     rows, inputs = x.shape
     own = units[0]
@@ -144,9 +148,10 @@ def backward(
     d_parameters: Floats,
     dx: Floats,
 ) -> None:
-    """Add to `d_parameters`, unless that is empty, and write `dx` (batch, last inputs), of `dy` (batch, out).
+    """Backpropagate `dy` (batch, out): write `dx` (batch, last inputs), and add to `d_parameters`.
 
-    `units` are as :func:`forward` left them. `gradients` (units, LANES) is a workspace for a block's.
+    `d_parameters` may be empty if its gradients aren't wanted. `units` holds the values that :func:`forward`
+    stored. `gradients` (units, LANES) is a workspace for one block.
     """
     outputs = dy.shape[1]
     computed, kept, count = len(matrix.indptr) - 1, len(matrix.indices), units.shape[1]
@@ -182,9 +187,9 @@ def backward(
 
 @njit(error_model="numpy")
 def _to_lanes(rows: Floats, n: int, first: int, units: Floats) -> None:
-    """Rows `first`, `first + 1`, … of (batch, units) as (units, lanes), filled up with zeros.
+    """Copy rows `first`, `first + 1`, … of (batch, units) to `units` (units, lanes), padded with zeros.
 
-    Every n-th row comes first, beginning with row 0, then every n-th beginning with row 1, ….
+    In this numbering, every n-th row from row 0 on comes first, then every n-th from row 1 on, and so on.
     """
     count, period = min(units.shape[1], len(rows) - first), len(rows) // n
     for lane in range(count):

@@ -1,4 +1,4 @@
-"""Task: what a trained model's networks take in each storage format."""
+"""Task: measure the size of a trained model's networks in each storage format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tasks.sparse.formats import measure
 
 @dataclass(frozen=True)
 class SizeParams:
-    """How the rows of `sizes.csv` name a model."""
+    """Description of the model in the rows of `sizes.csv`."""
 
     model: str
     pruner: str
@@ -33,16 +33,16 @@ class SizeRow:
     format: str
     bytes: int
     ratio_to_dense: str
-    """Bytes of the dense network over these, to four decimals."""
+    """Size in the format `dense` over `bytes`, to four decimals."""
     entropy_bound_bytes: int
 
 
 @per_job
 def measure_sizes(job: Job) -> None:
-    """Write `sizes.csv` of a job's model: a row for each network and format.
+    """Write `sizes.csv` for a job's model: a row for each network and format.
 
-    Input is `model`, a safetensors file with tensors `network.layer.weight` and `….bias`; what else it
-    holds (masks) is not counted.
+    The input is `model`, a safetensors file with tensors `network.layer.weight` and `….bias`; its other
+    tensors (masks) are not counted.
     """
     write_csv(job.output / "sizes.csv", SizeRow, _rows(job))
 
@@ -65,7 +65,7 @@ def _rows(job: Job) -> Iterator[SizeRow]:
 
 
 def networks_of(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Weights and biases by network, of an agent's tensors."""
+    """The weights and biases among an agent's tensors, by network."""
     networks: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         network, _, parameter = name.partition(".")

@@ -1,14 +1,15 @@
-"""Packed files: all that a model's safetensors file holds, in as few bytes as its masks and values need.
+"""Packed files: the whole content of a model's safetensors file, in as few bytes as masks and values need.
 
-A file is
+A file consists of
 
-    magic (8 bytes), BLAKE2b of all that follows (16), lengths of header and counts (two uint32, little
-    end first), header (compressed JSON: codec version, values, metadata; name, dtype, shape and mask of each
-    tensor), counts (compressed, see `streams`), then the tensors' bytes.
+    magic (8 bytes), BLAKE2b digest of all that follows (16 bytes), lengths of header and counts (two
+    little-endian uint32), header (compressed JSON: codec version, coding of values, metadata; name, dtype,
+    shape and mask of each tensor), counts (compressed, see `streams`), then the tensors' bytes.
 
-Nothing is believed before the checksum is right. Kept are a weight's entries under its mask (`x.mask` for
-`x.weight`), zeros among them too; where a file has no such mask, or numbers outside of it, all entries that
-aren't +0.0. Tensors with one axis are kept whole.
+Nothing in a file is used before its checksum has been verified. The kept entries of a weight are those under
+its mask (`x.mask` for `x.weight`), including zeros. If a file has no such mask, or the weight has entries
+other than +0.0 outside of the mask, all entries that aren't +0.0 are kept. Tensors with one axis are kept
+whole.
 """
 
 import hashlib
@@ -32,71 +33,72 @@ from tasks.sparse.values import VALUES, Values, ValuesName
 
 MAGIC = b"\x89SSPACK\n"
 VERSION = 1
-"""Of the codec."""
+"""Version of the codec."""
 MOST_ENTRIES = 2**26
-"""Of all tensors, twice a ResNet-50's: zeros take no bytes, so that a small file may claim any number."""
+"""Most entries of all tensors together, twice a ResNet-50's. Zeros take no bytes, so a small file could
+otherwise claim any number."""
 _DIGEST_BYTES = 16
 _LENGTHS = struct.Struct("<II")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor in a file, and the mask that it alone has."""
+    """One tensor in a file, together with its mask if it has one."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     kept: int
     mask_bytes: int
-    """What the counts of its rows and columns take apart, which are in one piece with all others."""
+    """Bytes of the mask, without the counts of its rows and columns, which are compressed with all others."""
     value_bytes: int
 
     @property
     def entries(self) -> int:
-        """How many a dense tensor has."""
+        """Number of entries of the dense tensor."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def mask_bound_bytes(self) -> float:
-        """Of a mask with as many kept weights, were all of them equally likely."""
+        """Bytes of a mask with as many kept weights, if all such masks were equally likely."""
         return log2_binomial(self.entries, self.kept) / 8
 
     @property
     def value_bound_bytes(self) -> int:
-        """Least bytes of the kept values, if their bits are random."""
+        """Fewest bytes that the kept values take, if their bits are random."""
         return 4 * self.kept if self.dtype == "float32" else self.value_bytes
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A packed file, read."""
+    """The content of a packed file."""
 
     model: TensorFile
     values: ValuesName
     parts: tuple[Part, ...]
     header_bytes: int
-    """Magic and checksum included."""
+    """Bytes of the header, magic and checksum included."""
     counts_bytes: int
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor as the header names it."""
+    """The description of a tensor in the header."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     mask: str | None = None
-    """Name of the mask it is kept under, if that is a tensor of the file."""
+    """Name of the mask that says which entries are kept, if that is a tensor of the file."""
 
 
 def pack(model: TensorFile, values: ValuesName = "raw") -> bytes:
-    """The content of a packed file.
+    """Encode a model as the content of a packed file.
 
-    Equal models give equal bytes, where liblzma is the same.
+    Equal models give equal bytes with the same liblzma.
 
     Raises:
-        UserError: `values` can't hold a tensor's.
+        UserError: the coding `values` can't represent a tensor's values.
     """
     entries = [_entry(name, model.tensors) for name in model.tensors]
     out = Writer()
@@ -127,7 +129,7 @@ def unpack(data: bytes) -> Contents:
         raise UserError("not a packed file; make one with `python -m pipelines pack`")
     start = len(MAGIC) + _DIGEST_BYTES
     if data[len(MAGIC) : start] != _digest(data[start:]):
-        raise UserError("its checksum is another one, so it is damaged; pack the model again")
+        raise UserError("its checksum doesn't match, so it is damaged; pack the model again")
     header_at = start + _LENGTHS.size
     text_length, counts_length = _LENGTHS.unpack(data[start:header_at])
     counts_at = header_at + text_length
@@ -135,7 +137,7 @@ def unpack(data: bytes) -> Contents:
     header = json.loads(decompress(data[header_at:counts_at]))
     if header["version"] != VERSION:
         raise UserError(
-            f"of codec version {header['version']}, this is {VERSION}; unpack it with a newer one"
+            f"it has codec version {header['version']}, not {VERSION}; unpack it with a newer version"
         )
     source = Reader(data[counts_at:tensors_at], data[tensors_at:])
     entries = [_Entry(name, dtype, tuple(shape), mask) for name, dtype, shape, mask in header["tensors"]]
@@ -152,26 +154,26 @@ def unpack(data: bytes) -> Contents:
 
 
 def read_packed(path: Path) -> Contents:
-    """A packed file. UserError as of :func:`unpack`, or if it is missing."""
+    """Read a packed file. Raises UserError as :func:`unpack` does, or if the file is missing."""
     try:
         return unpack(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a packed file") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    except Exception as error:  # under a right checksum, too, a header may say anything
+    except Exception as error:  # even with the right checksum, a header may say anything
         reason = in_a_line(error)
         raise UserError(f"{path}: not what `pack` writes ({reason}); pack the model again") from error
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file begins as packed ones do."""
+    """Whether a file begins as packed files do."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def mask_name(name: str) -> str:
-    """The name of a weight's mask in agents' files."""
+    """The name of a weight's mask in an agent's file."""
     return f"{name.rpartition('.')[0]}.mask"
 
 
@@ -180,7 +182,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _masks_first(entries: list[_Entry]) -> list[_Entry]:
-    """In the order in which they are written: the masks that others are kept under before these."""
+    """Sort entries into the order in which they are written: masks before the tensors that use them."""
     return sorted(entries, key=lambda entry: entry.dtype != "bool")
 
 
@@ -243,7 +245,7 @@ def _read(
 
 
 def _codec(values: ValuesName, entry: _Entry) -> Values:
-    """Biases are few and have other ranges than a layer's weights: where these take 8 bits, they take 16."""
+    """The codec of a tensor. Biases, which are few and have other ranges, take 16 bits if weights take 8."""
     return VALUES["fp16" if values == "int8" and len(entry.shape) < 2 else values]
 
 
@@ -252,7 +254,7 @@ def _kept(tensor: Tensor) -> Mask:
 
 
 def _bits(tensor: Tensor) -> NDArray[np.uint32]:
-    """Unlike numbers, bits tell -0.0 from +0.0."""
+    """The bits of a tensor's numbers, which, unlike the numbers, tell -0.0 from +0.0."""
     return _array(tensor).view(np.uint32)
 
 
@@ -261,12 +263,15 @@ def _array(tensor: Tensor) -> NDArray:
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
-    """A view of a contiguous tensor. One without elements has strides of which PyTorch makes none."""
+    """A view of a contiguous tensor as bytes. The strides of a tensor without elements don't allow a view."""
     return tensor.view(-1).view(torch.uint8) if tensor.numel() else torch.zeros(0, dtype=torch.uint8)
 
 
 def _matrix(array: NDArray) -> NDArray:
-    """A view with the shorter axis first: given what columns keep, short ones are soon known to the end."""
+    """View an array as a matrix with the shorter axis first.
+
+    With the counts of the columns known, the remaining entries of a short column are soon certain.
+    """
     rows, columns = _matrix_shape(array.shape)
     matrix = array.reshape(rows, columns)
     return matrix.T if rows > columns else matrix
@@ -280,14 +285,14 @@ def _read_mask(source: Reader, shape: tuple[int, ...]) -> Mask:
 
 
 def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:
-    """A kernel's outputs by all else; of a vector a single row."""
+    """The shape of a tensor as a matrix: a kernel's outputs by all other axes, or one row for a vector."""
     if len(shape) < 2:
         return 1, int(np.prod(shape, dtype=np.int64))
     return shape[0], int(np.prod(shape[1:], dtype=np.int64))
 
 
 def _merge(entries: list[_Entry], parts: Mapping[str, Part]) -> tuple[Part, ...]:
-    """Masks that a weight is kept under as parts of that weight."""
+    """The parts of a file, in which masks used by a weight are counted as a part of that weight."""
     masks = {entry.mask for entry in entries if entry.mask}
     merged = []
     for entry in entries:

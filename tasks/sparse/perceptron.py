@@ -1,8 +1,8 @@
-"""A pruned perceptron that computes with its kept weights alone: what pruning saves in training, on a CPU.
+"""A pruned perceptron that computes with its kept weights only, so that pruning saves training time on a CPU.
 
-To a sparse network its layers are a graph of units: a unit's output is relu(b + Σ w · source) over its kept
-weights, in whatever layer their sources are. Units from which no output can be reached are left out. That is
-exact, also in training: they have no effect, and their parameters no gradient.
+The layers of a sparse network form a graph of units: a unit's output is relu(b + Σ w · source) over its kept
+weights, whatever layers their sources are in. Units from which no output can be reached are left out. This is
+exact, also in training: such units have no effect, and their parameters have no gradient.
 """
 
 import math
@@ -22,40 +22,40 @@ from tasks.sparse.kernels import FEW, LANES, WORTH_LANES, Adjacency, Floats, Ind
 
 @dataclass(frozen=True)
 class SparsePerceptron:
-    """The structure of hidden layers with a ReLU after each, and of linear heads that read the last of them.
+    """The structure of hidden layers, each with a ReLU, and of linear heads that read the last hidden layer.
 
-    Units are numbered: inputs, then those of the hidden layers in order, then the heads'. Parameters are one
-    vector: the kept weights, by unit, then a bias for each unit that is no input.
+    Units are numbered: the inputs, then the units of the hidden layers in order, then those of the heads. The
+    parameters are one vector: the kept weights, by unit, then a bias for each unit that is not an input.
     """
 
     layers: tuple[str, ...]
-    """Names, heads last."""
+    """Names of the layers, heads last."""
     kept: Mapping[str, tuple[Tensor, Tensor]]
-    """Input and output index of each kept weight of a layer's (in, out), in the order of parameters."""
+    """Input and output indices of the kept weights of each layer (in, out), in the order of parameters."""
     live: Mapping[str, Tensor]
-    """Indices of a layer's outputs that are units of this graph."""
+    """Indices of each layer's outputs that are units of this graph."""
     heads: tuple[int, ...]
-    """Outputs of each head."""
+    """Number of outputs of each head."""
     inputs: int
     first_units: int
-    """Units of the first layer."""
+    """Number of units of the first layer."""
     matrix: Adjacency
 
     @classmethod
     def of(
         cls, hidden: Sequence[str], heads: Sequence[str], masks: Mapping[str, Tensor]
     ) -> "SparsePerceptron":
-        """The graph of what masks (in, out) keep."""
+        """Build the graph of the weights that the masks (in, out) keep."""
         live = _live_outputs(hidden, heads, masks)
         layers = (*hidden, *heads)
         inputs = len(masks[layers[0]])
         kept: dict[str, tuple[Tensor, Tensor]] = {}
         sources, units = [], []
-        # What a layer reads: indices there, and the unit that the first one is.
+        # The outputs that a layer reads: their indices in their own layer, and the unit number of the first.
         read, read_first = torch.arange(inputs), 0
         first = inputs
         for layer in layers:
-            # By output, then by input.
+            # Sorted by output, then by input.
             output, source = masks[layer][read][:, live[layer]].T.nonzero(as_tuple=True)
             kept[layer] = read[source], live[layer][output]
             sources.append(read_first + source)
@@ -82,14 +82,14 @@ class SparsePerceptron:
         )
 
     def gather(self, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]) -> Tensor:
-        """The parameters that weights (1, in, out) and biases (1, 1, out) by layer hold."""
+        """Collect the parameters from the weights (1, in, out) and biases (1, 1, out) of each layer."""
         kept = [weights[layer][0, *self.kept[layer]] for layer in self.layers]
         return torch.cat(kept + [biases[layer][0, 0, self.live[layer]] for layer in self.layers])
 
     def scatter(
         self, parameters: Tensor, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]
     ) -> None:
-        """The inverse of :meth:`gather`: write parameters where they belong."""
+        """Write the parameters into weights and biases; the inverse of :meth:`gather`."""
         sizes = [len(self.kept[layer][0]) for layer in self.layers]
         sizes += [len(self.live[layer]) for layer in self.layers]
         own = parameters.split(sizes)
@@ -98,9 +98,10 @@ class SparsePerceptron:
             biases[layer][0, 0, self.live[layer]] = bias
 
     def __call__(self, parameters: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Each head's output, (1, batch, out), of one or two inputs side by side, (1, batch, in) each.
+        """Each head's output (1, batch, out) for one input or two side by side, (1, batch, in) each.
 
-        The first of two may have n times fewer rows, (1, batch / n, in): each is for n of the other's.
+        The first of two inputs may have n times fewer rows, (1, batch / n, in), each of which is used for n
+        consecutive rows of the second.
         """
         if torch.is_grad_enabled() and any(each.requires_grad for each in (parameters, *inputs)):
             y: Tensor = _Perceptron.apply(self, parameters, *inputs)  # type: ignore[no-untyped-call]
@@ -109,7 +110,7 @@ class SparsePerceptron:
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
 
     def infer(self, parameters: Floats, *inputs: Floats) -> Floats:
-        """Outputs (batch, sum of heads) of inputs (batch, in), with nothing kept for gradients."""
+        """Outputs (batch, sum of heads) for inputs (batch, in), without keeping anything for gradients."""
         x, z = _pair(inputs)
         y = np.empty((len(z), sum(self.heads)), np.float32)
         units = workspaces.take((1, self.units, LANES))
@@ -135,7 +136,7 @@ class SparsePerceptron:
 
 
 class ForwardPass:
-    """A batch's way through a perceptron, and back once: inputs are (batch, in), and there are one or two."""
+    """A forward pass of one or two inputs (batch, in) through a perceptron, and at most one backward pass."""
 
     def __init__(self, graph: SparsePerceptron, parameters: Floats, *inputs: Floats) -> None:
         self.graph, self.parameters = graph, parameters
@@ -148,10 +149,10 @@ class ForwardPass:
         )
 
     def back(self, dy: Floats, inputs: int = 0, parameters: bool = True) -> tuple[Floats, Floats]:
-        """Gradients of the parameters, unless they are not wanted, and of the last inputs (batch, inputs).
+        """Gradients of the parameters, if wanted, and of the last `inputs` input units, (batch, inputs).
 
         Raises:
-            RuntimeError: it has been back before.
+            RuntimeError: there was a backward pass before.
         """
         if self._units is None:
             raise RuntimeError(
@@ -162,7 +163,7 @@ class ForwardPass:
         workspace = workspaces.take((self.graph.units, LANES))
         kernels.backward(self.graph.matrix, self.parameters, self._units, workspace, dy, d_parameters, dx)
         workspaces.give_back(self._units, workspace)
-        self._units = None  # not to be read again: the next perceptron writes there
+        self._units = None  # must not be read again, because the next pass writes there
         return d_parameters, dx
 
 
@@ -174,7 +175,7 @@ class _Perceptron(torch.autograd.Function):
         arrays[0] = arrays[0].repeat(ctx.n, axis=0)
         ctx.sizes = [x.shape[1] for x in arrays]
         ctx.forward_pass = ForwardPass(graph, to_array(parameters), *arrays)
-        ctx.save_for_backward(parameters)  # which has PyTorch refuse one that has changed since
+        ctx.save_for_backward(parameters)  # so that PyTorch raises an error if they have changed
         return torch.from_numpy(ctx.forward_pass.y)[None]
 
     @staticmethod
@@ -194,21 +195,22 @@ class _Perceptron(torch.autograd.Function):
 
 
 class _Workspaces:
-    """Memory for units that is used again and again, in huge pages where the system gives them.
+    """Reusable memory for units, in huge pages where the system provides them.
 
-    In pages of 4 kB each weight's source is a page of its own, more than a processor knows the addresses of:
-    the decoder's forward pass takes 0.20 ms in huge pages and 0.35 without (100 rows, 55,396 kept weights).
-    New ones are not worth it, as each is cleared first.
+    With pages of 4 kB, each weight's source is in a page of its own, more pages than a processor keeps the
+    addresses of: the decoder's forward pass takes 0.20 ms with huge pages and 0.35 ms without (100 rows,
+    55,396 kept weights). New huge pages for each pass are not worth it, because the system clears each of
+    them first.
     """
 
     huge_page = 2**21 // 4
-    """Floats."""
+    """Size of a huge page, in floats."""
 
     def __init__(self) -> None:
         self.free: list[Floats] = []
 
     def take(self, shape: tuple[int, ...]) -> Floats:
-        """An array of undefined values."""
+        """Take an array with undefined values."""
         floats = math.prod(shape)
         enough = next((i for i, own in enumerate(self.free) if own.size >= floats + self.huge_page), None)
         # NumPy asks for huge pages from 4 MB on; they begin at multiples of their size.
@@ -218,7 +220,7 @@ class _Workspaces:
         return workspace[first : first + floats].reshape(shape)
 
     def give_back(self, *arrays: Floats) -> None:
-        """Let others have them."""
+        """Make arrays from :meth:`take` available again."""
         for array in arrays:
             assert isinstance(array.base, np.ndarray)
             self.free.append(array.base)
@@ -241,18 +243,18 @@ def _live_outputs(
 
 
 def _indptr(owners: NDArray[np.int64], count: int) -> Indices:
-    """Where each of `count` owners' entries begin among entries sorted by owner."""
+    """Where the entries of each of `count` owners begin among entries sorted by owner."""
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
 
 
 def _pair(inputs: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Two inputs: of a single one, as the second, with a first one of no columns."""
+    """Two inputs; a single input becomes the second, after a first one without columns."""
     if len(inputs) == 2:
         return inputs[0], inputs[1]
     return np.empty((len(inputs[0]), 0), np.float32), inputs[0]
 
 
 def to_array(tensor: Tensor) -> Floats:
-    """The same memory, if it is contiguous."""
+    """The tensor as an array, in the same memory if it is contiguous."""
     array: Floats = tensor.detach().contiguous().numpy()
     return array

@@ -1,4 +1,4 @@
-"""What a packed file's codecs write to and read from: small integers, compressed all together, and bytes."""
+"""Streams of a packed file that its codecs write and read: bytes, and small integers, compressed together."""
 
 import lzma
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 Counts = NDArray[np.int64]
 _LZMA2 = ({"id": lzma.FILTER_LZMA2, "dict_size": 2**16, "lc": 0, "pb": 0},)
-"""Without what is for text. An adaptive range coder: counts take 15 % fewer bytes than deflated."""
+"""LZMA2 without settings for text. An adaptive range coder: counts take 15 % fewer bytes than deflated."""
 
 MOST_BYTES = 2**26
-"""Of headers and counts; those of a ResNet-50 take a hundredth."""
+"""Most decompressed bytes of a header or of counts; those of a ResNet-50 take a hundredth."""
 
 
 def compress(data: bytes) -> bytes:
@@ -20,11 +20,11 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What :func:`compress` was given.
+    """Restore the data that :func:`compress` was given.
 
     Raises:
-        LZMAError: that isn't what it wrote.
-        ValueError: it is more than :data:`MOST_BYTES`.
+        LZMAError: `data` was not written by :func:`compress`.
+        ValueError: `data` is cut off, or its content is larger than :data:`MOST_BYTES`.
     """
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=_LZMA2)
     content = decompressor.decompress(data, MOST_BYTES)
@@ -43,7 +43,7 @@ class Writer:
         """Number of bytes so far, without those of counts."""
 
     def add_counts(self, values: Sequence[int] | Counts) -> None:
-        """Non-negative integers below 2³², e.g. what models of entropy coders are made of."""
+        """Add non-negative integers below 2³², e.g. the counts that define an entropy coder's model."""
         self._counts.extend(int(value) for value in values)
 
     def add_bytes(self, data: bytes) -> None:
@@ -52,7 +52,7 @@ class Writer:
         self.size += len(data)
 
     def compressed_counts(self) -> bytes:
-        """All counts: their lowest bytes, then the next ones, …, which are mostly zeros."""
+        """All counts, compressed: their lowest bytes, then the next ones, …, which are mostly zeros."""
         planes = np.array(self._counts, "<u4").view(np.uint8).reshape(-1, 4).T
         return compress(planes.tobytes())
 
@@ -62,7 +62,7 @@ class Writer:
 
 
 class Reader:
-    """Hands out in the same order what a :class:`Writer` collected. ValueError where there is no more."""
+    """Returns the data of a :class:`Writer` in the same order. Raises ValueError if there is no more."""
 
     def __init__(self, compressed_counts: bytes, data: bytes) -> None:
         planes = np.frombuffer(decompress(compressed_counts), np.uint8).reshape(4, -1)
@@ -87,6 +87,6 @@ class Reader:
         return taken
 
     def check_empty(self) -> None:
-        """ValueError if there is more."""
+        """Raise a ValueError if any data is left."""
         if self.size != len(self._data) or self._next_count != len(self._counts):
             raise ValueError("there is more than its header says")

@@ -1,4 +1,4 @@
-"""How a packed file holds the kept values of a tensor: losslessly, or rounded to fewer bits."""
+"""Codings of a tensor's kept values in a packed file: lossless, or rounded to fewer bits."""
 
 from collections.abc import Mapping
 from typing import Literal, Protocol
@@ -16,42 +16,42 @@ ValuesName = Literal["raw", "exponents", "fp16", "int8"]
 
 
 class Values(Protocol):
-    """A way to write numbers, (values,), of which the first `rows[0]` are a matrix's first row, and so on."""
+    """A coding of numbers (values,), of which the first `rows[0]` are a matrix's first row, and so on."""
 
     def write(self, out: Writer, values: Floats, rows: Counts) -> None:
-        """UserError if they can't be written so."""
+        """Write the values. Raises UserError if this coding can't represent them."""
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """What was written."""
+        """Read the values that were written."""
 
 
 class Raw:
     """float32, 4 bytes."""
 
     def write(self, out: Writer, values: Floats, _: Counts) -> None:
-        """All bits, those of -0.0 and of every NaN too."""
+        """Write all bits, including those of -0.0 and of every NaN."""
         out.add_bytes(values.astype("<f4").tobytes())
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """The same bits."""
+        """Read the same bits."""
         return np.frombuffer(source.take_bytes(4 * int(rows.sum())), "<f4").astype(np.float32)
 
 
 class Exponents:
-    """float32 in about 27 bits: 24 of sign and mantissa as they are, then the exponents, entropy-coded.
+    """float32 in about 27 bits: the 24 bits of sign and mantissa as they are, then entropy-coded exponents.
 
     Exponents have some 2.6 bits of entropy in a trained layer; mantissas can't be told from random bits.
     """
 
     def write(self, out: Writer, values: Floats, _: Counts) -> None:
-        """All bits, as :class:`Raw`."""
+        """Write all bits, as :class:`Raw` does."""
         bits = np.ascontiguousarray(values).view(np.uint32)
         fractions = (bits >> 8 & 0x800000) | (bits & 0x7FFFFF)
         out.add_bytes(fractions.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3].tobytes())
         write_symbols(out, (bits >> 23 & 0xFF).astype(np.uint8))
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """The same bits."""
+        """Read the same bits."""
         number = int(rows.sum())
         low = np.frombuffer(source.take_bytes(3 * number), np.uint8).reshape(-1, 3)
         fractions = np.pad(low, ((0, 0), (0, 1))).view("<u4").astype(np.uint32).ravel()
@@ -64,7 +64,7 @@ class Float16:
     """Rounded to 2 bytes."""
 
     def write(self, out: Writer, values: Floats, _: Counts) -> None:
-        """UserError for a number beyond ±65,504."""
+        """Write rounded values. Raises UserError for a number beyond ±65,504."""
         with np.errstate(over="ignore"):
             halves = values.astype("<f2")
         beyond = np.isinf(halves) & ~np.isinf(values)
@@ -73,26 +73,26 @@ class Float16:
         out.add_bytes(halves.tobytes())
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """Read values, which agree with what was written to 11 bits."""
+        """Read values, which agree with the written ones to 11 bits."""
         return np.frombuffer(source.take_bytes(2 * int(rows.sum())), "<f2").astype(np.float32)
 
 
 class Int8:
-    """Rounded to multiples of a 127th of a row's largest value: 1 byte each, and 4 a row that has any.
+    """Rounded to multiples of 1/127 of a row's largest magnitude: 1 byte per value, 4 per row that has any.
 
-    One scale for a layer won't do. The scales of normalised states are folded into the weights of first
-    layers, whose inputs then differ by a factor of 200: rounded so, an agent of HalfCheetah falls from a D4RL
-    score of 68 to that of a random policy (BC, SNIP at 95 %).
+    One scale per layer is not enough. The scales of normalised states are folded into the weights of first
+    layers, whose inputs then differ by a factor of 200: rounded with one scale per layer, a HalfCheetah agent
+    falls from a D4RL score of 68 to that of a random policy (BC, SNIP at 95 %).
     """
 
     def write(self, out: Writer, values: Floats, rows: Counts) -> None:
-        """UserError for NaN and infinity."""
+        """Write scales and rounded values. Raises UserError for NaN and infinity."""
         if not np.isfinite(values).all():
-            raise UserError("NaN or infinity is no multiple of anything; pack it as raw, exponents or fp16")
+            raise UserError("int8 can't represent NaN or infinity; pack it as raw, exponents or fp16")
         rows = rows[rows > 0]
         starts = np.cumsum(rows) - rows
         largest = np.maximum.reduceat(np.abs(values), starts) if len(rows) else values
-        # Rounded down: 127 times it must not be infinite.
+        # Rounded down, so that 127 times the scale is not infinite.
         scales = np.nextafter(largest / np.float32(127), np.float32(0))
         each = np.repeat(scales, rows)
         levels = np.rint(np.divide(values, each, out=np.zeros_like(values), where=each > 0))
@@ -100,7 +100,7 @@ class Int8:
         out.add_bytes(levels.clip(-127, 127).astype(np.int8).tobytes())
 
     def read(self, source: Reader, rows: Counts) -> Floats:
-        """Read values, each within half of a 127th of its row's largest."""
+        """Read values, each within half of 1/127 of its row's largest magnitude."""
         rows = rows[rows > 0]
         scales = np.frombuffer(source.take_bytes(4 * len(rows)), "<f4").astype(np.float32)
         levels = np.frombuffer(source.take_bytes(int(rows.sum())), np.int8)

@@ -1,7 +1,8 @@
-"""Vectors of floats for code that Numba compiles: held in registers, moved whole.
+"""Vectors of floats for code compiled with Numba: they stay in registers, and are loaded and stored whole.
 
-Numba vectorises no loop whose results it has to store as it goes, since arrays might overlap. Spelled out as
-vectors, sums of products stay in registers, and what a processor has no such wide ones for LLVM splits.
+Numba doesn't vectorise a loop that has to store results in every iteration, since arrays might overlap.
+Written with explicit vectors, sums of products stay in registers. LLVM splits vectors wider than a
+processor's registers.
 """
 
 from collections.abc import Sequence
@@ -16,15 +17,15 @@ from numba.extending import intrinsic, models, register_model
 _FLOAT = ir.FloatType()
 _INDEX = ir.IntType(32)
 PART = 16
-"""Lanes of the vectors of which longer ones are made: a register of AVX-512, two of AVX2, four of NEON."""
+"""Lanes of the parts that longer vectors consist of: a register of AVX-512, two of AVX2, four of NEON."""
 DOTS = 4
-"""Dot products that :func:`add_dots` computes at once: their sums and a's parts fit AVX2's 16 registers."""
+"""Dot products that :func:`add_dots` computes at once; their sums and a's parts fit AVX2's 16 registers."""
 _PART = ir.VectorType(_FLOAT, PART)
 _ZEROS = ir.Constant(_PART, None)
 
 
 class Floats(types.Type):
-    """The type of a vector of so many lanes, a multiple of :data:`PART`."""
+    """The type of a vector with `lanes` lanes, a multiple of :data:`PART`."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(name=f"{lanes} floats")
@@ -39,7 +40,7 @@ class _FloatsModel(models.PrimitiveModel):
 
 @intrinsic(prefer_literal=True)
 def load(_: Any, array: Any, index: Any, lanes: Any) -> Any:
-    """So many elements `index`, `index + 1`, … of a contiguous array, counted over all its axes."""
+    """Load `lanes` elements `index`, `index + 1`, … of a contiguous array, counted over all its axes."""
     floats = Floats(_literal(lanes))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -64,7 +65,7 @@ def store(_: Any, array: Any, index: Any, vector: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def broadcast(_: Any, value: Any, lanes: Any) -> Any:
-    """A vector of so many equal floats."""
+    """A vector of `lanes` equal floats."""
     floats = Floats(_literal(lanes))
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -125,10 +126,11 @@ def dot(_: Any, a: Any, b: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def add_dots(_: Any, sums: Any, first: Any, a: Any, i: Any, b: Any, j: Any, lanes: Any) -> Any:
-    """Add to `sums[first + k]` the sum of a b, for each of :data:`DOTS` vectors b and one a.
+    """Add the dot product of a and the k-th of :data:`DOTS` vectors b to `sums[first + k]`, for each k.
 
-    Vectors are those that :func:`load` would read: a at `i` of an array, each b at one of the indices `j`
-    (a tuple) of another. Together they share the loads of a, and the steps of adding up lanes.
+    The vectors are those that :func:`load` would read: a at index `i` of one array, the vectors b at the
+    indices `j` (a tuple) of another. Computed together, the products share the loads of a and the steps of
+    adding up lanes.
     """
     parts = Floats(_literal(lanes)).parts
 
@@ -161,12 +163,12 @@ def add_dots(_: Any, sums: Any, first: Any, a: Any, i: Any, b: Any, j: Any, lane
 
 def _literal(lanes: Any) -> int:
     if not isinstance(lanes, types.IntegerLiteral):
-        raise RequireLiteralValue("how many lanes a vector has is to be a constant")
+        raise RequireLiteralValue("the number of lanes of a vector has to be a constant")
     return int(lanes.literal_value)
 
 
 def _element(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """The address of an array's element, counted over all its axes, as that of the first part there."""
+    """A pointer to the part that begins at an array's element `index`, counted over all its axes."""
     if kind.dtype != types.float32:
         raise TypingError(f"vectors are of floats, not of {kind.dtype}")
     data = context.make_array(kind)(context, builder, array).data
@@ -205,9 +207,10 @@ def _multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _sums(builder: Any, vectors: Sequence[Any]) -> Any:
-    """The sum of each vector's lanes, side by side, of as many vectors as a power of 2.
+    """The sums of each vector's lanes, side by side. The number of vectors is a power of 2.
 
-    Halves are added until one lane of each is left; what is left of two vectors fits into one.
+    The two halves of each vector are added until one lane is left; the halved sums of two vectors fit into
+    one.
     """
     lanes, size = PART, PART
     while lanes > 1:

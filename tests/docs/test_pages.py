@@ -99,7 +99,9 @@ def test_the_reference_has_every_key_of_params_yaml():
 def test_what_the_reference_says_of_a_key():
     keys = {key.name: key for group in groups(Config) for key in group.keys}
     assert keys["offline_rl.algorithms.bcq.tau"].type == "number > 0 and ≤ 1"
-    assert keys["offline_rl.algorithms.bcq.tau"].meaning == "τ: how fast target networks follow."
+    assert keys["offline_rl.algorithms.bcq.tau"].meaning == (
+        "Fraction τ by which target networks follow their networks in each update."
+    )
     assert keys["serving.port"].type == "integer ≥ 1 and ≤ 65535"
     assert keys["executor.kind"].type == "`local` or `ray`"
     assert keys["style.photos.limit"].type == "integer ≥ 1 or null"

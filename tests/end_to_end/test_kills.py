@@ -140,7 +140,7 @@ def test_two_repros_at_once_spoil_nothing(training, undisturbed):
     # As after a `dvc` that was killed, whose driver has not ended yet.
     second = checkout.start("python", "-m", "pipelines", "train")
     wait_until(lambda: "waiting for process" in checkout.output, "the second driver is told")
-    assert f"waiting for process {driver.pid}, which is at the stage train" in checkout.output
+    assert f"waiting for process {driver.pid}, which works on the stage train" in checkout.output
     assert training.dvc.wait() == 0
     assert second.wait() == 0
     assert progress(checkout.output)["train"] == (AGENTS, AGENTS, 0)

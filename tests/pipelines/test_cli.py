@@ -134,7 +134,7 @@ def test_a_misspelt_override_is_told_what_was_likely_meant(run, monkeypatch, ove
 
 def test_an_override_that_is_none_is_named_with_the_form_it_has_to_have(run, monkeypatch):
     monkeypatch.chdir(Path(command_line.__file__).parents[2])
-    assert_one_line(run("params", "[0"), "'[0' is no KEY=VALUE", "'key=[0,1]'")
+    assert_one_line(run("params", "[0"), "'[0' is not of the form KEY=VALUE", "'key=[0,1]'")
 
 
 def test_params_composes_what_it_is_told(checkout, tmp_path):

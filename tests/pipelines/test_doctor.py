@@ -401,7 +401,7 @@ def test_style_says_what_it_computes_with_and_whether_4k_has_room(monkeypatch, t
     monkeypatch.setattr("pipelines.cli.stylize_runtime.user_cache_path", lambda _: tmp_path)
     cpu = ExecutorConfig(device="cpu")
     found = doctor.check_style(cpu).found
-    assert re.match(r"`stylize` takes PyTorch in (bfloat16|float32) on cpu, for videos the fastest of", found)
+    assert re.match(r"`stylize` uses PyTorch in (bfloat16|float32) on cpu, for videos the fastest of", found)
     assert re.search(r"torch, openvino-f32, (openvino-bf16, )?onnxruntime; [\d.]+ GB", found)
     assert "for videos too;" in doctor.check_style(replace(cpu, address="head:6379")).found
     kept = {"machine": stylize_runtime.machine(), "runtime": "openvino-f32"}

@@ -120,7 +120,7 @@ def test_what_is_there_stays_and_no_one_is_told_to_remove_it(agent, here, monkey
     content = agent.read_bytes()
     packed = here / "agent.packed"
     for arguments in (("unpack", packed), ("pack", agent, "-o", agent), ("unpack", packed, "-o", packed)):
-        with pytest.raises(UserError, match="is there already") as refused:
+        with pytest.raises(UserError, match="exists already") as refused:
             run(*arguments)
         assert "remove" not in str(refused.value)
     assert agent.read_bytes() == content

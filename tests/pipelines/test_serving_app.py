@@ -134,7 +134,7 @@ def test_more_requests_than_allowed_are_503_but_health_is_told(client_of):
         assert [each.result().status_code for each in waiting] == [200, 200]
         assert client.post("/act/HalfCheetah", json=STATES).status_code == 200
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-    assert "2 requests are in work" in refused.json()["error"]
+    assert "2 requests are in progress" in refused.json()["error"]
     assert healthy.status_code == 200
 
 

@@ -114,9 +114,9 @@ def test_a_classifier_is_asked_with_the_right_preparation_and_the_reports(page):
 def test_mistakes_are_told_in_words(page):
     choose(page, b"no picture", "notes.png")
     page.get_by_text("This file is no picture that your browser can read.").wait_for()
-    page.route("**/stylize/**", lambda route: route.fulfill(status=503, json={"error": "16 are in work"}))
+    page.route("**/stylize/**", lambda route: route.fulfill(status=503, json={"error": "16 are in progress"}))
     choose(page, picture()[1])
-    page.get_by_text("swirls: 16 are in work").wait_for()
+    page.get_by_text("swirls: 16 are in progress").wait_for()
     page.route("**/stylize/**", lambda route: route.abort())
     choose(page, picture()[1], "again.png")
     page.get_by_text("swirls: the server doesn't answer; is it still running?").wait_for()

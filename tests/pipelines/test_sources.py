@@ -119,7 +119,7 @@ def test_a_run_says_in_a_line_why_it_computes_a_cell_again(code, tmp_path, capsy
     params = change(code) or {}
     fan_out([code.cell(**params)], LOCAL, store, Recorder())
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == [f"computed before, but not as now: 1, as {reason}"]
+    assert lines[1:] == [f"computed before, and to compute again: 1, as {reason}"]
 
 
 def test_a_worker_with_other_packages_computes_nothing(code):

@@ -131,7 +131,7 @@ def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatc
                 subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT, text=True)
             )
         wait_until(lambda: started[0].poll() or Path("said").read_text(), "the second says something")
-        words = f"waiting for process {os.getpid()}, which is at out/film.mp4\n"
+        words = f"waiting for process {os.getpid()}, which works on out/film.mp4\n"
         assert Path("said").read_text() == words
         join_segments(*arguments)
 

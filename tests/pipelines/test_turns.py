@@ -131,7 +131,7 @@ def test_make_params_says_that_a_run_will_read_its_settings(checkout, start):
     assert first.stderr == ""
     dvc = at_a_stage(checkout, start)
     again = subprocess.run(compose, cwd=checkout, capture_output=True, text=True, check=True)
-    assert again.stderr.startswith(f"note: process {dvc.process.pid}, dvc, is at work here")
+    assert again.stderr.startswith(f"note: process {dvc.process.pid}, dvc, is running here")
     dvc.process.kill()
     dvc.process.wait()
 
@@ -167,7 +167,7 @@ def test_of_two_drivers_of_a_stage_the_second_is_told_and_waits(start, end):
     first = start(*ALONE)
     wait_until(first.is_in, "the first is at it")
     second = start(*ALONE)
-    words = f"waiting for process {first.process.pid}, which is at the stage train\n"
+    words = f"waiting for process {first.process.pid}, which works on the stage train\n"
     wait_until(lambda: second.errors.read_text() == words, "the second is told")
     assert not second.is_in()
     if end == "ends":
@@ -186,7 +186,7 @@ def test_a_third_waits_for_the_second_though_the_first_has_removed_the_lock(chec
     first.end()
     wait_until(second.is_in, "it is the second's turn")
     third = start(*ALONE)
-    words = f"waiting for process {second.process.pid}, which is at the stage train\n"
+    words = f"waiting for process {second.process.pid}, which works on the stage train\n"
     wait_until(lambda: third.errors.read_text() or third.is_in(), "the third waits, or is in")
     assert third.errors.read_text() == words
     second.end()

@@ -115,5 +115,5 @@ def test_without_an_index_one_line_says_so(
     monkeypatch.setattr(sys, "argv", ["uv", "--version"])
     assert uv.main() == 1
     assert re.fullmatch(
-        r"error: uv 0\.0\.1, .*: pip can't fetch it \(.*\); see to .*\n", capfd.readouterr().err
+        r"error: uv 0\.0\.1, .*: pip can't fetch it \(.*\); check .*\n", capfd.readouterr().err
     )

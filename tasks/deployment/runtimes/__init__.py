@@ -1,4 +1,4 @@
-"""One adapter a runtime, all behind `protocol.Runtime`."""
+"""One adapter per runtime, all with the interface `protocol.Runtime`."""
 
 import sys
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ RUNTIMES = (
     "onnxruntime-tensorrt",
     "torch-cuda",
 )
-"""All there are adapters for. nGraph's successor is OpenVINO;
-`numba-sparse` is this project's kernels for what pruning keeps."""
+"""All runtimes with an adapter. OpenVINO is nGraph's successor; `numba-sparse` means this project's kernels
+for the weights that pruning keeps."""
 
 PACKAGES = {
     "torch": ("torch",),
@@ -43,23 +43,23 @@ PACKAGES = {
     "onnxruntime-tensorrt": ("onnxruntime-gpu", "onnxruntime"),
     "torch-cuda": ("torch",),
 }
-"""Of the package index: any of these holds the runtime."""
+"""Packages of the package index, any of which contains the runtime."""
 ISOLATED = frozenset({"tensorflow"})
-"""These live in an environment of their own, see `tasks.deployment.environment`."""
+"""Runtimes in an environment of their own, see `tasks.deployment.environment`."""
 FOR_PRUNED = frozenset({"numba-sparse"})
-"""These compute nothing but networks that were pruned."""
+"""Runtimes for networks that were pruned, and no others."""
 NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
 THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
-"""Their number of threads can be set once in a process."""
+"""Runtimes whose number of threads can be set only once in a process."""
 
 
 def open_runtime(name: str, streams: int = 1) -> Runtime:
-    """The adapter of `name`. It imports its runtime no sooner than it is asked for: many aren't installed.
+    """The adapter of the runtime `name`, imported only now because many runtimes aren't installed.
 
-    `streams` is how many threads call it at once. Only OpenVINO has to know.
+    `streams` is the number of threads that call the runtime at once. Only OpenVINO has to know it.
 
     Raises:
-        KeyError: not one of :data:`RUNTIMES`.
+        KeyError: `name` is not one of :data:`RUNTIMES`.
     """
     match name:
         case "torch" | "torch-cuda":
@@ -102,7 +102,7 @@ def open_runtime(name: str, streams: int = 1) -> Runtime:
 
 
 def interpreter(name: str) -> Path | None:
-    """The Python that `name` runs in, None where its environment isn't built."""
+    """The Python interpreter that `name` runs in; None if its environment isn't built."""
     if name not in ISOLATED:
         return Path(sys.executable)
     from tasks.deployment.environment import tensorflow_python
@@ -111,10 +111,10 @@ def interpreter(name: str) -> Path | None:
 
 
 def installed_version(name: str) -> str | None:
-    """Of the package that `name` is part of, None where it isn't installed. Imports nothing of it.
+    """Version of the package that contains `name`; None if it isn't installed. Imports nothing of it.
 
     Raises:
-        KeyError: not one of :data:`RUNTIMES`.
+        KeyError: `name` is not one of :data:`RUNTIMES`.
     """
     python = interpreter(name)
     if python is None:
@@ -128,14 +128,14 @@ def installed_version(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class RuntimeAt:
-    """A runtime as it is installed, so that another version is measured anew."""
+    """A runtime and its installed version, so that another version is measured anew."""
 
     name: str
     """One of :data:`RUNTIMES`."""
     version: str | None
-    """None where it isn't installed."""
+    """Installed version; None if the runtime isn't installed."""
 
 
 def runtimes_here(names: Sequence[str]) -> tuple[RuntimeAt, ...]:
-    """The installed versions; looks them up without importing any runtime."""
+    """The runtimes with their installed versions, which are looked up without importing any runtime."""
     return tuple(RuntimeAt(name, installed_version(name)) for name in names)

@@ -12,10 +12,10 @@ from tasks.deployment.runtimes.static_shapes import with_static_shapes
 
 
 class IREE(Runtime):
-    """Runs a graph by `llvm-cpu`, MLIR's way to LLVM."""
+    """Runs a graph with the backend `llvm-cpu`, which compiles MLIR with LLVM."""
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         installed = find_spec("iree") and find_spec("iree.compiler") and find_spec("iree.runtime")
         return None if installed else "not installed; run `make compilers`"
 
@@ -24,10 +24,10 @@ class IREE(Runtime):
         return version("iree-base-compiler")
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Compile for these sizes alone: with a dynamic height and width, convolutions don't compile.
+        """Compile for these sizes only: with a dynamic height and width, convolutions don't compile.
 
         Raises:
-            RuntimeError: the compiler refuses the graph; the message is what it says of it.
+            RuntimeError: the compiler refuses the graph; the message is the compiler's.
         """
         from iree import runtime
 
@@ -35,7 +35,7 @@ class IREE(Runtime):
         names = [output.name for output in graph.graph.output]
         order = [value.name for value in graph.graph.input]
         program = _compile(graph)
-        # `local-task` spreads work over threads, and hands it to another even where there is but one.
+        # `local-task` spreads work over threads, and hands it to another thread even if there is only one.
         if threads == 1:
             config = runtime.Config("local-sync")
         else:
@@ -73,6 +73,6 @@ def _compile(graph: onnx.ModelProto) -> bytes:
 
 
 def _reason(output: str) -> str:
-    """The first error of a compiler's output, which goes on with the whole program."""
+    """The first error in a compiler's output, without the whole program that follows it."""
     lines = [line.strip() for line in output.splitlines()]
     return next((line for line in lines if "error:" in line), lines[0])[:300]

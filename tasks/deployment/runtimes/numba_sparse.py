@@ -1,4 +1,4 @@
-"""A pruned network's perceptrons with their kept weights alone, by the kernels that train sparse agents."""
+"""Runs a pruned network's perceptrons with their kept weights only, on the kernels of sparse training."""
 
 import numba
 import torch
@@ -10,17 +10,17 @@ from tasks.sparse.perceptron import SparsePerceptron
 
 
 class NumbaSparse(Runtime):
-    """Computes perceptrons by compiled kernels, on one thread, and all else of a network by PyTorch."""
+    """Runs perceptrons with compiled kernels, on one thread, and the rest of a network with PyTorch."""
 
     def version(self) -> str:
         """Version of Numba."""
         return numba.__version__
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
-        """The network with its perceptrons replaced.
+        """Prepare the network, with its perceptrons replaced by kernels.
 
         Raises:
-            ValueError: it has none.
+            ValueError: the network has no perceptron.
         """
         set_threads(threads)
         network = read_network(model)
@@ -31,7 +31,7 @@ class NumbaSparse(Runtime):
 
 
 class KeptWeights(nn.Module):
-    """A perceptron of linear layers with ReLU between them, by its weights other than zero. For inference."""
+    """A perceptron of linear layers with ReLU between them, using only nonzero weights. For inference."""
 
     def __init__(self, layers: list[nn.Linear]) -> None:
         super().__init__()
@@ -42,10 +42,10 @@ class KeptWeights(nn.Module):
         self._kept = self._graph.gather(weights, biases).numpy()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, out) of x (batch, in).
+        """Outputs (batch, out) for x (batch, in).
 
         Raises:
-            ValueError: x has another width. Kernels would read beyond it.
+            ValueError: x has another width, so that kernels would read beyond its end.
         """
         if x.shape[1] != self._graph.inputs:
             raise ValueError(f"{x.shape[1]} numbers a row, not {self._graph.inputs}")
@@ -53,7 +53,7 @@ class KeptWeights(nn.Module):
 
 
 def with_kept_weights(module: nn.Module) -> nn.Module:
-    """`module` with each perceptron in it, or itself if it is one, replaced in place."""
+    """Replace each perceptron in `module` in place, or return a replacement if `module` itself is one."""
     layers = list(module.children())
     if isinstance(module, nn.Sequential) and all(isinstance(each, nn.Linear | nn.ReLU) for each in layers):
         return KeptWeights([each for each in layers if isinstance(each, nn.Linear)])

@@ -7,7 +7,7 @@ import subprocess
 
 @functools.cache
 def gpu_name() -> str | None:
-    """Name of the first NVIDIA GPU by its driver; None without one."""
+    """Name of the first NVIDIA GPU, according to its driver; None without a GPU."""
     if shutil.which("nvidia-smi") is None:
         return None
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]

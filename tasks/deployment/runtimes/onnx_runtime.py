@@ -1,4 +1,4 @@
-"""onnxruntime, on the CPU or on a GPU by one of its other providers."""
+"""onnxruntime, on the CPU or on a GPU with one of its other providers."""
 
 import os
 
@@ -12,17 +12,17 @@ PROVIDERS = {
     "onnxruntime-cuda": "CUDAExecutionProvider",
     "onnxruntime-tensorrt": "TensorrtExecutionProvider",
 }
-"""By the name of the runtime."""
+"""Execution provider of each runtime."""
 
 
 class OnnxRuntime(Runtime):
-    """Runs a graph by the one given provider, float32 throughout."""
+    """Runs a graph with one given provider, in float32 throughout."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         if self.provider not in onnxruntime.get_available_providers():
             return f"this onnxruntime is built without {self.provider}; install onnxruntime-gpu instead"
         return None if self._on_cpu or gpu_name() else "no NVIDIA GPU here"
@@ -36,7 +36,7 @@ class OnnxRuntime(Runtime):
         return "cpu" if self._on_cpu else gpu_name() or "no GPU"
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
-        """A session on `threads` threads.
+        """Create a session on `threads` threads.
 
         Raises:
             RuntimeError: the provider can't be loaded; left to itself, onnxruntime would use the CPU.

@@ -1,4 +1,4 @@
-"""ONNX to TensorFlow's SavedModel by onnx2tf. Runs in the environment of `environment.py`."""
+"""Converts ONNX to TensorFlow's SavedModel with onnx2tf, in the environment that `environment.py` builds."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from tasks.deployment.runtimes.protocol import Shapes
 
 
 def onnx_to_tensorflow(path: Path, shapes: Shapes, directory: Path) -> None:
-    """Write a SavedModel for inputs of these shapes to `directory`: the graph's own names and axes outside.
+    """Write a SavedModel for inputs of these shapes to `directory`, with the graph's own names and axes.
 
-    Sizes are fixed first, as onnx2tf guesses which axes are channels and checks its guess against onnxruntime
-    where it knows all sizes; otherwise it refuses BCQ's policy, and without the check gets it wrong. Inside,
-    pictures have their channels last. It downloads pictures for a graph whose input has, so the input keeps
-    its axes.
+    Sizes are fixed first, because onnx2tf guesses which axes are channels, and checks its guess against
+    onnxruntime if it knows all sizes. Otherwise it refuses BCQ's policy, and without the check, it converts
+    that policy wrongly. Inside the SavedModel, pictures have their channels last. onnx2tf downloads pictures
+    for a graph whose input has its channels last, so the input keeps its axes.
 
     Raises:
         ValueError: onnx2tf can't convert the graph.
@@ -28,7 +28,7 @@ def onnx_to_tensorflow(path: Path, shapes: Shapes, directory: Path) -> None:
     sizes = {name: list(shape) for name, shape in shapes.items()}
     fixed, _ = onnxsim.simplify(model, overwrite_input_shapes=sizes)
     del fixed.metadata_props[:]
-    # onnx2tf writes to the file that it reads, and talks a lot.
+    # onnx2tf overwrites the file that it reads, and prints a lot.
     copy = directory / "fixed.onnx"
     onnx.save(fixed, copy)
     try:
@@ -42,7 +42,7 @@ def onnx_to_tensorflow(path: Path, shapes: Shapes, directory: Path) -> None:
                 non_verbose=True,
                 verbosity="error",
             )
-    except SystemExit as error:  # how onnx2tf ends when it can't go on
+    except SystemExit as error:  # onnx2tf exits when it can't go on
         raise ValueError(f"{path}: onnx2tf can't convert it") from error
     finally:
         copy.unlink()

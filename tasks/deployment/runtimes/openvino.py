@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Literal
 
-# Importing openvino, or reading a model by it, tells Google Analytics unless its telemetry can't be imported.
+# Importing openvino, or reading a model with it, reports to Google Analytics unless its telemetry can't be
+# imported.
 sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 import openvino  # noqa: E402
@@ -13,13 +14,14 @@ import openvino  # noqa: E402
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared, Runtime, Shapes  # noqa: E402
 
 NAMES: Mapping[str, Precision] = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-"""Of OpenVINO's types."""
+"""Precisions by the names of OpenVINO's types."""
 
 
 class OpenVINO(Runtime):
-    """Runs a graph in the given precision; left to itself OpenVINO takes bfloat16 where the CPU has it.
+    """Runs a graph in the given precision; by default, OpenVINO uses bfloat16 if the CPU supports it.
 
-    `streams` are calls that may be made at once, by as many threads; they share the runtime's threads.
+    `streams` is the number of calls that may be made at once, from as many threads; they share the runtime's
+    threads.
     """
 
     def __init__(self, precision: Literal["float32", "bfloat16"], streams: int = 1) -> None:
@@ -28,7 +30,7 @@ class OpenVINO(Runtime):
         self._core = openvino.Core()
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         if self._precision == "bfloat16" and "BF16" not in self._core.get_property(
             "CPU", "OPTIMIZATION_CAPABILITIES"
         ):
@@ -40,13 +42,14 @@ class OpenVINO(Runtime):
         return openvino.get_version().split("-")[0]
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Compile for these sizes alone, to answer a request in each stream.
+        """Compile for these sizes only, with a request for each stream.
 
         Raises:
             RuntimeError: OpenVINO chose another precision than it was asked for.
         """
         graph = self._core.read_model(model.onnx)
-        # Of the graph as it was: compiled, an output has the names of all that turned out to be equal to it.
+        # Names before compilation: afterwards, an output has the names of all tensors that turned out to be
+        # equal to it.
         names = [output.get_any_name() for output in graph.outputs]
         graph.reshape({name: list(shape) for name, shape in shapes.items()})
         compiled = self._core.compile_model(

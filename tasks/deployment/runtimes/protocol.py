@@ -1,4 +1,4 @@
-"""What an adapter of a runtime is. Imports NumPy alone: some runtimes live where PyTorch doesn't."""
+"""The interface of a runtime's adapter. Imports only NumPy: some environments of runtimes lack PyTorch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[np.generic]]
-"""By the name of a graph's input or output."""
+"""Arrays by the name of a graph's input or output."""
 Shapes = Mapping[str, tuple[int, ...]]
-"""Of inputs, by name."""
+"""Shapes of inputs, by name."""
 Precision = Literal["float32", "bfloat16", "float16", "tf32"]
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """One network as files, of which a runtime takes what it can read."""
+    """The files of one network, of which a runtime uses the one that it can read."""
 
     onnx: Path
     source: Path
-    """What PyTorch builds the network from: `tasks.deployment.networks.open_network(source, form)`."""
+    """File that PyTorch builds the network from: `tasks.deployment.networks.open_network(source, form)`."""
     form: str
     """`dense`, `masked` or `compacted`."""
 
@@ -32,16 +32,16 @@ class Prepared:
     """A network compiled for inputs of certain shapes."""
 
     run: Callable[[Arrays], Arrays]
-    """Inputs to outputs, both NumPy's, on the CPU. Returns when the result is there."""
+    """Function from inputs to outputs, both NumPy arrays on the CPU. It returns when the result is there."""
     precision: Precision
-    """That it really computes in, as the runtime itself tells where it can."""
+    """Precision that the network is actually computed in, as reported by the runtime if possible."""
 
 
 class Runtime(ABC):
     """Prepares networks to run."""
 
     def unavailable(self) -> str | None:
-        """Why it can't run here, in words a user can act on; None if it can."""
+        """Reason why the runtime can't run here, in words that a user can act on; None if it can."""
         return None
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Compile for inputs of `shapes`, unless any will do, on `threads` threads; in its own process."""
+        """Compile for inputs of `shapes`, or of any shape, on `threads` threads, in the runtime's process."""
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
@@ -63,6 +63,6 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """What :func:`save_arrays` wrote."""
+    """Read the arrays that :func:`save_arrays` wrote."""
     with np.load(path) as file:
         return {name: file[name] for name in file.files}

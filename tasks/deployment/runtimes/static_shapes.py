@@ -1,4 +1,4 @@
-"""Graphs with every size fixed, for compilers that want to know them."""
+"""Graphs with every size fixed, for compilers that need fixed sizes."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tasks.deployment.runtimes.protocol import Shapes
 
 
 def with_static_shapes(path: Path, shapes: Shapes) -> onnx.ModelProto:
-    """The graph for inputs of these shapes alone, without what it had to compute sizes."""
+    """The graph for inputs of these shapes only, without the nodes that computed sizes."""
     model = onnx.load(path)
     for value in model.graph.input:
         dimensions = value.type.tensor_type.shape.dim

@@ -1,4 +1,4 @@
-"""TensorFlow. Runs in the environment of `environment.py`: imports nothing that isn't there."""
+"""TensorFlow, in the environment that `environment.py` builds. Imports nothing that is missing there."""
 
 import os
 import tempfile
@@ -10,10 +10,10 @@ from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Run
 
 
 class TensorFlow(Runtime):
-    """Runs a graph as a SavedModel that onnx2tf makes of it."""
+    """Runs a graph as a SavedModel, converted with onnx2tf."""
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         installed = find_spec("tensorflow") and find_spec("onnx2tf")
         return None if installed else "its environment isn't built; run `make compilers`"
 
@@ -22,7 +22,7 @@ class TensorFlow(Runtime):
         return version("tensorflow")
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Convert and compile for these sizes alone.
+        """Convert and compile for these sizes only.
 
         Raises:
             RuntimeError: TensorFlow already runs on another number of threads in this process.

@@ -15,14 +15,14 @@ class TorchCompile(Runtime):
     """Runs kernels that are compiled for one size and one number of threads."""
 
     def __init__(self) -> None:
-        # By itself Inductor compiles a program for each instruction set to see whether it runs, 10 s of CPU
-        # time in each process. The processor says which it has.
+        # By default, Inductor compiles a program for each instruction set to see whether it runs, which takes
+        # 10 s of CPU time in each process. The processor itself tells which sets it has.
         config.cpp.vec_isa_ok = True
-        # No processes that compile ahead: they would start while another runtime is timed.
+        # No processes that compile in advance, since they would start while another runtime is timed.
         config.compile_threads = 1
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         compiler = os.environ.get("CXX", "g++")  # as Inductor chooses it on Linux
         if shutil.which(compiler):
             return None
@@ -35,8 +35,8 @@ class TorchCompile(Runtime):
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile and call the network once, which is when Inductor compiles."""
         set_threads(threads)
-        # What is compiled has the sizes and the threads in it; without this, other sizes compile once more,
-        # for any size.
+        # Compiled code is for certain sizes and threads. Without the reset, other sizes would be compiled
+        # once more, for any size.
         torch.compiler.reset()
         network = read_network(model)
         run = runner(network, torch.compile(network.module, dynamic=False), torch.device("cpu"))

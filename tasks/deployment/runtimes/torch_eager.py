@@ -1,4 +1,4 @@
-"""PyTorch as it is, on the CPU or a GPU."""
+"""PyTorch without a compiler, on the CPU or a GPU."""
 
 from collections.abc import Callable
 from typing import Any, Literal, cast
@@ -11,13 +11,13 @@ from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Run
 
 
 class TorchEager(Runtime):
-    """Runs a network's own modules, float32 throughout."""
+    """Runs a network's own modules, in float32 throughout."""
 
     def __init__(self, device: Literal["cpu", "cuda"] = "cpu") -> None:
         self._device = torch.device(device)
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         if self._device.type == "cpu" or torch.cuda.is_available():
             return None
         return "PyTorch finds no GPU here" if torch.version.cuda else "this PyTorch is built for CPUs alone"
@@ -31,7 +31,7 @@ class TorchEager(Runtime):
         return "cpu" if self._device.type == "cpu" else torch.cuda.get_device_name(self._device)
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
-        """The network on its device."""
+        """Move the network to the device."""
         set_threads(threads)
         forbid_tf32()
         network = read_network(model)
@@ -44,25 +44,25 @@ def read_network(model: ModelFiles) -> Network:
 
 
 def set_threads(threads: int) -> None:
-    """Set the threads of one operator; operators run one after another."""
+    """Set the number of threads for one operator; operators run one after another."""
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:
         torch.set_num_interop_threads(1)
 
 
 def forbid_tf32() -> None:
-    """Float32 in full also on a GPU, where cuDNN's convolutions use TF32 by themselves."""
+    """Compute in full float32 also on a GPU, where cuDNN's convolutions use TF32 by default."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
 
 
 def runner(network: Network, module: Callable[..., Any], device: torch.device) -> Callable[[Arrays], Arrays]:
-    """`module`, which computes `network`, as a function of arrays."""
+    """Turn `module`, which computes `network`, into a function of arrays."""
     names = [graph_input.name for graph_input in network.inputs]
 
     @torch.inference_mode()
     def run(inputs: Arrays) -> Arrays:
-        # Copying the results to the CPU waits for a GPU to be done.
+        # Copying the results to the CPU waits until a GPU is done.
         results = module(*(torch.from_numpy(inputs[name]).to(device) for name in names))
         results = (results,) if isinstance(results, torch.Tensor) else results
         return {name: result.cpu().numpy() for name, result in zip(network.outputs, results, strict=True)}

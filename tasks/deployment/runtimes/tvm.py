@@ -1,4 +1,4 @@
-"""Apache TVM (Relax), compiled by LLVM for this machine's processor."""
+"""Apache TVM (Relax), which compiles with LLVM for this machine's processor."""
 
 import hashlib
 import os
@@ -22,26 +22,27 @@ if TYPE_CHECKING:
     import tvm
 
 TUNE_S = 600.0
-"""Of the runtime `tvm-tuned`, for each size of a network: the benchmark's time limit has to be longer."""
+"""Tuning time of `tvm-tuned` per size of a network, in seconds; the benchmark's timeout has to be longer."""
 TRIALS = 32
-"""Schedules of one loop nest that the tuner measures before it goes on to another, and looks at the clock.
-Each time it starts its builders anew, which import TVM: 8 builds take 23 s of two cores, most of it that."""
+"""Schedules of one loop nest that the tuner measures before it checks the time and goes on to another loop
+nest. Each time, it starts new builder processes, which import TVM: 8 builds take 23 s of two cores, most of
+it for importing TVM."""
 BUILD_LIMIT_S = 120.0
-"""For one schedule; TVM's own 30 s are over before the builder has started where the machine is busy."""
+"""Timeout for building one schedule; on a busy machine, TVM's 30 s are over before a builder has started."""
 
 
 class TVM(Runtime):
-    """Runs a graph by loops that TVM generates; there is no BLAS in TVM's package.
+    """Runs a graph with loops that TVM generates; there is no BLAS in TVM's package.
 
-    `tune_s` are the seconds that meta-schedule may search for better schedules, 0 takes the default ones.
-    What it finds is kept in the user's cache, by graph, shapes, processor, threads and seconds.
+    `tune_s` is the time in seconds that meta-schedule may search for better schedules; 0 means the default
+    ones. The schedules found are kept in the user's cache, by graph, shapes, processor, threads and seconds.
     """
 
     def __init__(self, tune_s: float = 0) -> None:
         self._tune_s = tune_s
 
     def unavailable(self) -> str | None:
-        """Why it can't run here."""
+        """Reason why the runtime can't run here; None if it can."""
         if self._tune_s and not find_spec("xgboost"):
             return "its tuner's cost model, xgboost, is not installed; run `make compilers`"
         return None
@@ -51,7 +52,7 @@ class TVM(Runtime):
         return version("apache-tvm")
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Compile for these sizes alone."""
+        """Compile for these sizes only."""
         os.environ["TVM_NUM_THREADS"] = str(threads)  # the tuner's processes read it
         import tvm
         from tvm.relax.frontend.onnx import from_onnx
@@ -79,20 +80,20 @@ class TVM(Runtime):
             return tvm.compile(module, target=target)
         from tvm.s_tir.meta_schedule.database import JSONDatabase
 
-        # The tuner sees loops alone: operators must be those before it looks for any.
+        # The tuner sees only loops, so operators must be lowered to loops first.
         module = tvm.relax.get_pipeline("zero")(module)
         directory = user_cache_path("singleshot") / "tvm" / key
         if not directory.is_dir():
             _tune(module, target, self._tune_s, directory)
-        # TVM's own compile_relax fuses once more before it looks schedules up, and then finds none: its loop
-        # nests have got other attributes than those that were tuned.
+        # TVM's own compile_relax fuses once more before it looks schedules up, and then finds none, because
+        # its loop nests have other attributes than the tuned ones.
         with target, JSONDatabase(work_dir=str(directory)), tvm.transform.PassContext(opt_level=3):
             module = tvm.relax.transform.MetaScheduleApplyDatabase()(module)
         return tvm.compile(module, target=target)
 
 
 def _target(threads: int) -> "tvm.target.Target":
-    """This processor. The tuner spreads loops over `num-cores`."""
+    """This processor as a target. The tuner spreads loops over `num-cores`."""
     import tvm
 
     host = tvm.target.Target.from_device("cpu")
@@ -111,11 +112,11 @@ def _key(path: Path, shapes: Shapes, target: "tvm.target.Target", tune_s: float)
 
 
 def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, directory: Path) -> None:
-    """Search for schedules until time is up, and leave them in `directory`, whole or not at all."""
+    """Search for schedules until time is up, and write all of them to `directory`, or none."""
 
     def without_cuda() -> None:
-        # Its instructions are imported for any processor, which takes 30 s in each process that builds:
-        # when a build is given up. A function in a function can be sent to these processes.
+        # TVM imports CUDA's instructions for any processor, which takes 30 s in each builder process: the
+        # time after which TVM gives up a build. A nested function can be sent to these processes.
         sys.modules.setdefault(cuda := "tvm.s_tir.tensor_intrin.cuda", ModuleType(cuda))
 
     without_cuda()
@@ -140,13 +141,13 @@ def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, d
                 {},
                 target,
                 str(work),
-                max_trials_global=1_000_000,  # any number never reached in time
+                max_trials_global=1_000_000,  # any number that is never reached in time
                 num_trials_per_iter=TRIALS,
                 builder=LocalBuilder(timeout_sec=BUILD_LIMIT_S, initializer=without_cuda),
                 measure_callbacks=[*MeasureCallback.create("default"), Deadline()],
                 seed=0,
             )
-        except RuntimeError:  # what TVM makes of the callback's
+        except RuntimeError:  # TVM turns the callback's error into this
             if time.monotonic() <= deadline:
                 raise
         shutil.rmtree(work / "logs", ignore_errors=True)

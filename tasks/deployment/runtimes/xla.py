@@ -28,14 +28,14 @@ class XLA(Runtime):
         return version("jaxlib")
 
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
-        """Compile for these sizes alone. The process's first call decides on the number of threads.
+        """Compile for these sizes only. The first call in a process decides on the number of threads.
 
         Raises:
             RuntimeError: the graph has an operator that :data:`OPERATORS` lacks.
         """
         os.environ["PJRT_NPROC"] = str(threads)
         jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
-        # Without it, the index of BCQ's choice would have 32 bits; weights keep their precision.
+        # Without x64, the index of BCQ's choice would have 32 bits. Weights keep their precision.
         jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
         function = _function(with_static_shapes(model.onnx, shapes).graph)
         examples = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
@@ -54,7 +54,7 @@ def _function(graph: onnx.GraphProto) -> Callable[[Mapping[str, Array]], dict[st
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
 
     def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
-        values: dict[str, Any] = {"": None, **constants, **inputs}  # "" is an operand that is left out
+        values: dict[str, Any] = {"": None, **constants, **inputs}  # "" is an omitted operand
         for node in graph.node:
             operands = (values[name] for name in node.input)
             attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
@@ -75,7 +75,7 @@ def _convolution(
     group: int = 1,
     **_: object,
 ) -> Array:
-    """Of pictures (n, channels, height, width). `pads` are those before both axes, then those after them."""
+    """Convolve pictures (n, channels, height, width). `pads` are those before both axes, then those after."""
     padding = list(zip(pads[:2], pads[2:], strict=True))
     y = lax.conv_general_dilated(
         x, weight, strides, padding, rhs_dilation=dilations, feature_group_count=group
@@ -97,7 +97,7 @@ def _gemm(
 
 
 def _instance_normalization(x: Array, scale: Array, bias: Array, epsilon: float = 1e-5) -> Array:
-    """Over height and width of each channel of (n, channels, height, width)."""
+    """Normalise over height and width of each channel of (n, channels, height, width)."""
     normalized = nn.standardize(x, axis=(2, 3), epsilon=epsilon)
     return normalized * scale[:, None, None] + bias[:, None, None]
 
@@ -105,7 +105,7 @@ def _instance_normalization(x: Array, scale: Array, bias: Array, epsilon: float 
 def _pad(
     x: Array, pads: Sizes, value: Array | None = None, axes: Sizes | None = None, mode: bytes = b"constant"
 ) -> Array:
-    """`pads` are those before each of `axes`, then those after them."""
+    """Pad x. `pads` has the padding before each of `axes`, then the padding after each."""
     widths = np.zeros((x.ndim, 2), int)
     widths[slice(None) if axes is None else axes] = np.reshape(pads, (2, -1)).T
     if mode == b"constant":
@@ -114,7 +114,7 @@ def _pad(
 
 
 def _reshape(x: Array, shape: Sizes, allowzero: int = 0) -> Array:
-    """A size of 0 is that of `x`, unless zeros are allowed."""
+    """Reshape x. A size of 0 means the size of that axis of `x`, unless zeros are allowed."""
     return x.reshape([x.shape[i] if size == 0 and not allowzero else size for i, size in enumerate(shape)])
 
 
@@ -122,7 +122,7 @@ def _resize(x: Array, _: None, scales: NDArray[np.float32], mode: bytes = b"near
     """Repeat pixels.
 
     Raises:
-        RuntimeError: `mode` is another one than `nearest`, or a scale no whole number.
+        RuntimeError: `mode` is not `nearest`, or a scale is not a whole number.
     """
     if mode != b"nearest" or (scales % 1).any():
         raise RuntimeError(f"XLA: Resize has no translation to JAX for {mode.decode()} by {scales}")
@@ -155,4 +155,4 @@ OPERATORS: Mapping[str, Callable[..., Array]] = {
     "Tanh": jnp.tanh,
     "Unsqueeze": lambda x, axes: jnp.expand_dims(x, tuple(axes)),
 }
-"""Those of the exported networks, by ONNX's specification of opset 20 (https://onnx.ai/onnx/operators)."""
+"""Operators of the exported networks, as specified for ONNX's opset 20 (https://onnx.ai/onnx/operators)."""

@@ -1,1 +1,1 @@
-"""What the study found: its tables, each claim of the paper beside it, figures and the page of docs/study."""
+"""The study's findings: statistics of its agents, verdicts on claims, figures, and the page of docs/study."""

@@ -1,4 +1,4 @@
-"""Each claim of Arnob et al. (2021), what the study found, and whether its interval lets one say so."""
+"""Each claim of Arnob et al. (2021), what the study found, and the verdict that its interval allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,32 +29,32 @@ CHOICE = "It matters which weights a pruner keeps: its masks do better than the 
 BUDGET = "It matters how many of each layer: its masks, shuffled, do better than uniformly random ones"
 SCALES = "Normalised states help pruned agents more than dense ones"
 RETAINED = 0.9
-"""The retention from which an agent performs like a dense one. The paper names no number."""
+"""Retention from which on agents count as performing like dense ones. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
 FOUR_TIMES = 3.95
-"""What the paper's "4x" is rounded from."""
+"""Least factor that counts as the paper's "4x": it rounds to 4.0."""
 DENSE_BYTES, COO_BYTES = 4, 20
-"""Of a weight: its value; in a sparse COO tensor, as `torch.to_sparse()` makes, also two 64-bit indices."""
+"""Bytes of a weight: of its value; in a COO tensor from `torch.to_sparse()`, also of two 64-bit indices."""
 PRUNERS = ("snip", "grasp")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim for some of the agents, with what was found."""
+    """A claim about some of the agents, with what was found."""
 
     claim: str
     measured: str
-    """What the estimate is of."""
+    """Quantity that `estimate` estimates."""
     agents: str
-    """Task and algorithm."""
+    """Task and algorithm of the agents."""
     masks: str
-    """Pruner and scope."""
+    """Pruner and scope of their masks."""
     estimate: Estimate
     verdict: Verdict
 
 
 def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> list[Claim]:
-    """Every claim that there are agents for.
+    """Every claim for which there are agents.
 
     `agents` are :func:`~tasks.reporting.study.comparison.final_scores`, `layers` a study's layers.csv.
     """
@@ -71,7 +71,7 @@ def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: Bo
 def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
     """Section 4: "for all the experiments, except for BCQ in Hopper task, the performance is consistent even
     with 95% sparse networks"."""
-    measured = f"what they keep of the dense agents' score; the claim holds from {RETAINED} on"
+    measured = f"share of the dense agents' score that they keep; the claim holds from {RETAINED} on"
     for task, group in _groups(agents):
         estimate = retained(agents, group, [task], bootstrap)
         if estimate:
@@ -79,30 +79,30 @@ def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -
 
 
 def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """Section 4: "The pruning techniques can find the sub-networks" that perform. By which weights they keep,
-    or by how many of each layer?"""
+    """Section 4: "The pruning techniques can find the sub-networks" that perform. Is it the choice of weights
+    that matters, or their number in each layer?"""
     for task, group in _groups(agents):
         shuffled = Group(group.algorithm, f"{group.pruner}-shuffled", group.scope)
         random = Group(group.algorithm, "random")
         for claim, own, other in ((CHOICE, group, shuffled), (BUDGET, shuffled, random)):
             estimate = difference(agents, own, other, [task], bootstrap)
             if estimate:
-                measured = "D4RL points that they score more"
+                measured = "D4RL points by which the former masks score more than the latter"
                 yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
 
 
 def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """No claim of the paper's, which prunes on raw states: there, |w ∂L/∂w| of a first layer grows with its
-    inputs."""
+    """Not a claim of the paper, which prunes with raw states: with these, |w ∂L/∂w| in a first layer grows
+    with the layer's inputs."""
     for task, group in _groups(agents):
         estimate = gain_beyond_dense(agents, group, [task], bootstrap)
         if estimate:
-            measured = "D4RL points that they gain by normalised states, less those that dense agents gain"
+            measured = "D4RL points that they gain with normalised states, minus the gain of dense agents"
             yield Claim(SCALES, measured, *_words(task, group), estimate, exceeds(estimate, 0))
 
 
 def _groups(agents: pandas.DataFrame) -> Iterator[tuple[str, Group]]:
-    """Each task with each group of the main experiments that a pruner made the masks of."""
+    """Each task with each group of the main experiments whose masks a pruner made."""
     for algorithm in sorted(agents["algorithm"].unique()):
         for task in sorted(agents["task"].unique()):
             for scope in (PART, NETWORK):
@@ -125,7 +125,7 @@ def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: Bootst
         if estimate:
             yield Claim(
                 LAST_LAYER,
-                "percentage points of its weights that GraSP keeps more",
+                "percentage of its weights that GraSP keeps, minus SNIP's, in percentage points",
                 f"all tasks, {name(str(algorithm))}",
                 f"{name(str(network))}, scope {PART}",
                 estimate,
@@ -134,7 +134,7 @@ def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: Bootst
 
 
 def _bytes_are_saved(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """Section 4.3: "For 95% sparsity, we are able to reduce the memory size to 4x", by sparse tensors."""
+    """Section 4.3: "For 95% sparsity, we are able to reduce the memory size to 4x", with sparse tensors."""
 
     def times_fewer(density: Array) -> Array:
         return (DENSE_BYTES / (COO_BYTES * density)).mean(axis=(-2, -1))
@@ -154,13 +154,13 @@ def _bytes_are_saved(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> It
 
 
 def _density(layers: pandas.DataFrame) -> pandas.DataFrame:
-    """Fraction of the weights that is kept: a row a task, a column a seed that all tasks have."""
+    """Fraction of the weights that is kept: one row per task, one column per seed that all tasks have."""
     counts = layers.groupby(["task", "seed"])[["weights_kept", "weights_total"]].sum()
     return (counts["weights_kept"] / counts["weights_total"]).unstack("seed").dropna(axis=1)
 
 
 def exceeds(estimate: Estimate, threshold: float) -> Verdict:
-    """Whether the whole interval is above `threshold`; `undecided` where it has it within, or is missing."""
+    """Whether the whole interval is above `threshold`; `undecided` if it contains it, or if it is missing."""
     low, high = estimate.interval or (threshold, threshold)
     if low > threshold:
         return "holds"

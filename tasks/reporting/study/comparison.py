@@ -1,7 +1,7 @@
-"""The study's agents by what was done to them, and the statistics of one group beside another.
+"""Groups of the study's agents with the same settings, and statistics that compare groups.
 
-Groups are compared on the seeds that both have, task by task. Agents of one seed share data order, noise and
-initial weights, so the bootstrap draws the same seeds for both.
+Groups are compared on the seeds that both have, task by task. Agents with the same seed share data order,
+noise and initial weights, so the bootstrap draws the same seeds for both.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ SETTINGS = ("updates", "normalize_states", "scope", "pruning_batch_size", "pruni
 AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
 PART, NETWORK = "part", "network"
 OWN_BATCH_SIZE = {"snip": 100, "grasp": 200}
-"""Transitions that Arnob et al. (2021, section 4) compute a pruner's scores on."""
+"""Number of transitions on which Arnob et al. (2021, section 4) compute a pruner's scores."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic with its interval; no interval where there are too few seeds."""
+    """A statistic with its interval; no interval if there are too few seeds."""
 
     value: float
     low: float | None
@@ -44,7 +44,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Group:
-    """Agents that differ in task and seed alone."""
+    """Agents that differ only in task and seed."""
 
     algorithm: str
     pruner: str = DENSE
@@ -52,13 +52,13 @@ class Group:
     sparsity: float = 0.95
     normalize_states: bool = False
     batch_size: int | None = None
-    """Transitions that scores are computed on; None: the paper's."""
+    """Number of transitions on which pruning scores are computed; None: the paper's number."""
     iterations: int = 1
     updates: int | None = None
-    """None: as many as the algorithm's agents have in the main experiment."""
+    """Number of updates; None: as many as the algorithm's agents have in the main experiment."""
 
     def of(self, agents: pandas.DataFrame) -> pandas.DataFrame:
-        """The group's agents: a row a task, a column a seed, NaN where one isn't finished."""
+        """Scores of the group's agents: one row per task, one column per seed, NaN for unfinished agents."""
         chosen = (agents["algorithm"] == self.algorithm) & (agents["pruner"] == self.pruner)
         chosen &= agents["normalize_states"] == self.normalize_states
         chosen &= agents["updates"] == (self.updates or main_updates(agents, self.algorithm))
@@ -71,7 +71,7 @@ class Group:
         return agents[chosen].pivot(index="task", columns="seed", values="d4rl_score")
 
     def dense(self) -> Self:
-        """The same agents without pruning."""
+        """The group with the same settings, but without pruning."""
         return replace(self, pruner=DENSE)
 
 
@@ -83,7 +83,7 @@ def final_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
 def is_main(
     table: pandas.DataFrame, scope: str = PART, normalize_states: bool = False
 ) -> "pandas.Series[bool]":
-    """Which agents have the paper's settings: raw states, its batches, one iteration. Dense ones too."""
+    """Which agents have the paper's settings (batch size, one iteration, raw states), dense ones included."""
     own_size = table["pruner"].str.partition("-")[0].map(OWN_BATCH_SIZE).fillna(100)
     pruned = (table["pruning_batch_size"] == own_size) & (table["pruning_iterations"] == 1)
     states = table["normalize_states"] == normalize_states
@@ -91,10 +91,10 @@ def is_main(
 
 
 def main_updates(agents: pandas.DataFrame, algorithm: str) -> int:
-    """Updates of most of an algorithm's agents; the pilot's have others.
+    """Number of updates that most of an algorithm's agents have; the pilot's agents have more.
 
     Raises:
-        UserError: there are none.
+        UserError: there are no agents of the algorithm.
     """
     updates = agents.loc[agents["algorithm"] == algorithm, "updates"]
     if updates.empty:
@@ -103,7 +103,7 @@ def main_updates(agents: pandas.DataFrame, algorithm: str) -> int:
 
 
 def matrices(agents: pandas.DataFrame, groups: Sequence[Group], tasks: Sequence[str]) -> list[Array]:
-    """Scores of each group, (task, seed), of the seeds that all groups have in all `tasks`."""
+    """Scores (task, seed) of each group, for the seeds that all groups have in all `tasks`."""
     tables = [group.of(agents).reindex(tasks) for group in groups]
     seeds = [set(table.columns[table.notna().all()]) for table in tables]
     common = sorted(set.intersection(*seeds))
@@ -113,7 +113,7 @@ def matrices(agents: pandas.DataFrame, groups: Sequence[Group], tasks: Sequence[
 def compare(
     statistic: Callable[..., Array], scores: Sequence[Array], bootstrap: BootstrapConfig
 ) -> Estimate | None:
-    """`statistic` of groups of scores (task, seed); None where there is no seed."""
+    """Estimate `statistic` from the scores (task, seed) of groups; None if there is no seed."""
     seeds = scores[0].shape[1]
     if seeds == 0:
         return None
@@ -130,21 +130,21 @@ def mean_difference(scores: Array, others: Array) -> Array:
 def retained(
     agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
-    """What a pruned group keeps of the dense agents' interquartile mean, averaged over tasks."""
+    """Share of the dense agents' interquartile mean that a pruned group keeps, averaged over tasks."""
     return compare(retention, matrices(agents, [group, group.dense()], tasks), bootstrap)
 
 
 def difference(
     agents: pandas.DataFrame, group: Group, other: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
-    """D4RL points that `group` scores more than `other`."""
+    """D4RL points by which `group` scores more than `other`."""
     return compare(mean_difference, matrices(agents, [group, other], tasks), bootstrap)
 
 
 def gain_beyond_dense(
     agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
-    """D4RL points that a group gains where states are normalised, less those that dense agents gain."""
+    """D4RL points that a group gains from normalised states, minus the points that dense agents gain."""
 
     def gain(pruned: Array, raw_pruned: Array, dense: Array, raw_dense: Array) -> Array:
         return mean_difference(pruned - raw_pruned, dense - raw_dense)
@@ -160,5 +160,5 @@ def gain_beyond_dense(
 def score(
     agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
-    """Interquartile mean of the D4RL score."""
+    """Interquartile mean of the group's D4RL scores."""
     return compare(interquartile_mean, matrices(agents, [group], tasks), bootstrap)

@@ -22,7 +22,7 @@ from tasks.reporting.study.comparison import NETWORK, PART, Estimate, Group, dif
 Draw = Callable[[Axes], None]
 PANEL_INCHES = (3.4, 2.5)
 ESTIMATES_WIDTH = 4.4
-"""Of a panel whose rows have names."""
+"""Width of a panel whose rows have names."""
 COLUMNS = 3
 
 
@@ -32,7 +32,7 @@ def save(
     keys: Sequence[Key] = (),
     inches: tuple[float, float] = PANEL_INCHES,
 ) -> None:
-    """Panels with their titles, three a row, above one legend. Equal drawings give equal bytes."""
+    """Save panels with titles, three in a row, above one legend. Equal drawings give equal bytes."""
     columns = min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with matplotlib.rc_context(LOOK):
@@ -41,7 +41,7 @@ def save(
         for (title, draw), axis in zip(panels, axes, strict=False):
             draw(axis)
             axis.set_title(title)
-        for axis in axes:  # what is left of the last row
+        for axis in axes:  # unused places in the last row
             axis.remove()
         lines = [
             Line2D([], [], color=key.colour, linestyle="--" if key.dashed else "-", label=key.label)
@@ -79,7 +79,7 @@ def draw_aggregates(
     tasks: Sequence[str],
     bootstrap: BootstrapConfig,
 ) -> None:
-    """Interquartile mean over tasks and seeds of each group, with its interval, a panel an algorithm."""
+    """Interquartile mean over tasks and seeds of each group, with its interval; a panel per algorithm."""
     by_algorithm: dict[str, list[Group]] = {}
     for group in groups:
         by_algorithm.setdefault(group.algorithm, []).append(group)
@@ -101,7 +101,7 @@ def draw_aggregates(
 def draw_estimates(
     axis: Axes, estimates: dict[str, Estimate | None], colours: dict[str, str], what: str
 ) -> None:
-    """A row for each estimate: its value, and a bar for its interval."""
+    """Draw a row for each estimate: its value, and a bar for its interval."""
     known = {row: estimate for row, estimate in estimates.items() if estimate}
     for at, (row, estimate) in enumerate(known.items()):
         if estimate.interval:
@@ -120,7 +120,7 @@ def draw_profiles(
     tasks: Sequence[str],
     bootstrap: BootstrapConfig,
 ) -> None:
-    """Fraction of runs, over tasks and seeds, that score more than τ; a panel an algorithm."""
+    """Fraction of runs, over tasks and seeds, that score more than τ; a panel per algorithm."""
     rows = [table for group in groups if (table := _profile(agents, group, tasks, bootstrap)) is not None]
     table = pandas.concat(rows)
     panels = [
@@ -158,7 +158,7 @@ def draw_controls(
     algorithms: Sequence[str],
     bootstrap: BootstrapConfig,
 ) -> None:
-    """D4RL points that a pruner's masks score more than the same, shuffled; a panel an algorithm."""
+    """D4RL points by which a pruner's masks score more than the same shuffled; a panel per algorithm."""
     panels = []
     for algorithm in algorithms:
         estimates, colours = {}, {}
@@ -174,7 +174,7 @@ def draw_controls(
 
 
 def _draw_differences(axis: Axes, estimates: dict[str, Estimate | None], colours: dict[str, str]) -> None:
-    draw_estimates(axis, estimates, colours, "points more than its masks, shuffled")
+    draw_estimates(axis, estimates, colours, "points more than the same masks shuffled")
     axis.axvline(0, color=INK, linewidth=1, linestyle="--")
 
 
@@ -186,7 +186,7 @@ def draw_ablation(
     tasks: Sequence[str],
     bootstrap: BootstrapConfig,
 ) -> None:
-    """Score by the setting that is varied, which names its panel: interquartile mean and interval."""
+    """Score (interquartile mean and interval) by each setting that is varied, a panel for each setting."""
     panels = [
         (
             what,
@@ -234,7 +234,7 @@ def _draw_setting(
 
 
 def label(group: Group) -> str:
-    """A group's pruner and scope."""
+    """A group's pruner and scope in words."""
     if group.pruner == DENSE:
         return DENSE
     pruner, _, control = group.pruner.partition("-")

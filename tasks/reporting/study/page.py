@@ -1,4 +1,4 @@
-"""The page of docs/study: README.md and its figures, from the study's tables alone."""
+"""The page of docs/study: README.md and its figures, made only from the study's tables."""
 
 import collections
 import dataclasses
@@ -35,12 +35,12 @@ MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled")
 BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
 ITERATIONS = (1, 3, 10, 30, 100)
 ABLATED = "HalfCheetah"
-"""The task of the ablations, and of normalised states."""
+"""Task of the ablations, and of the agents with normalised states."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """How much of an experiment is finished."""
+    """An experiment, with the number of its agents and how many are finished."""
 
     name: str
     agents: int
@@ -63,7 +63,7 @@ class ClaimRow:
 
     @classmethod
     def of(cls, claim: Claim) -> Self:
-        """A claim without nesting."""
+        """Make the row of a claim, without nesting."""
         estimate = dataclasses.asdict(claim.estimate)
         return cls(claim.claim, claim.measured, claim.agents, claim.masks, **estimate, verdict=claim.verdict)
 
@@ -124,7 +124,7 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
 
 @dataclasses.dataclass(frozen=True)
 class _ClaimTable:
-    """A claim, a row for each task and algorithm and a column for each kind of mask."""
+    """A claim's table: a row for each task and algorithm, a column for each kind of mask."""
 
     claim: str
     measured: str
@@ -156,7 +156,7 @@ def in_words(estimate: Estimate | None) -> str:
 
 
 def main_groups(algorithm: str) -> list[Group]:
-    """What the main experiments compare."""
+    """The groups that the main experiments compare."""
     pruned = [Group(algorithm, pruner, scope) for scope in (PART, NETWORK) for pruner in MASKS]
     return [Group(algorithm), *pruned, Group(algorithm, "random")]
 
@@ -200,7 +200,7 @@ class _ScoreRow:
     tasks: Sequence[str]
     """The interquartile mean of the score, for each task."""
     retention: str
-    """Over all tasks."""
+    """Retention over all tasks."""
 
 
 def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_ScoreRow]:
@@ -221,7 +221,7 @@ class _DensityRow:
     of: str
     pruner: str
     parts: Sequence[str]
-    """Percent of the weights that are kept: encoder, decoder, actor, critics."""
+    """Percentage of its weights that each part keeps: encoder, decoder, actor, critics."""
 
 
 PARTS = {
@@ -233,7 +233,7 @@ PARTS = {
 
 
 def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
-    """How many weights each part keeps at 95 % where parts compete."""
+    """Percentage of its weights that each part keeps at 95 % sparsity where parts compete."""
     competing = layers[is_main(layers, NETWORK) & (layers["sparsity"] == 0.95)]
     competing = competing[competing["pruner"].isin(["snip", "grasp"])]
     for (task, algorithm, pruner), rows in competing.groupby(["task", "algorithm", "pruner"]):
@@ -250,13 +250,13 @@ def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
 class _BlindRow:
     of: str
     states: int
-    """Coordinates of the state."""
+    """Number of coordinates of the state."""
     blind: Sequence[str]
-    """Coordinates that are not read, for each kind of masks in `MASKS` and for random ones."""
+    """Number of coordinates that are not read, for each kind of mask in `MASKS` and for random masks."""
 
 
 def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[_BlindRow]:
-    """Coordinates of the state that an MLP reads nothing of: mean over seeds, and the range if any."""
+    """Number of state coordinates that an MLP does not read: mean over seeds, and the range if any."""
     chosen = is_main(layers, normalize_states=normalize_states) & (layers["sparsity"] == 0.95)
     main = layers[chosen & (layers["states_total"] > 0)]
     for (task, algorithm, part), rows in main.groupby(["task", "algorithm", "part"]):
@@ -281,7 +281,7 @@ class _PilotRow:
     of: str
     pruner: str
     scores: Sequence[str]
-    """After the study's updates, and after the pilot's."""
+    """Score after the study's updates, and after the pilot's."""
 
 
 def _pilot_rows(agents: pandas.DataFrame) -> Iterator[_PilotRow]:
@@ -325,7 +325,7 @@ class _AblationRow:
 
 
 def _ablations() -> dict[str, list[tuple[int, Group]]]:
-    """What is varied, in the agents of BC: each value with its group."""
+    """The settings that are varied for BC agents: each value with its group."""
     return {
         "transitions scored": [
             (size, Group("bc", pruner, batch_size=size))
@@ -341,7 +341,7 @@ def _ablations() -> dict[str, list[tuple[int, Group]]]:
 
 
 def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_AblationRow]:
-    """Rows of what was varied: a pruner with its usual setting alone is no ablation."""
+    """Rows of varied settings, without pruners for which only the usual setting was run."""
     for what, groups in _ablations().items():
         found = [
             _AblationRow(what, setting, name(group.pruner), estimate)
@@ -353,7 +353,7 @@ def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iter
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
-    """The standard error of an agent's score over its last episodes, in points: median and largest."""
+    """The standard error of an agent's score over its last episodes, in points: median and maximum."""
     errors = []
     for _, own in agents.groupby("task"):
         points_per_return = np.polyfit(own["return_mean"], own["d4rl_score"], 1)[0]

@@ -1,6 +1,6 @@
 "use strict";
-// All of this is a convenience: without it videos wait for a click, tables stay in their order, and links to
-// tables lead to the list at the end.
+// All of this is a convenience. Without it, videos wait for a click, tables stay in their order, and links to
+// tables lead to the list at the end of the page.
 
 // Videos play while they are in sight, unless the reader asked for less motion.
 if (!matchMedia("(prefers-reduced-motion: reduce)").matches) {
@@ -18,7 +18,7 @@ document.querySelectorAll("a.csv").forEach(link => link.addEventListener("click"
   document.getElementById(link.hash.slice(1)).click();
 }));
 
-// A heading sorts by its column; again, the other way round. Cells without a number come last.
+// A click on a heading sorts by its column, another click in reverse. Cells without a number come last.
 const number = cell => {
   const found = cell.textContent.replaceAll(",", "").match(/^\s*[-−]?\d+(\.\d+)?(e[-+]?\d+)?/);
   return found ? Number(found[0].replace("−", "-")) : null;
@@ -51,7 +51,7 @@ if (cite) {
     try {
       await navigator.clipboard.writeText(citation.textContent);
       cite.textContent = "Copied";
-    } catch {  // not allowed: it is selected, to be copied by hand
+    } catch {  // not allowed: select the citation, so that the reader can copy it
       getSelection().selectAllChildren(citation);
       citation.focus();
       cite.textContent = "Selected below: press Ctrl+C";

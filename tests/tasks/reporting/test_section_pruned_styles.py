@@ -16,7 +16,7 @@ def test_the_finding_is_the_table_in_words(tmp_path):
     assert "with 98 % of the weights pruned, SNIP 41 % (content loss 8.1) and random 55 %" in said
     assert "SNIP 98 % is the fastest: it has 41 % of the channels, 25 % of the parameters, and" in said
     assert "takes 0.08" in said
-    assert "in place of 0.16 s for a picture of 512 px" in said
+    assert "instead of 0.16 s for a picture of 512 px" in said
 
 
 def test_charts_pictures_and_a_table_of_every_network(tmp_path):

@@ -146,7 +146,7 @@ def test_a_file_of_a_later_codec_says_so(monkeypatch):
     monkeypatch.setattr(packed, "VERSION", 2)
     data = pack(small_agent())
     monkeypatch.undo()
-    with pytest.raises(UserError, match="codec version 2, this is 1"):
+    with pytest.raises(UserError, match="codec version 2, not 1"):
         unpack(data)
 
 
