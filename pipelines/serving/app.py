@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, WebSocket, WebSocketException
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from pipelines.serving.limits import Limits
 from pipelines.serving.models import Model, cards_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
-from pipelines.serving.watching import MAX_AGENTS, POLICY_VIOLATION, Watching
+from pipelines.serving.watching import MAX_AGENTS, Watching
 from tasks.deployment.classify import Preparation
 from tasks.deployment.onnx_model import GraphCard
 
@@ -140,15 +140,18 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         return ClassifyAnswer(answers=answers, classifier=name)
 
     @app.websocket("/watch/{task}")
-    async def watch(socket: WebSocket, task: str, policies: Annotated[list[str], Query()]) -> None:
+    async def watch(
+        socket: WebSocket,
+        task: Annotated[str, Depends(known_task)],
+        policies: Annotated[list[str], Query(default_factory=list)],
+    ) -> None:
         """See :mod:`pipelines.serving.watching`."""
-        there = cards["policy"]
         if not 1 <= len(policies) <= MAX_AGENTS:
-            raise WebSocketException(POLICY_VIOLATION, f"name 1 to {MAX_AGENTS} policies")
+            raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
+        chosen = {name: card for name, card in cards["policy"].items() if card.details["task"] == task}
         for policy in policies:
-            if policy not in there or there[policy].details["task"] != task:
-                raise WebSocketException(POLICY_VIOLATION, f"no policy {policy!r} of {task}")
-        await watching(socket, policies, [there[policy] for policy in policies])
+            _known("policy", policy, list(chosen))
+        await watching(socket, policies, [chosen[policy] for policy in policies])
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from serving_clients import serving_config
 from small_graphs import BC, BCQ, STATE, write_all, write_bc, write_classifier, write_style
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from waiting import PATIENCE_S
 
@@ -231,25 +231,32 @@ def test_agents_are_watched_where_mujoco_has_them_until_they_leave(models):
 
 
 @pytest.mark.parametrize(
-    ("address", "sent", "words"),
+    ("address", "status", "words"),
     [
-        ("/watch/HalfCheetah?policies=mine", None, "no policy 'mine' of HalfCheetah"),
-        (f"/watch/Hopper?policies={BC}", None, "of Hopper"),
-        (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, None, "name 1 to 4"),
-        (f"/watch/HalfCheetah?policies={BC}", '{"push": 1e9}', 'send {"push": NEWTON}'),
-        (f"/watch/HalfCheetah?policies={BC}", "[", 'send {"push": NEWTON}'),
+        ("/watch/HalfCheetah?policies=mine", 404, "'mine'"),
+        (f"/watch/Hopper?policies={BC}", 404, "'Hopper'"),
+        (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, 422, "name 1 to 4"),
+        ("/watch/HalfCheetah", 422, "name 1 to 4"),
     ],
 )
-def test_a_watcher_is_told_in_words_why_it_is_sent_away(models, address, sent, words):
+def test_a_wrong_address_to_watch_is_refused_in_words(models, address, status, words):
+    client = TestClient(build_app(models, serving_config()))
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(address):
+        pass
+    assert refused.value.status_code == status
+    assert words in refused.value.json()["error"]
+
+
+@pytest.mark.parametrize("sent", ['{"push": 1e9}', "["])
+def test_a_watcher_is_told_in_words_why_it_is_sent_away(models, sent):
     client = TestClient(build_app(models, serving_config()))
 
     def watch():
-        with client.websocket_connect(address) as socket:
-            if sent is not None:
-                socket.send_text(sent)
+        with client.websocket_connect(f"/watch/HalfCheetah?policies={BC}") as socket:
+            socket.send_text(sent)
             while True:
                 socket.receive_json()
 
     with pytest.raises(WebSocketDisconnect) as caught:
         watch()
-    assert words in caught.value.reason
+    assert 'send {"push": NEWTON}' in caught.value.reason
