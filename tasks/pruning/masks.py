@@ -36,7 +36,7 @@ class PruningConfig:
     """Number of rounds of scoring and pruning. After round i of n, a fraction (1 - sparsity)^(i/n) of the
     weights is left."""
     batch_size: int | None = None
-    """Number of transitions on which a round's scores are computed; None for the pruner's default (SNIP 100,
+    """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
     GraSP 200)."""
     reinitialize: bool = False
     """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the

@@ -33,8 +33,8 @@ class EvaluationConfig:
     env_version: EnvironmentVersion = "v5"
     final_episodes: Annotated[int, Ge(1)] | None = None
     """Number of episodes of the evaluation after the last update, whose scores are compared: the standard
-    error of an agent's score falls with the square root of this number. None for as many as in the other
-    evaluations."""
+    error of an agent's score falls with the square root of this number. With null, there are as many
+    as in the other evaluations."""
 
     @property
     def final(self) -> "EvaluationConfig":
