@@ -36,7 +36,7 @@ STAGES: Mapping[str, Experiment] = {
         tables=(paths.SCORES,),
     ),
     "animate": Experiment(
-        "Draw an episode of trained agents in motion: each for itself, and dense beside pruned ones in step.",
+        "Draw an episode of trained agents in motion: each alone, and dense beside pruned agents.",
         "The episode is the first one of the evaluation after the last update. A run with a tag `pruner` "
         "shows a single agent.",
         tags=AGENT,
@@ -73,7 +73,7 @@ STAGES: Mapping[str, Experiment] = {
         "number of channels whose mean activation is close to zero.",
         tags=("backbone",),
     ),
-    "make_clip": Experiment("Make the video that is stylised where no other is given.", tags=("photo",)),
+    "make_clip": Experiment("Make the video that is stylised if no other is given.", tags=("photo",)),
     "transfer_style": Experiment(
         "Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.",
         "Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.",
@@ -125,7 +125,7 @@ STAGES: Mapping[str, Experiment] = {
         tables=(paths.EXPORTS,),
     ),
     "measure_pruned_styles": Experiment(
-        "Measure what pruning leaves of styles, and how much faster their networks get.",
+        "Measure how pruning changes the quality of styles and the speed of their networks.",
         "The names of metrics end in the network's. `style_ratio`: the fraction of the photo's distance to "
         "the painting that is left. `parameters`: the number of parameters of the compacted network. "
         "`seconds`: the time for a picture in onnxruntime. `pruning.csv` has all measurements.",
@@ -141,7 +141,7 @@ STAGES: Mapping[str, Experiment] = {
         tables=(paths.TIMINGS, paths.CLASSIFICATION),
     ),
     "evaluate": Experiment(
-        "Estimate what pruning leaves of the agents' scores, with intervals over tasks and seeds.",
+        "Estimate how much of the score pruned agents keep, with intervals over tasks and seeds.",
         "The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.",
         tables=(paths.STATISTICS, paths.PROFILES),
     ),

@@ -65,7 +65,7 @@ def packages() -> None:
 
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
-    """Check that params.yaml was composed from conf/ as it is."""
+    """Check that params.yaml is up to date with conf/."""
     from pipelines.cli.inputs import check_inputs
     from pipelines.config.params import check
 
@@ -75,7 +75,7 @@ def check_config() -> None:
     ok.parent.mkdir(exist_ok=True)
     # Always the same text: later stages depend on the values in params.yaml, not on the file.
     ok.write_text("params.yaml was composed from conf/\n")
-    print(f"params.yaml: profile {config.profile}, composed from conf/ as it is")
+    print(f"params.yaml: profile {config.profile}, up to date with conf/")
 
 
 @app.command(

@@ -205,11 +205,11 @@ def check_torch(executor: ExecutorConfig) -> Finding:
 
 
 def check_params() -> Finding:
-    """Check that `params.yaml` is valid, and was composed from `conf/` as it is."""
+    """Check that `params.yaml` is valid and up to date with `conf/`."""
     from pipelines.config.params import check
 
     config = check()
-    found = f"profile {config.profile}, {_agents(config)[0]} agents, composed from conf/ as it is"
+    found = f"profile {config.profile}, {_agents(config)[0]} agents, up to date with conf/"
     return Finding("ok", found)
 
 

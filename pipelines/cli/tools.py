@@ -269,7 +269,7 @@ def act(
         Literal["HalfCheetah", "Hopper", "Walker2d"] | None,
         typer.Option(
             metavar="TASK",
-            help="Task that the policy is expected to be for.",
+            help="Refuse a policy that was trained for another task.",
             show_default="the one it was trained for",
         ),
     ] = None,

@@ -266,7 +266,9 @@ def test_a_file_that_may_not_be_read(run, tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
 
     monkeypatch.setattr("pipelines.cli.classify.classify_pictures", refuse)
-    assert_one_line(run("classify", tmp_path), "photos/private.jpg: Permission denied; change its permissions")
+    assert_one_line(
+        run("classify", tmp_path), "photos/private.jpg: Permission denied; change its permissions"
+    )
 
 
 BASH = """

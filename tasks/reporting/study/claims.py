@@ -21,12 +21,12 @@ from tasks.reporting.study.comparison import (
     retained,
 )
 
-Verdict = Literal["holds", "does not hold", "undecided"]
+Verdict = Literal["holds", "does not hold", "undecided", "too few seeds"]
 PERFORMS = "Agents with 95 % of their weights pruned perform like dense ones"
 LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
 BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
-CHOICE = "It matters which weights a pruner keeps: its masks do better than the same, shuffled"
-BUDGET = "It matters how many of each layer: its masks, shuffled, do better than uniformly random ones"
+CHOICE = "A pruner's choice of weights within a layer raises the score"
+BUDGET = "A pruner's number of weights in each layer raises the score"
 SCALES = "Normalised states help pruned agents more than dense ones"
 RETAINED = 0.9
 """Retention from which on agents count as performing like dense ones. The paper names no number."""
@@ -84,10 +84,13 @@ def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> 
     for task, group in _groups(agents):
         shuffled = Group(group.algorithm, f"{group.pruner}-shuffled", group.scope)
         random = Group(group.algorithm, "random")
-        for claim, own, other in ((CHOICE, group, shuffled), (BUDGET, shuffled, random)):
+        for claim, own, other, masks in (
+            (CHOICE, group, shuffled, "its masks score more than the same masks, shuffled"),
+            (BUDGET, shuffled, random, "its shuffled masks score more than uniformly random ones"),
+        ):
             estimate = difference(agents, own, other, [task], bootstrap)
             if estimate:
-                measured = "D4RL points by which the former masks score more than the latter"
+                measured = f"D4RL points by which {masks}"
                 yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
 
 
@@ -115,9 +118,13 @@ def _words(task: str, group: Group) -> tuple[str, str]:
 
 
 def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """Section 4.2 and Figure 3: both preserve more weights of the last layer, GraSP more than SNIP."""
+    """Section 4.2 and Figure 3: both preserve more weights of the last layer, GraSP more than SNIP.
+
+    The VAEs of BC and BCQ have the same masks, since the same loss prunes them, so they are counted once.
+    """
     last = layers[layers["layer"].isin(LAST_LAYERS)]
-    for (algorithm, network), rows in last.groupby(["algorithm", "network"]):
+    last = last.drop_duplicates(["network", "layer", "task", "pruner", "seed"])
+    for network, rows in last.groupby("network"):
         kept = {pruner: _density(rows[rows["pruner"] == pruner]) for pruner in PRUNERS}
         seeds = sorted(set(kept["snip"].columns) & set(kept["grasp"].columns))
         tables = [100 * kept[pruner][seeds].to_numpy() for pruner in ("grasp", "snip")]
@@ -126,7 +133,7 @@ def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: Bootst
             yield Claim(
                 LAST_LAYER,
                 "percentage of its weights that GraSP keeps, minus SNIP's, in percentage points",
-                f"all tasks, {name(str(algorithm))}",
+                "all tasks",
                 f"{name(str(network))}, scope {PART}",
                 estimate,
                 exceeds(estimate, 0),
@@ -160,8 +167,10 @@ def _density(layers: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def exceeds(estimate: Estimate, threshold: float) -> Verdict:
-    """Whether the whole interval is above `threshold`; `undecided` if it contains it, or if it is missing."""
-    low, high = estimate.interval or (threshold, threshold)
+    """Whether the whole interval is above `threshold`; `undecided` if the interval contains it."""
+    if not estimate.interval:
+        return "too few seeds"
+    low, high = estimate.interval
     if low > threshold:
         return "holds"
     return "does not hold" if high < threshold else "undecided"

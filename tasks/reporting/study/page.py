@@ -129,6 +129,8 @@ class _ClaimTable:
     claim: str
     measured: str
     verdicts: Mapping[Verdict, int]
+    """Number of agents and masks with each verdict, without those that have too few seeds."""
+    too_few_seeds: int
     masks: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Claim | None]]]
 
@@ -138,9 +140,10 @@ class _ClaimTable:
         masks = list(dict.fromkeys(each.masks for each in own))
         cells = {(each.agents, each.masks): each for each in own}
         agents = dict.fromkeys(each.agents for each in own)
-        verdicts = dict(collections.Counter(each.verdict for each in own))
+        verdicts = collections.Counter(each.verdict for each in own)
+        too_few_seeds = verdicts.pop("too few seeds", 0)
         rows = [(each, [cells.get((each, kind)) for kind in masks]) for each in agents]
-        return cls(claim, own[0].measured, verdicts, masks, rows)
+        return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
 
 
 def _capitalized(words: str) -> str:
@@ -197,6 +200,8 @@ def _draw(
 class _ScoreRow:
     algorithm: str
     group: str
+    seeds: str
+    """Number of seeds: of each task, if tasks differ."""
     tasks: Sequence[str]
     """The interquartile mean of the score, for each task."""
     retention: str
@@ -211,8 +216,13 @@ def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
             kept = None if group.pruner == DENSE else retained(agents, group, tasks, bootstrap)
             if any(own):
                 kept_in_words = "" if group.pruner == DENSE else in_words(kept)
+                seeds = [each.seeds if each else 0 for each in own]
                 yield _ScoreRow(
-                    name(algorithm), figures.label(group), [in_words(each) for each in own], kept_in_words
+                    name(algorithm),
+                    figures.label(group),
+                    ", ".join(map(str, seeds if len(set(seeds)) > 1 else seeds[:1])),
+                    [in_words(each) for each in own],
+                    kept_in_words,
                 )
 
 
