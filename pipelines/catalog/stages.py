@@ -68,7 +68,7 @@ STAGES: Mapping[str, Experiment] = {
         tags=("source", "style"),
     ),
     "fetch_weights": Experiment(
-        "Fetch the weights of VGG16, VGG19, AlexNet and LPIPS, and normalise the backbones' activations.",
+        "Fetch the weights of VGG-16, VGG-19, AlexNet and LPIPS, and normalise the backbones' activations.",
         "Steps are layers. `mean`: the mean of a layer's activations before normalisation. `clamped`: the "
         "number of channels whose mean activation is close to zero.",
         tags=("backbone",),
