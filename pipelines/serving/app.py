@@ -97,8 +97,10 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     async def known_style(style: str) -> str:
         return _known("style", style, list(cards["style"]))
 
-    async def known_task(task: str) -> str:
-        return _known("task", task, sorted({card.details["task"] for card in cards["policy"].values()}))
+    async def policies_of(task: str) -> dict[str, GraphCard]:
+        policies = cards["policy"]
+        _known("task", task, sorted({card.details["task"] for card in policies.values()}))
+        return {name: card for name, card in policies.items() if card.details["task"] == task}
 
     @app.post("/stylize/{style}", response_class=Response, openapi_extra=PICTURE_BODY)
     async def stylize(
@@ -113,11 +115,10 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     @app.post("/act/{task}", response_model=ActAnswer, openapi_extra=STATE_BODY)
     async def act(task: str, request: Request) -> Response:
         """The action of a trained agent in a state."""
-        await known_task(task)
+        policies = await policies_of(task)
         asked = await _asked(request)
-        policies = [name for name, card in cards["policy"].items() if card.details["task"] == task]
-        policy = _known("policy", asked.policy or policies[0], policies)
-        served = await services.act(Decision(policy, _inputs(asked, cards["policy"][policy])))
+        policy = _known("policy", asked.policy or next(iter(policies)), list(policies))
+        served = await services.act(Decision(policy, _inputs(asked, policies[policy])))
         if not np.isfinite(served.value).all():
             raise HTTPException(422, "state: too large, the action isn't finite")
         answer = ActAnswer(action=served.value.tolist(), policy=policy)
@@ -142,16 +143,13 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     @app.websocket("/watch/{task}")
     async def watch(
         socket: WebSocket,
-        task: Annotated[str, Depends(known_task)],
+        there: Annotated[dict[str, GraphCard], Depends(policies_of)],
         policies: Annotated[list[str], Query(default_factory=list)],
     ) -> None:
         """See :mod:`pipelines.serving.watching`."""
         if not 1 <= len(policies) <= MAX_AGENTS:
             raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
-        chosen = {name: card for name, card in cards["policy"].items() if card.details["task"] == task}
-        for policy in policies:
-            _known("policy", policy, list(chosen))
-        await watching(socket, policies, [chosen[policy] for policy in policies])
+        await watching(socket, policies, [there[_known("policy", name, list(there))] for name in policies])
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

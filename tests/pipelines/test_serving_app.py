@@ -233,8 +233,8 @@ def test_agents_are_watched_where_mujoco_has_them_until_they_leave(models):
 @pytest.mark.parametrize(
     ("address", "status", "words"),
     [
-        ("/watch/HalfCheetah?policies=mine", 404, "'mine'"),
-        (f"/watch/Hopper?policies={BC}", 404, "'Hopper'"),
+        ("/watch/HalfCheetah?policies=mine", 404, f"no policy 'mine'; there are {BC}"),
+        (f"/watch/Hopper?policies={BC}", 404, "no task 'Hopper'; there are HalfCheetah"),
         (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, 422, "name 1 to 4"),
         ("/watch/HalfCheetah", 422, "name 1 to 4"),
     ],

@@ -29,7 +29,7 @@ CHOICE = "A pruner's choice of weights within a layer raises the score"
 BUDGET = "A pruner's number of weights in each layer raises the score"
 SCALES = "Normalised states help pruned agents more than dense ones"
 RETAINED = 0.9
-"""Retention from which on agents count as performing like dense ones. The paper names no number."""
+"""Retention above which agents count as performing like dense ones. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
 FOUR_TIMES = 3.95
 """Least factor that counts as the paper's "4x": it rounds to 4.0."""
@@ -71,7 +71,7 @@ def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: Bo
 def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
     """Section 4: "for all the experiments, except for BCQ in Hopper task, the performance is consistent even
     with 95% sparse networks"."""
-    measured = f"share of the dense agents' score that they keep; the claim holds from {RETAINED} on"
+    measured = f"share of the dense agents' score that they keep; the claim holds above {RETAINED}"
     for task, group in _groups(agents):
         estimate = retained(agents, group, [task], bootstrap)
         if estimate:

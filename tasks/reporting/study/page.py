@@ -132,7 +132,7 @@ class _ClaimTable:
     """Number of agents and masks with each verdict, without those that have too few seeds."""
     too_few_seeds: int
     masks: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[Claim | None]]]
+    rows: Sequence[tuple[str, Sequence[str]]]
 
     @classmethod
     def of(cls, claim: str, claims: Sequence[Claim]) -> Self:
@@ -142,8 +142,16 @@ class _ClaimTable:
         agents = dict.fromkeys(each.agents for each in own)
         verdicts = collections.Counter(each.verdict for each in own)
         too_few_seeds = verdicts.pop("too few seeds", 0)
-        rows = [(each, [cells.get((each, kind)) for kind in masks]) for each in agents]
+        rows = [(each, [_found(cells.get((each, kind))) for kind in masks]) for each in agents]
         return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
+
+
+def _found(claim: Claim | None) -> str:
+    """The estimate, with the verdict if there are enough seeds for one."""
+    if claim is None:
+        return in_words(None)
+    words = in_words(claim.estimate)
+    return words if claim.verdict == "too few seeds" else f"{words}: {claim.verdict}"
 
 
 def _capitalized(words: str) -> str:
