@@ -18,8 +18,9 @@ class TorchCompile(Runtime):
         # By default, Inductor compiles a program for each instruction set to see whether it runs, which takes
         # 10 s of CPU time in each process. The processor itself tells which sets it has.
         config.cpp.vec_isa_ok = True
-        # No processes that compile in advance, since they would start while another runtime is timed.
-        config.compile_threads = 1
+        # C++ kernels are compiled by threads of this process, one for each core. The processes that Inductor
+        # starts for Triton's kernels are not needed, and would start while another runtime is timed.
+        os.environ["TORCH_WARM_POOL"] = "0"
 
     def unavailable(self) -> str | None:
         """Reason why the runtime can't run here; None if it can."""
