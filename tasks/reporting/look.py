@@ -137,7 +137,7 @@ def save_png(figure: Figure, profile: str, path: Path) -> None:
     pyplot.close(figure)
 
 
-def picture(path: Path, alt: str, title: str = "", short_side: int = 256) -> Panel:
+def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Panel:
     """Make a JPEG panel of a picture file, scaled down to a short side of `short_side` pixels.
 
     Raises:

@@ -4,6 +4,7 @@ Where a report has only a curve or a picture, there is no number here.
 """
 
 from dataclasses import dataclass
+from math import nan
 
 
 @dataclass(frozen=True)
@@ -26,27 +27,23 @@ SHEN = Report(
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Agents that were trained for Figures 1 and 2 (Arnob et al., section 4)."""
-
-    tasks: tuple[str, ...] = ("HalfCheetah", "Hopper", "Walker2d")
-    seeds: int = 5
-    sparsities: tuple[float, float] = (0.10, 0.95)
-    """Lowest and highest sparsity."""
-    updates: int = 1_000_000
-
-
-@dataclass(frozen=True)
 class NetworkSizes:
-    """A row of Table 1, in megabytes of 10^6 bytes."""
+    """A row of Table 1: our pruner and format, and the paper's megabytes of 10^6 bytes, if it has any."""
 
     method: str
-    actor: float
-    critic: float
-    vae: float
+    pruner: str
+    format: str
+    actor: float = nan
+    critic: float = nan
+    vae: float = nan
 
 
-SWEEP = Sweep()
+# Agents that were trained for Figures 1 and 2 (Arnob et al., section 4).
+SWEEP_TASKS = ("HalfCheetah", "Hopper", "Walker2d")
+SWEEP_SEEDS = 5
+SWEEP_SPARSITIES = (0.10, 0.95)
+"""Lowest and highest sparsity."""
+SWEEP_UPDATES = 1_000_000
 RETENTION_CLAIM = (
     "for all the experiments, except for BCQ in Hopper task, the performance is consistent even with 95% "
     "sparse networks"
@@ -54,10 +51,10 @@ RETENTION_CLAIM = (
 SPARSE_SAVING = 4
 """How many times fewer bytes networks take at 95 % sparsity (section 4.3, and “4x” in the conclusion)."""
 TABLE_1 = (
-    NetworkSizes("Dense Model", 0.5287, 1.04492, 4.7621),
-    NetworkSizes("Dense Model Sparse Indexing", 2.6318, 5.2035, 23.7739),
-    NetworkSizes("GraSP (95% sparse)", 0.14099, 0.2768, 1.2122),
-    NetworkSizes("SNIP (95% sparse)", 0.14297, 0.2824, 1.2303),
+    NetworkSizes("Dense Model", "dense", "dense", 0.5287, 1.04492, 4.7621),
+    NetworkSizes("Dense Model Sparse Indexing", "dense", "dense_sparse_indexing", 2.6318, 5.2035, 23.7739),
+    NetworkSizes("GraSP (95% sparse)", "grasp", "coo", 0.14099, 0.2768, 1.2122),
+    NetworkSizes("SNIP (95% sparse)", "snip", "coo", 0.14297, 0.2824, 1.2303),
 )
 TABLE_1_TASKS = ("HalfCheetah", "Walker2d")
 """Tasks whose networks (states of 17 numbers, actions of 6) have the dense bytes of Table 1, which names no

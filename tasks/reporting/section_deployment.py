@@ -149,9 +149,10 @@ def which_compiler_is_fastest(found: Results) -> Section:
         unknown = "Not known: PyTorch, the baseline for the others, was not timed."
         return Section("compilers", title, unknown, [_milliseconds(timed)], [*_not_timed(found)])
     speedup = speedups(timed)
+    conditions = timed.groupby(CONDITION, dropna=False).ngroups
     figure = Figure(
         "How many times as fast as PyTorch each runtime is: a dot for each network, form, batch, size and "
-        f"number of threads ({count(_conditions(timed), 'condition')}); the bar is their geometric mean",
+        f"number of threads ({count(conditions, 'condition')}); the bar is their geometric mean",
         [
             chart(
                 partial(draw_speedups, speedup=speedup),
@@ -166,10 +167,6 @@ def which_compiler_is_fastest(found: Results) -> Section:
     return Section("compilers", title, _fastest(timed), [figure, _milliseconds(timed)], [*_not_timed(found)])
 
 
-def _conditions(timed: pandas.DataFrame) -> int:
-    return timed.groupby(CONDITION, dropna=False).ngroups
-
-
 def _timed(found: Results) -> pandas.DataFrame:
     timings = found.table(results.TIMINGS)
     return timings[timings["status"] == "ok"]
@@ -181,14 +178,14 @@ def _fastest(timed: pandas.DataFrame) -> str:
     winners = winners_of(full)
     wins = [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
     clauses = [f"In {FULL}, the fastest runtime is {listing(wins)} of {count(len(winners), 'condition')}"]
-    means = pandas.Series({each: _mean_speedup(timed, each) for each in sorted(set(full["runtime"]))})
-    best = listing(written_as(means.max(), means.to_dict(), 2))
-    clauses.append(f"the highest mean speed is that of {best}, {number(means.max(), 2)} times PyTorch's")
-    for runtime in dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"]):
-        clauses.append(f"{runtime}, at lower precision, has {number(_mean_speedup(timed, runtime), 2)} times")
-    if KEPT_WEIGHTS in set(timed["runtime"]):
-        mean = number(_mean_speedup(timed, KEPT_WEIGHTS), 2)
-        clauses.append(f"{KEPT_WEIGHTS}, which takes only pruned networks, has {mean} times")
+    means = mean_speedups(speedups(timed)).reindex(sorted(set(timed["runtime"])))
+    of_full = means[means.index.isin(full["runtime"])]
+    best = listing(written_as(of_full.max(), of_full.to_dict(), 2))
+    clauses.append(f"the highest mean speed is that of {best}, {number(of_full.max(), 2)} times PyTorch's")
+    others = dict.fromkeys(timed.loc[timed["precision"] == REDUCED, "runtime"], "at lower precision")
+    if KEPT_WEIGHTS in means:
+        others[KEPT_WEIGHTS] = "which takes only pruned networks"
+    clauses += [f"{each}, {why}, has {number(means[each], 2)} times" for each, why in others.items()]
     return "; ".join(clauses) + ". Means are geometric."
 
 
@@ -203,7 +200,7 @@ def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
     speedup = speedup[speedup["runtime"].isin(others["runtime"])]
     if speedup.empty:
         return None
-    means = speedup.groupby("runtime")["speedup"].agg(geometric_mean)
+    means = mean_speedups(speedup)
     runtime = str(means.idxmax())
     return runtime, float(means.max()), speedup.loc[speedup["runtime"] == runtime, "speedup"]
 
@@ -231,9 +228,9 @@ def geometric_mean(ratios: pandas.Series) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
-def _mean_speedup(timed: pandas.DataFrame, runtime: str) -> float:
-    both = speedups(timed)
-    return geometric_mean(both.loc[both["runtime"] == runtime, "speedup"])
+def mean_speedups(speedup: pandas.DataFrame) -> pandas.Series:
+    """Geometric mean of each runtime's :func:`speedups`."""
+    return speedup.groupby("runtime")["speedup"].agg(geometric_mean)
 
 
 def _milliseconds(timed: pandas.DataFrame) -> Table:
@@ -279,7 +276,7 @@ def _not_timed(found: Results) -> Iterator[Block]:
 
 def draw_speedups(axis: Axes, speedup: pandas.DataFrame) -> None:
     """A row for each runtime: a dot for each condition, a bar at the geometric mean with its number."""
-    means = speedup.groupby("runtime")["speedup"].agg(geometric_mean).sort_values(ascending=False)
+    means = mean_speedups(speedup).sort_values(ascending=False)
     for i, (runtime, mean) in enumerate(means.items()):
         own = speedup.loc[speedup["runtime"] == runtime, "speedup"]
         colour = RUNTIMES.get(str(runtime), OTHER)
@@ -405,7 +402,7 @@ def _compilers(found: Results) -> Block:
     if timings.empty:
         return results.not_run("The compilers that the report describes, timed", results.TIMINGS, of)
     named = {runtime: compiler for compiler in paper.COMPILERS for runtime in compiler.runtimes}
-    speedup = speedups(_timed(found))
+    means = mean_speedups(speedups(_timed(found)))
     rows = []
     for runtime in [*named, *(r for r in ordered(list(timings["runtime"]), RUNTIMES) if r not in named)]:
         own = timings[timings["runtime"] == runtime]
@@ -418,7 +415,7 @@ def _compilers(found: Results) -> Block:
                 runtime,
                 ", ".join(sorted(timed["version"].dropna().astype(str).unique())) or NOT_GIVEN,
                 _status(own, timed),
-                number(geometric_mean(speedup.loc[speedup["runtime"] == runtime, "speedup"])),
+                number(means.get(runtime, np.nan)),
                 number(timed["max_rel_error"].max(), 2) if len(timed) else NOT_GIVEN,
             )
         )

@@ -22,8 +22,6 @@ from tasks.reporting.look import DENSE, chart, name, picture, pruner_keys
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
 
-THUMBNAIL_PX = 220
-
 
 def pruned_styles(found: Results) -> Iterator[Block]:
     """For each style a paragraph on the finding, charts and pictures; then a table."""
@@ -92,7 +90,7 @@ def _pictures(found: Results, style: str, rows: pandas.DataFrame) -> Iterator[Fi
     shown = {"photo": "photo"} | {network_label(row): variant(row) for _, row in rows.iterrows()}
     files = {label: f"results/style/pruned/{style}/{stem}.png" for label, stem in shown.items()}
     panels = [
-        picture(found.files[file], f"One photo: {label}.", label, THUMBNAIL_PX)
+        picture(found.files[file], f"One photo: {label}.", label)
         for label, file in files.items()
         if file in found.files
     ]

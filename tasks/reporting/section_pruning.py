@@ -1,8 +1,7 @@
 """Pruning before training: the page's answers on return and bytes, and Arnob et al.'s figures and table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
 
 import numpy as np
 import pandas
@@ -27,6 +26,7 @@ from tasks.reporting.blocks import (
 )
 from tasks.reporting.figures import plot_learning
 from tasks.reporting.look import (
+    CHART_INCHES,
     DENSE,
     FORMATS,
     INK,
@@ -49,20 +49,13 @@ MANY_SEEDS = 5
 """From this number of seeds on, intervals contain the true value nearly as often as they say (see
 `statistics.bootstrap_interval`)."""
 PRUNER_FIGURES = {"snip": "Figure 1", "grasp": "Figure 2"}
-TABLE_1_ROWS = (
-    ("Dense Model", DENSE, DENSE),
-    ("Dense Model Sparse Indexing", DENSE, "dense_sparse_indexing"),
-    ("GraSP (95% sparse)", "grasp", "coo"),
-    ("SNIP (95% sparse)", "snip", "coo"),
-)
-"""Rows of the paper's Table 1, each with our pruner and format."""
 PACKED_ROWS = (
-    ("GraSP (95% sparse), packed", "grasp", "packed_raw"),
-    ("SNIP (95% sparse), packed", "snip", "packed_raw"),
-    ("GraSP (95% sparse), packed, exponents coded", "grasp", "packed_exponents"),
-    ("SNIP (95% sparse), packed, exponents coded", "snip", "packed_exponents"),
+    paper.NetworkSizes("GraSP (95% sparse), packed", "grasp", "packed_raw"),
+    paper.NetworkSizes("SNIP (95% sparse), packed", "snip", "packed_raw"),
+    paper.NetworkSizes("GraSP (95% sparse), packed, exponents coded", "grasp", "packed_exponents"),
+    paper.NetworkSizes("SNIP (95% sparse), packed, exponents coded", "snip", "packed_exponents"),
 )
-"""Further rows, for formats that the paper does not have."""
+"""Further rows of Table 1, for formats that the paper does not have."""
 TABLE_1_SPARSITY = 0.95
 FORMAT_NAMES = {
     DENSE: "dense tensors",
@@ -88,20 +81,17 @@ def did_pruning_keep_the_return(found: Results) -> Section:
         )
     highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
     keys = pruner_keys(highest["pruner"])
-    by_algorithm = list(highest.groupby("algorithm"))
-    draws = shared([partial(draw_retention, rows=rows) for _, rows in by_algorithm], "x")
     retained = Figure(
         f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep after the last "
         "update; bars are 95 % bootstrap intervals, where there are three seeds or more",
-        [
-            chart(
-                draw,
-                f"Retained score of {name(str(algorithm))} by task and pruner; the table is in the details.",
-                name(str(algorithm)),
-                (3.5, 1.2 + 0.42 * rows["task"].nunique()),
-            )
-            for draw, (algorithm, rows) in zip(draws, by_algorithm, strict=True)
-        ],
+        _charts(
+            draw_retention,
+            highest,
+            ["algorithm"],
+            "Retained score of {} by task and pruner; the table is in the details.",
+            "x",
+            lambda rows: 1.2 + 0.42 * rows["task"].nunique(),
+        ),
         keys,
         data=results.STATISTICS.path,
     )
@@ -208,7 +198,7 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
     if seeds >= MANY_SEEDS:
         return ""
     more = (
-        f"The paper has {paper.SWEEP.seeds} seeds. For as many, run make params "
+        f"The paper has {paper.SWEEP_SEEDS} seeds. For as many, run make params "
         'SET="offline_rl.sweep.seeds=[0,1,2,3,4]" and make repro, which computes only what is new.'
     )
     if seeds >= FEW_SEEDS:
@@ -224,10 +214,10 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
 
 def _few_updates(found: Results) -> str:
     updates = found.table(results.SCORES)["update"]
-    if updates.empty or updates.max() >= paper.SWEEP.updates:
+    if updates.empty or updates.max() >= paper.SWEEP_UPDATES:
         return ""
     return (
-        f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP.updates:,}. Agents "
+        f"Agents had at most {updates.max():,} gradient updates, the paper's {paper.SWEEP_UPDATES:,}. Agents "
         "that have not learned yet have nothing to lose by pruning."
     )
 
@@ -276,17 +266,32 @@ def _profiles(found: Results) -> Iterator[Block]:
     yield Figure(
         "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
         "bands are 95 % bootstrap intervals, where there are three seeds or more",
-        [
-            chart(
-                partial(draw_profile, rows=rows),
-                f"Performance profiles of {name(str(algorithm))}.",
-                name(str(algorithm)),
-            )
-            for algorithm, rows in highest.groupby("algorithm")
-        ],
+        _charts(draw_profile, highest, ["algorithm"], "Performance profiles of {}."),
         pruner_keys(highest["pruner"]),
         data=results.PROFILES.path,
     )
+
+
+def _charts(
+    draw: Callable[..., None],
+    rows: pandas.DataFrame,
+    by: list[str],
+    alt: str,
+    axes: str = "",
+    height: Callable[[pandas.DataFrame], float] = lambda _: CHART_INCHES[1],
+) -> list[Panel]:
+    """A chart for each group, with common limits for `axes`; `alt` has a `{}` for each column in `by`."""
+    groups = list(rows.groupby(by))
+    draws = shared([partial(draw, rows=own) for _, own in groups], axes)
+    return [
+        chart(
+            drawn,
+            alt.format(name(algorithm), *others),
+            ", ".join(map(name, (algorithm, *others))),
+            (CHART_INCHES[0], height(own)),
+        )
+        for drawn, ((algorithm, *others), own) in zip(draws, groups, strict=True)
+    ]
 
 
 def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -360,16 +365,8 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
         return results.not_run(what, results.SCORES, of)
     if not sparsities:
         return NotRun(what, f"To get it, put {pruner} into offline_rl.sweep.pruners, then run make repro", of)
-    groups = list(own.groupby(["algorithm", "task"]))
-    draws = shared([partial(draw_learning, rows=rows, pruner=pruner) for _, rows in groups], "y")
-    panels = [
-        chart(
-            draw,
-            f"D4RL score of {name(str(algorithm))} on {task} by updates, dense and pruned by {name(pruner)}.",
-            f"{name(str(algorithm))}, {task}",
-        )
-        for draw, ((algorithm, task), _) in zip(draws, groups, strict=True)
-    ]
+    alt = f"D4RL score of {{}} on {{}} by updates, dense and pruned by {name(pruner)}."
+    panels = _charts(partial(draw_learning, pruner=pruner), own, ["algorithm", "task"], alt, "y")
     seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
     keys = [Key(f"{percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
     caption = (
@@ -407,18 +404,10 @@ def _return_by_sparsity(found: Results) -> Block:
     what = "Score by sparsity"
     if rows[rows["sparsity"] > 0].empty:
         return results.not_run(what, results.STATISTICS, of)
-    groups = list(rows.groupby(["algorithm", "task"]))
-    draws = shared([partial(draw_sparsity, rows=panel) for _, panel in groups], "xy")
+    alt = "D4RL score of {} on {} by sparsity and pruner."
     return Figure(
         f"{what} after the last update: mean and range over seeds; the dashed line shows dense agents",
-        [
-            chart(
-                draw,
-                f"D4RL score of {name(str(algorithm))} on {task} by sparsity and pruner.",
-                f"{name(str(algorithm))}, {task}",
-            )
-            for draw, ((algorithm, task), _) in zip(draws, groups, strict=True)
-        ],
+        _charts(draw_sparsity, rows, ["algorithm", "task"], alt, "xy"),
         pruner_keys(rows["pruner"]),
         of,
         data=results.STATISTICS.path,
@@ -454,20 +443,17 @@ def _layers(found: Results) -> Iterator[Block]:
         return
     highest = layers[layers["sparsity"] == layers["sparsity"].max()]
     for task, rows in highest.groupby("task", sort=False):
-        groups = list(rows.groupby(["algorithm", "network"]))
-        draws = shared([partial(draw_layers, rows=panel) for _, panel in groups], "x")
         yield Figure(
             f"Weights left in each layer, {task}, {_highest(highest)} pruned: mean over seeds, with whiskers "
             "of one standard deviation; the black mark is the dense layer",
-            [
-                chart(
-                    draw,
-                    f"Weights left in each layer of {name(str(algorithm))}'s {network} by pruner.",
-                    f"{name(str(algorithm))}, {name(str(network))}",
-                    (3.5, 0.8 + 0.34 * panel["layer"].nunique()),
-                )
-                for draw, ((algorithm, network), panel) in zip(draws, groups, strict=True)
-            ],
+            _charts(
+                draw_layers,
+                rows,
+                ["algorithm", "network"],
+                "Weights left in each layer of {}'s {} by pruner.",
+                "x",
+                lambda panel: 0.8 + 0.34 * panel["layer"].nunique(),
+            ),
             [Key(DENSE, INK), *pruner_keys(rows["pruner"])],
             of,
             data=results.LAYERS.path,
@@ -519,15 +505,14 @@ def _table_1(found: Results) -> Block:
     task = next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
     own = bcq[bcq["model"] == f"{task}/bcq"]
     rows = []
-    for (method, pruner, stored), theirs in zip_longest([*TABLE_1_ROWS, *PACKED_ROWS], paper.TABLE_1):
-        assert theirs is None or method == theirs.method
-        sparsity = 0.0 if pruner == DENSE else TABLE_1_SPARSITY
-        chosen = own[(own["pruner"] == pruner) & (own["format"] == stored) & (own["sparsity"] == sparsity)]
+    for row in (*paper.TABLE_1, *PACKED_ROWS):
+        chosen = own[(own["pruner"] == row.pruner) & (own["format"] == row.format)]
+        chosen = chosen[chosen["sparsity"] == (0.0 if row.pruner == DENSE else TABLE_1_SPARSITY)]
         megabytes = chosen.groupby("network")["bytes"].mean() / 1e6
         for network in ("actor", "critic", "vae"):
-            ours, printed = megabytes.get(network, np.nan), getattr(theirs, network, np.nan)
-            shown = f"{printed:g}" if theirs else NOT_GIVEN
-            rows.append((method, network, number(ours, 4), shown, number(ours / printed)))
+            ours, printed = megabytes.get(network, np.nan), getattr(row, network)
+            shown = f"{printed:g}" if np.isfinite(printed) else NOT_GIVEN
+            rows.append((row.method, network, number(ours, 4), shown, number(ours / printed)))
     same = task in paper.TABLE_1_TASKS
     note = "" if same else "; its first and last layers are smaller than those of the paper's networks"
     return Table(

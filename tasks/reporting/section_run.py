@@ -128,17 +128,17 @@ def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
         return results.not_run(SCALE, results.SCORES)
     pruned = scores.loc[scores["sparsity"] > 0, "sparsity"]
     here = sorted({f"{100 * sparsity:.0f}" for sparsity in pruned}, key=float)
-    low, high = (f"{100 * sparsity:.0f}" for sparsity in paper.SWEEP.sparsities)
+    low, high = (f"{100 * sparsity:.0f}" for sparsity in paper.SWEEP_SPARSITIES)
     rows = [
-        ("tasks", ", ".join(dict.fromkeys(scores["task"])), ", ".join(paper.SWEEP.tasks)),
-        ("seeds", f"{scores['seed'].nunique()}", f"{paper.SWEEP.seeds}"),
+        ("tasks", ", ".join(dict.fromkeys(scores["task"])), ", ".join(paper.SWEEP_TASKS)),
+        ("seeds", f"{scores['seed'].nunique()}", f"{paper.SWEEP_SEEDS}"),
         ("sparsities in %", ", ".join(here) or "none", f"{low} to {high}"),
         (
             "gradient updates",
             ", ".join(
                 f"{n:,} ({name.upper()})" for name, n in scores.groupby("algorithm")["update"].max().items()
             ),
-            f"{paper.SWEEP.updates:,}",
+            f"{paper.SWEEP_UPDATES:,}",
         ),
         *((each.setting, each.here, each.paper) for each in departures),
         ("all other settings of pruning and training", "as in the papers", ""),

@@ -36,7 +36,6 @@ RATIOS = ("style_ratio", "style_ratio_vgg19", "style_ratio_alexnet")
 JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 """The column that compares networks and optimised pictures, and the method that optimised for that column."""
 BEFORE_AFTER = "before_after.jpg"
-THUMBNAIL_PX = 220
 TO_STYLIZE = "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize"
 STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
 
@@ -57,6 +56,11 @@ class Optimised:
     def diverged(self) -> bool:
         """Whether the loss diverged."""
         return bool(self.summary["diverged"])
+
+    @property
+    def title(self) -> str:
+        """The label, which says so if the loss diverged."""
+        return f"{self.label} (diverged)" if self.diverged else self.label
 
     @property
     def style_name(self) -> str:
@@ -254,19 +258,13 @@ def _missing(what: str, place: str) -> NotRun:
 
 
 def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
-    for version_1 in pictures:
-        after = f"results/style/stylized/{version_1.style_name}/photos/{version_1.content_name}.jpg"
+    for each in pictures:
+        after = f"results/style/stylized/{each.style_name}/photos/{each.content_name}.jpg"
         if after in found.files:
             panels = [
-                picture(version_1.content, f"Photo {version_1.content_name}.", "photo", THUMBNAIL_PX),
-                picture(version_1.style, f"Painting {version_1.style_name}.", "painting", THUMBNAIL_PX),
-                picture(
-                    version_1.picture,
-                    "The photo, stylised by optimisation.",
-                    f"Version 1, {version_1.label}",
-                    THUMBNAIL_PX,
-                ),
-                picture(found.files[after], "The photo, stylised by a network.", "Version 2", THUMBNAIL_PX),
+                *_inputs(each),
+                picture(each.picture, "The photo, stylised by optimisation.", f"Version 1, {each.label}"),
+                picture(found.files[after], "The photo, stylised by a network.", "Version 2"),
             ]
             return Figure(
                 "One photo and painting, with both versions",
@@ -276,6 +274,14 @@ def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
                 data=results.STUDIES.path,
             )
     return _missing("One photo and painting, with both versions", "Figure 1")
+
+
+def _inputs(of: Optimised, painting: str = "painting") -> list[Panel]:
+    """The photo and the painting of a picture."""
+    return [
+        picture(of.content, f"Photo {of.content_name}.", "photo"),
+        picture(of.style, f"Painting {of.style_name}.", painting),
+    ]
 
 
 def _table_i(found: Results) -> Block:
@@ -350,10 +356,7 @@ def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
         diverged=[each.label for each in pictures if each.diverged],
     )
     panel = chart(draw, f"{what} over iterations, logarithmic.", "", (5.2, 2.8))
-    keys = [
-        Key(each.label + (" (diverged)" if each.diverged else ""), each.colour, each.diverged)
-        for each in pictures
-    ]
+    keys = [Key(each.title, each.colour, each.diverged) for each in pictures]
     return Figure(
         f"{what}, {_size(pictures)}", [panel], keys, _of(place), panel="wide", data=results.STUDIES.path
     )
@@ -368,16 +371,9 @@ def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
     what = f"Pictures by {STUDIED[study]}"
     if not pictures:
         return _missing(what, place)
-    first = pictures[0]
-    panels = [
-        picture(first.content, f"Photo {first.content_name}.", "photo", THUMBNAIL_PX),
-        picture(first.style, f"Painting {first.style_name}.", "painting", THUMBNAIL_PX),
-    ]
+    panels = _inputs(pictures[0])
     for each in pictures:
-        title = f"{each.label} (diverged)" if each.diverged else each.label
-        panels.append(
-            picture(each.picture, f"The result of optimisation with {each.label}.", title, THUMBNAIL_PX)
-        )
+        panels.append(picture(each.picture, f"The result of optimisation with {each.label}.", each.title))
     return Figure(
         f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture", data=results.STUDIES.path
     )
@@ -401,11 +397,8 @@ def _paintings(pictures: Sequence[Optimised]) -> Block:
         return _missing(what, "Figure 7")
     panels = []
     for style, each in sorted(by_style.items()):
-        panels += [
-            picture(each.content, f"Photo {each.content_name}.", "photo", THUMBNAIL_PX),
-            picture(each.style, f"Painting {style}.", f"painting {style}", THUMBNAIL_PX),
-            picture(each.picture, f"The photo in style {style}.", f"in style {style}", THUMBNAIL_PX),
-        ]
+        panels += _inputs(each, f"painting {style}")
+        panels.append(picture(each.picture, f"The photo in style {style}.", f"in style {style}"))
     caption = f"{what}: {count(len(by_style), 'painting')}; the report has {listing(paper.STYLES)}"
     return Figure(caption, panels, of=_of("Figure 7"), panel="picture", data=results.STUDIES.path)
 
@@ -418,11 +411,7 @@ def _large(found: Results) -> Block:
     }
     what = "Version 2: photos in each style"
     if not photos:
-        return NotRun(
-            what,
-            "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize",
-            _of("Figure 8"),
-        )
+        return NotRun(what, TO_STYLIZE, _of("Figure 8"))
     panels = [
         picture(
             path, f"{Path(name).stem} in style {_style(name)}.", f"{Path(name).stem}, {_style(name)}", 320

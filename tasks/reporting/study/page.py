@@ -36,6 +36,10 @@ BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
 ITERATIONS = (1, 3, 10, 30, 100)
 ABLATED = "HalfCheetah"
 """Task of the ablations, and of the agents with normalised states."""
+PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
+"""The parts that each column of the table of densities counts."""
+Row = tuple[str, ...]
+"""Cells of a row of a table, in the order of the columns in the template."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +65,6 @@ class ClaimRow:
     seeds: int
     verdict: str
 
-    @classmethod
-    def of(cls, claim: Claim) -> Self:
-        """Make the row of a claim, without nesting."""
-        estimate = dataclasses.asdict(claim.estimate)
-        return cls(claim.claim, claim.measured, claim.agents, claim.masks, **estimate, verdict=claim.verdict)
-
 
 def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: BootstrapConfig) -> None:
     """Write `README.md`, `claims.csv` and the figures into `directory`, which has the study's tables.
@@ -77,7 +75,11 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     scores, layers, runs = (_read(directory / f"{table}.csv") for table in ("scores", "layers", "runs"))
     agents = final_scores(scores)
     claims = all_claims(agents, layers, bootstrap)
-    write_csv(directory / "claims.csv", ClaimRow, map(ClaimRow.of, claims))
+    rows = (
+        ClaimRow(c.claim, c.measured, c.agents, c.masks, **vars(c.estimate), verdict=c.verdict)
+        for c in claims
+    )
+    write_csv(directory / "claims.csv", ClaimRow, rows)
     _draw(directory, scores, layers, agents, bootstrap)
     ablations = list(_ablation_rows(agents, bootstrap))
     if ablations:
@@ -87,12 +89,7 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
     )
-    environment.filters |= {
-        "number": number,
-        "listing": listing,
-        "estimate": in_words,
-        "capitalized": _capitalized,
-    }
+    environment.filters |= {"listing": listing, "capitalized": _capitalized}
     page = environment.from_string(TEMPLATE.read_text()).render(
         claims=[_ClaimTable.of(claim, claims) for claim in dict.fromkeys(c.claim for c in claims)],
         experiments=experiments,
@@ -132,7 +129,7 @@ class _ClaimTable:
     """Number of agents and masks with each verdict, without those that have too few seeds."""
     too_few_seeds: int
     masks: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]
+    rows: Sequence[Row]
 
     @classmethod
     def of(cls, claim: str, claims: Sequence[Claim]) -> Self:
@@ -142,7 +139,7 @@ class _ClaimTable:
         agents = dict.fromkeys(each.agents for each in own)
         verdicts = collections.Counter(each.verdict for each in own)
         too_few_seeds = verdicts.pop("too few seeds", 0)
-        rows = [(each, [_found(cells.get((each, kind))) for kind in masks]) for each in agents]
+        rows = [(each, *(_found(cells.get((each, kind))) for kind in masks)) for each in agents]
         return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
 
 
@@ -204,87 +201,40 @@ def _draw(
     figures.draw_controls(directory / "controls.svg", agents, tasks, algorithms, bootstrap)
 
 
-@dataclasses.dataclass(frozen=True)
-class _ScoreRow:
-    algorithm: str
-    group: str
-    seeds: str
-    """Number of seeds: of each task, if tasks differ."""
-    tasks: Sequence[str]
-    """The interquartile mean of the score, for each task."""
-    retention: str
-    """Retention over all tasks."""
-
-
-def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_ScoreRow]:
+def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
+    """Scores in each task, and retention over all; seeds are counted for each task where tasks differ."""
     tasks = _each(agents, "task")
     for algorithm in _each(agents, "algorithm"):
         for group in main_groups(algorithm):
             own = [score(agents, group, [task], bootstrap) for task in tasks]
-            kept = None if group.pruner == DENSE else retained(agents, group, tasks, bootstrap)
             if any(own):
-                kept_in_words = "" if group.pruner == DENSE else in_words(kept)
+                dense = group.pruner == DENSE
+                kept = "" if dense else in_words(retained(agents, group, tasks, bootstrap))
                 seeds = [each.seeds if each else 0 for each in own]
-                yield _ScoreRow(
-                    name(algorithm),
-                    figures.label(group),
-                    ", ".join(map(str, seeds if len(set(seeds)) > 1 else seeds[:1])),
-                    [in_words(each) for each in own],
-                    kept_in_words,
-                )
+                counts = ", ".join(map(str, seeds if len(set(seeds)) > 1 else seeds[:1]))
+                yield name(algorithm), figures.label(group), counts, *map(in_words, own), kept
 
 
-@dataclasses.dataclass(frozen=True)
-class _DensityRow:
-    of: str
-    pruner: str
-    parts: Sequence[str]
-    """Percentage of its weights that each part keeps: encoder, decoder, actor, critics."""
-
-
-PARTS = {
-    "encoder": ["encoder"],
-    "decoder": ["decoder"],
-    "actor": ["actor"],
-    "critics": ["critic 1", "critic 2"],
-}
-
-
-def _density_rows(layers: pandas.DataFrame) -> Iterator[_DensityRow]:
+def _density_rows(layers: pandas.DataFrame) -> Iterator[Row]:
     """Percentage of its weights that each part keeps at 95 % sparsity where parts compete."""
     competing = layers[is_main(layers, NETWORK) & (layers["sparsity"] == 0.95)]
     competing = competing[competing["pruner"].isin(["snip", "grasp"])]
     for (task, algorithm, pruner), rows in competing.groupby(["task", "algorithm", "pruner"]):
         counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
-        parts = [counts.reindex(own).sum() for own in PARTS.values()]
-        yield _DensityRow(
-            f"{task}, {name(str(algorithm))}",
-            name(str(pruner)),
-            [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts],
-        )
+        parts = [counts.reindex(own).sum() for own in PARTS]
+        kept = [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts]
+        yield f"{task}, {name(str(algorithm))}", name(str(pruner)), *kept
 
 
-@dataclasses.dataclass(frozen=True)
-class _BlindRow:
-    of: str
-    states: int
-    """Number of coordinates of the state."""
-    blind: Sequence[str]
-    """Number of coordinates that are not read, for each kind of mask in `MASKS` and for random masks."""
-
-
-def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[_BlindRow]:
+def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[Row]:
     """Number of state coordinates that an MLP does not read: mean over seeds, and the range if any."""
     chosen = is_main(layers, normalize_states=normalize_states) & (layers["sparsity"] == 0.95)
     main = layers[chosen & (layers["states_total"] > 0)]
     for (task, algorithm, part), rows in main.groupby(["task", "algorithm", "part"]):
         blind = rows["states_total"] - rows["states_kept"]
-        own = [blind[rows["pruner"] == pruner] for pruner in (*MASKS, "random")]
-        yield _BlindRow(
-            f"{task}, {name(str(algorithm))}, {part}",
-            int(rows["states_total"].iloc[0]),
-            [_mean_and_range(each) for each in own],
-        )
+        counts = [_mean_and_range(blind[rows["pruner"] == pruner]) for pruner in (*MASKS, "random")]
+        states = f"{rows['states_total'].iloc[0]:.0f}"
+        yield f"{task}, {name(str(algorithm))}, {part}", states, *counts
 
 
 def _mean_and_range(counts: "pandas.Series[float]") -> str:
@@ -294,15 +244,7 @@ def _mean_and_range(counts: "pandas.Series[float]") -> str:
     return str(low) if low == high else f"{counts.mean():.1f} ({low} to {high})"
 
 
-@dataclasses.dataclass(frozen=True)
-class _PilotRow:
-    of: str
-    pruner: str
-    scores: Sequence[str]
-    """Score after the study's updates, and after the pilot's."""
-
-
-def _pilot_rows(agents: pandas.DataFrame) -> Iterator[_PilotRow]:
+def _pilot_rows(agents: pandas.DataFrame) -> Iterator[Row]:
     """The same seed's score after the main experiment's updates and after the pilot's twice as many."""
     for (task, algorithm, pruner), rows in agents[is_main(agents)].groupby(["task", "algorithm", "pruner"]):
         updates = main_updates(agents, str(algorithm))
@@ -310,18 +252,11 @@ def _pilot_rows(agents: pandas.DataFrame) -> Iterator[_PilotRow]:
         shorter = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
         if len(longer) and len(shorter):
             means = [number(own["d4rl_score"].mean()) for own in (shorter, longer)]
-            yield _PilotRow(f"{task}, {name(str(algorithm))}", name(str(pruner)), means)
+            yield f"{task}, {name(str(algorithm))}", name(str(pruner)), *means
 
 
-@dataclasses.dataclass(frozen=True)
-class _NormalizedRow:
-    algorithm: str
-    group: str
-    raw: str
-    normalized: str
-
-
-def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_NormalizedRow]:
+def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
+    """Scores with raw and with normalised states."""
     for algorithm in _each(agents, "algorithm"):
         for group in main_groups(algorithm):
             raw, normalized = (
@@ -329,17 +264,7 @@ def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> It
                 for value in (False, True)
             )
             if normalized:
-                yield _NormalizedRow(
-                    name(algorithm), figures.label(group), in_words(raw), in_words(normalized)
-                )
-
-
-@dataclasses.dataclass(frozen=True)
-class _AblationRow:
-    what: str
-    setting: int
-    pruner: str
-    estimate: Estimate
+                yield name(algorithm), figures.label(group), in_words(raw), in_words(normalized)
 
 
 def _ablations() -> dict[str, list[tuple[int, Group]]]:
@@ -358,16 +283,16 @@ def _ablations() -> dict[str, list[tuple[int, Group]]]:
     }
 
 
-def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[_AblationRow]:
+def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
     """Rows of varied settings, without pruners for which only the usual setting was run."""
     for what, groups in _ablations().items():
         found = [
-            _AblationRow(what, setting, name(group.pruner), estimate)
+            (what, str(setting), name(group.pruner), in_words(estimate))
             for setting, group in groups
             if (estimate := score(agents, group, [ABLATED], bootstrap))
         ]
-        settings = collections.Counter(row.pruner for row in found)
-        yield from (row for row in found if settings[row.pruner] > 1)
+        settings = collections.Counter(pruner for _, _, pruner, _ in found)
+        yield from (row for row in found if settings[row[2]] > 1)
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
