@@ -59,7 +59,7 @@ class _Planner:
     def __init__(self) -> None:
         self.cells: Sequence[Cell] = ()
 
-    def compute(self, cells: Sequence[Cell], _out: Path, **_options: Any) -> NoReturn:
+    def compute(self, cells: Sequence[Cell], _out: Path | None = None, **_options: Any) -> NoReturn:
         """Keep `cells` and end the stage."""
         self.cells = cells
         raise _Planned

@@ -35,29 +35,33 @@ class Stage:
     def compute(
         self,
         cells: Sequence[Cell],
-        out: Path,
+        out: Path | None = None,
         *,
         gpu: bool = False,
         alone: bool = False,
         brief: bool = False,
         models: ModelLog | None = None,
     ) -> list[Path]:
-        """Compute those of `cells` that the store lacks, then link each cell's files below `out`.
+        """Compute those of `cells` that the store lacks, then link each cell's files below `out`, if given.
 
         `gpu`, `alone` and `brief` are as in :func:`~pipelines.engine.fanout.fan_out`; `models` logs the
         cells' model files.
 
         Returns:
-            the cells' directories, in the order of `cells`.
+            the cells' directories, in the order of `cells`: below `out`, or else the store's own, which are
+            only to be read.
         """
         self.tracker.models = models
         print(f"{self.name} ({self.profile}): ", end="", flush=True)
         fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, brief=brief)
+        stored = [self.store.path(cell.digest) for cell in cells]
+        self.made.extend(map(read_made, stored))
+        if out is None:
+            return stored
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)  # even if there are no cells, as DVC requires every out
         for cell in cells:
             self.store.link(cell, out / cell.name)
-        self.made.extend(read_made(self.store.path(cell.digest)) for cell in cells)
         return [out / cell.name for cell in cells]
 
 

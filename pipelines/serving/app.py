@@ -27,7 +27,7 @@ from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
 from tasks.deployment.classify import Preparation
-from tasks.deployment.onnx_model import GraphCard
+from tasks.deployment.onnx_model import GraphCard, unbatched_shapes
 
 PAGE = Path(__file__).with_name("page") / "index.html"
 JSON = "application/json"
@@ -189,10 +189,7 @@ def _described(name: str, card: GraphCard) -> dict[str, Any]:
 
 def _inputs(request: ActRequest, card: GraphCard) -> Inputs:
     """The inputs of the graph, without the batch. Latents that are not given are drawn."""
-    shapes = {
-        each.name: tuple(size if isinstance(size, int) else card.details[size] for size in each.shape[1:])
-        for each in card.inputs
-    }
+    shapes = unbatched_shapes(card.inputs, card.details)
     inputs = {"state": _array("state", request.state, shapes["state"])}
     if "latents" not in shapes:
         if request.latents is not None:

@@ -10,7 +10,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.serving.services import Decision, Services
-from tasks.deployment.onnx_model import GraphCard
+from tasks.deployment.onnx_model import GraphCard, unbatched_shapes
 from tasks.offline_rl.environments import TASKS
 from tasks.offline_rl.evaluation.live import LiveEpisode
 
@@ -142,11 +142,10 @@ def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:
 
 
 def _inputs(card: GraphCard, episode: LiveEpisode, generator: np.random.Generator) -> dict[str, Any]:
-    shapes = {each.name: each.shape[1:] for each in card.inputs}
+    shapes = unbatched_shapes(card.inputs, card.details)
     inputs = {"state": episode.state}
     if "latents" in shapes:
-        sizes = [card.details[size] if isinstance(size, str) else size for size in shapes["latents"]]
-        inputs["latents"] = generator.standard_normal(sizes, np.float32)
+        inputs["latents"] = generator.standard_normal(shapes["latents"], np.float32)
     return inputs
 
 

@@ -1,9 +1,7 @@
 """The stage `benchmark` has one cell for each exported graph, and one for the classifier's answers."""
 
 import logging
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipelines.catalog.networks import Source, benchmarked_agents, classifier, policy_of, style_network
 from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
@@ -19,15 +17,12 @@ from tasks.deployment.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
 
 log = logging.getLogger(__name__)
 
-PARTS = Path("build/benchmark")
-
 
 def run(stage: Stage, config: Config) -> None:
     """Write `timings.csv` and `classification.csv`."""
-    *parts, answers = stage.compute(list(cells(config)), PARTS, gpu=True, alone=True)
+    *parts, answers = stage.compute(list(cells(config)), gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
     concatenate([answers / "classification.csv"], CLASSIFICATION)
-    shutil.rmtree(PARTS)
 
 
 def cells(config: Config) -> Iterator[Cell]:
@@ -78,6 +73,7 @@ def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkPar
         seconds=measured.seconds,
         time_limit_s=measured.time_limit_s,
         rollout_steps=measured.rollout_steps,
+        env_version=config.offline_rl.evaluation.env_version,
     )
 
 

@@ -10,12 +10,10 @@ from pipelines.engine.stage import Stage
 from tasks.data.tables import concatenate
 from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
 
-PARTS = Path("build/speed")
-
 
 def run(stage: Stage, config: Config) -> None:
     """Write `speed.csv` (the report's Table I)."""
-    directories = stage.compute([_cell(config)], PARTS, gpu=True)
+    directories = stage.compute([_cell(config)], gpu=True)
     concatenate([directory / "speed.csv" for directory in directories], SPEED)
 
 

@@ -1,8 +1,6 @@
 """The stage `quantize` has one cell for each agent of the highest sparsity."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipelines.catalog.agents import agents, model_of, modules_of, name_of, tags_of, training_config
 from pipelines.catalog.paths import QUANTIZED
@@ -13,14 +11,11 @@ from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
 from tasks.offline_rl.evaluation.quantize_agent import QuantizeParams, quantize_agent
 
-PARTS = Path("build/quantize")
-
 
 def run(stage: Stage, config: Config) -> None:
     """Write `quantized.csv`."""
-    directories = stage.compute([cell(config, agent) for agent in _chosen(config)], PARTS)
+    directories = stage.compute([cell(config, agent) for agent in _chosen(config)])
     concatenate([directory / "quantized.csv" for directory in directories], QUANTIZED)
-    shutil.rmtree(PARTS)
 
 
 def _chosen(config: Config) -> Iterator[AgentSpec]:

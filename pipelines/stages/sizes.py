@@ -1,8 +1,5 @@
 """The stage `sizes` has one cell for each trained agent."""
 
-import shutil
-from pathlib import Path
-
 from pipelines.catalog.agents import agents, model_of, name_of, tags_of
 from pipelines.catalog.paths import SIZES
 from pipelines.config.params import Config
@@ -12,14 +9,11 @@ from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import AgentSpec
 from tasks.sparse.measure_sizes import SizeParams, measure_sizes
 
-PARTS = Path("build/sizes")
-
 
 def run(stage: Stage, config: Config) -> None:
     """Write `sizes.csv` (Table 1)."""
-    directories = stage.compute([_cell(agent) for agent in agents(config)], PARTS, brief=True)
+    directories = stage.compute([_cell(agent) for agent in agents(config)], brief=True)
     concatenate([directory / "sizes.csv" for directory in directories], SIZES)
-    shutil.rmtree(PARTS)
 
 
 def _cell(agent: AgentSpec) -> Cell:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from tasks.data.tables import write_csv
 from tasks.deployment.isolation import PreparedReport, Worker, WorkerFailed
 from tasks.deployment.network import Network
 from tasks.deployment.networks import open_network
-from tasks.deployment.onnx_model import read_card
+from tasks.deployment.onnx_model import read_card, unbatched_shapes
 from tasks.deployment.parity import Parity, Reference, compare, random_inputs, reference
 from tasks.deployment.runtimes import NOT_INSTALLED, THREADS_ARE_FINAL, RuntimeAt
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
@@ -48,13 +48,12 @@ class BenchmarkParams:
     sizes: Annotated[tuple[Size, ...], MinLen(1)]
     seconds: Annotated[float, Gt(0)]
     """Time for each runtime at each size in seconds, without warm-up and compilation; at least two calls."""
-    time_limit_s: Annotated[float, Gt(0)] = 120.0
+    time_limit_s: Annotated[float, Gt(0)]
     """Timeout for an answer of a runtime, e.g. for compiling one network for one size, in seconds."""
-    rollout_steps: Annotated[int, Ge(1)] = 256
+    rollout_steps: Annotated[int, Ge(1)]
     """Number of states that a policy is compared on, from episodes that it plays itself."""
-    env_version: EnvironmentVersion = "v5"
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of the random inputs."""
+    env_version: EnvironmentVersion
+    """Version of the environments of these episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,32 +256,25 @@ class _Bench:
         """The same for all numbers of threads, and for a policy at all batch sizes, since float64 is slow."""
         key = None if self.network.kind == "policy" else size
         if key not in self._examples:
-            inputs = (
-                _visited(self.network, self.params)
-                if key is None
-                else _random(self.network, size, self.params)
-            )
+            inputs = _random(self.network, key) if key else _visited(self.network, self.params)
             self._examples[key] = _Examples(inputs, reference(self.network, inputs))
         return self._examples[key]
 
 
-def _random(network: Network, size: Size, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
+def _random(network: Network, size: Size) -> dict[str, NDArray[np.float32]]:
     sizes = {"batch": size.batch}
     if size.size_px is not None:
         sizes |= {"height": size.size_px, "width": size.size_px}
-    return random_inputs(network.inputs, sizes, params.seed)
+    return random_inputs(network.inputs, sizes, seed=0)
 
 
 @torch.inference_mode()
 def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
     """The inputs of a policy in its first steps: states and latents, (steps, …)."""
     environment = make_environment(TASKS[network.details["task"]], params.env_version)
-    generator = stream("benchmark", params.seed)
-    shapes = [
-        tuple(network.details[size] if isinstance(size, str) else size for size in each.shape[1:])
-        for each in network.inputs[1:]
-    ]
-    observation, _ = environment.reset(seed=params.seed)
+    generator = stream("benchmark", 0)
+    _, *shapes = unbatched_shapes(network.inputs, network.details).values()
+    observation, _ = environment.reset(seed=0)
     steps = []
     for _ in range(params.rollout_steps):
         state = torch.as_tensor(observation, dtype=torch.float32)[None]
@@ -303,16 +295,7 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
 def _with_timing(row: TimingRow, outcome: Timing | WorkerFailed) -> TimingRow:
     if isinstance(outcome, WorkerFailed):
         return replace(row, status="failed", reason=str(outcome))
-    return replace(
-        row,
-        p50_ms=outcome.p50_ms,
-        p90_ms=outcome.p90_ms,
-        p99_ms=outcome.p99_ms,
-        cpu_p50_ms=outcome.cpu_p50_ms,
-        peak_memory_mb=None if outcome.peak_memory_bytes is None else outcome.peak_memory_bytes / 1e6,
-        calls=outcome.calls,
-        disturbed_turns=outcome.disturbed_turns,
-    )
+    return replace(row, **asdict(outcome))
 
 
 def _finite(error: float) -> float | None:

@@ -125,10 +125,7 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
 
     Equal arguments give equal bytes.
     """
-    example = tuple(
-        torch.zeros([EXAMPLE[size] if isinstance(size, str) else size for size in graph_input.shape])
-        for graph_input in network.inputs
-    )
+    example = tuple(torch.zeros(graph_input.shape_at(EXAMPLE)) for graph_input in network.inputs)
     dynamic = tuple(
         {axis: size for axis, size in enumerate(graph_input.shape) if isinstance(size, str)}
         for graph_input in network.inputs

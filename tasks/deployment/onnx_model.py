@@ -1,7 +1,7 @@
 """ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,15 @@ class GraphInput:
     low: float
     high: float
     """Values from `low` to `high` are typical; comparisons and timings draw from this range."""
+
+    def shape_at(self, sizes: Mapping[str, Any]) -> tuple[int, ...]:
+        """The shape where the named axes have these sizes."""
+        return tuple(int(sizes[axis]) if isinstance(axis, str) else axis for axis in self.shape)
+
+
+def unbatched_shapes(inputs: Sequence[GraphInput], details: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of a policy's inputs by name, without the batch; a card's `details` have the other sizes."""
+    return {each.name: each.shape_at({"batch": 1, **details})[1:] for each in inputs}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.data.tensor_file import reading
-from tasks.deployment.onnx_model import GraphCard, read_card
+from tasks.deployment.onnx_model import GraphCard, read_card, unbatched_shapes
 from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
@@ -67,9 +67,7 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
 
 
 def _noise_shape(card: GraphCard) -> tuple[int, ...]:
-    shapes = {each.name: each.shape for each in card.inputs}
-    latents = shapes.get("latents", ("batch",))[1:]
-    sizes = tuple(size if isinstance(size, int) else int(card.details[size]) for size in latents)
+    sizes = unbatched_shapes(card.inputs, card.details).get("latents", ())
     if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
         raise ValueError(f"latents of shape {sizes}")
     return sizes

@@ -2,7 +2,7 @@
 
 import itertools
 import operator
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class FastestPolicy:
             policy that the card describes.
     """
 
-    def __init__(self, path: Path, threads: int = 1) -> None:
-        self.model = load_onnx(path, threads)
+    def __init__(self, path: Path) -> None:
+        self.model = load_onnx(path, threads=1)
         self.card = self.model.card
         self.sparse_from = np.inf
         """Number of states from which the kernels are faster than onnxruntime."""
@@ -138,10 +138,4 @@ def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
 def _seconds(policy: Policy, inputs: dict[str, NDArray]) -> float:
     """Time of the fastest of some calls, after a first one that may include compilation."""
     policy(**inputs)
-    return min(_once(policy, inputs) for _ in range(REPEATS))
-
-
-def _once(policy: Policy, inputs: dict[str, NDArray]) -> float:
-    start = time.perf_counter()
-    policy(**inputs)
-    return time.perf_counter() - start
+    return min(timeit.repeat(lambda: policy(**inputs), number=1, repeat=REPEATS))

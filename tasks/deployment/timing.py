@@ -40,7 +40,7 @@ class Timing:
     calls: int
     """Number of timed calls, without those of disturbed turns."""
     disturbed_turns: int
-    peak_memory_bytes: int | None
+    peak_memory_mb: float | None
 
     @classmethod
     def of(cls, turns: Sequence[Samples]) -> "Timing":
@@ -49,7 +49,7 @@ class Timing:
         wall = 1e3 * np.concatenate([turn.wall_s for turn in kept])
         cpu = 1e3 * np.concatenate([turn.cpu_s for turn in kept])
         p50, p90, p99 = (float(value) for value in np.percentile(wall, [50, 90, 99]))
-        peaks = [turn.peak_memory_bytes for turn in turns if turn.peak_memory_bytes is not None]
+        peaks = [turn.peak_memory_bytes / 1e6 for turn in turns if turn.peak_memory_bytes is not None]
         return cls(
             p50, p90, p99, float(np.median(cpu)), len(wall), len(turns) - len(kept), max(peaks, default=None)
         )

@@ -59,7 +59,7 @@ class PlannedError(Exception):
 class Planner:
     """A stage that keeps its cells instead of computing them."""
 
-    def compute(self, cells, out, *, gpu=False, alone=False, brief=False, models=None):
+    def compute(self, cells, out=None, *, gpu=False, alone=False, brief=False, models=None):
         self.cells, self.out = list(cells), out
         raise PlannedError
 
@@ -363,7 +363,7 @@ def test_the_inputs_and_outs_of_a_stages_cells_are_its_own(values, stage):
     for cell in planner.cells:
         for path in cell.inputs.values():
             assert below(path.as_posix(), DVC[stage]["deps"]), path
-    assert planner.out.parts[0] == "build" or planner.out.as_posix() in outs(stage)
+    assert planner.out is None or planner.out.as_posix() in outs(stage)
 
 
 def test_the_report_depends_on_all_that_its_page_shows():

@@ -50,6 +50,12 @@ def test_a_reused_cell_keeps_the_record_of_its_making(stage, tmp_path):
     assert len(again.made) == 2
 
 
+def test_a_stage_without_an_out_reads_its_cells_in_the_store(stage):
+    cell = Cell("sum", add_up, SumParams(1))
+    assert stage.compute([cell]) == [stage.store.path(cell.digest)]
+    assert len(stage.made) == 1
+
+
 def test_a_stage_sums_up_its_cells(tmp_path):
     gpu = Machine("Abacus", "AVX2", 2, 4.0, "Loom")
     later = dataclasses.replace(

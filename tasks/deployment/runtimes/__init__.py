@@ -8,25 +8,6 @@ from pathlib import Path
 
 from tasks.deployment.runtimes.protocol import Runtime
 
-RUNTIMES = (
-    "torch",
-    "torch-compile",
-    "onnxruntime",
-    "numba-sparse",
-    "openvino-f32",
-    "openvino-bf16",
-    "tvm",
-    "tvm-tuned",
-    "xla",
-    "tensorflow",
-    "iree",
-    "onnxruntime-cuda",
-    "onnxruntime-tensorrt",
-    "torch-cuda",
-)
-"""All runtimes with an adapter. OpenVINO is nGraph's successor; `numba-sparse` means this project's kernels
-for the weights that pruning keeps."""
-
 PACKAGES = {
     "torch": ("torch",),
     "torch-compile": ("torch",),
@@ -43,7 +24,10 @@ PACKAGES = {
     "onnxruntime-tensorrt": ("onnxruntime-gpu", "onnxruntime"),
     "torch-cuda": ("torch",),
 }
-"""Packages of the package index, any of which contains the runtime."""
+"""Packages of the package index by runtime, any of which contains it."""
+RUNTIMES = tuple(PACKAGES)
+"""All runtimes with an adapter. OpenVINO is nGraph's successor; `numba-sparse` means this project's kernels
+for the weights that pruning keeps."""
 ISOLATED = frozenset({"tensorflow"})
 """Runtimes in an environment of their own, see `tasks.deployment.environment`."""
 FOR_PRUNED = frozenset({"numba-sparse"})

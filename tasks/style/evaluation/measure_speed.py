@@ -13,7 +13,6 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, MinLen
-from torch import Tensor
 
 from tasks.data.images import read_rgb
 from tasks.data.tables import write_csv
@@ -133,9 +132,9 @@ def measure_speed(job: Job) -> Iterator[Event]:
     ]
     warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
     for case in warm_up:
-        bench.time(case, bench.names[0])
+        bench.time(case, photo=0)
     samples: dict[_Case, list[_Seconds]] = {case: [] for case in cases}
-    turns = list(product(range(params.config.repeats), bench.names, cases))
+    turns = list(product(range(params.config.repeats), range(params.config.images), cases))
     for n, (_, photo, case) in enumerate(turns, start=1):
         samples[case].append(bench.time(case, photo))
         yield Progress(n / len(turns))
@@ -151,10 +150,9 @@ class _Bench:
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
         self.photos = PhotoSet.open(job.inputs["photos"])
-        self.names = self.photos.names[: self.params.config.images]
-        if len(self.names) < self.params.config.images:
+        if len(self.photos) < self.params.config.images:
             raise UserError(
-                f"{job.inputs['photos']}: has {len(self.names)} photos, fewer than the "
+                f"{job.inputs['photos']}: has {len(self.photos)} photos, fewer than the "
                 f"{self.params.config.images} to time; lower speed.images"
             )
         self.paintings = {
@@ -167,9 +165,9 @@ class _Bench:
             for name in self.params.config.backbones
         }
 
-    def time(self, case: _Case, photo: str) -> _Seconds:
-        """Seconds for one picture."""
-        square = self._square(photo, case.size_px)
+    def time(self, case: _Case, photo: int) -> _Seconds:
+        """Seconds for the picture of photo number `photo`."""
+        square = self.photos.crop(photo, case.size_px, torch.Generator(), augment=False).to(self.device)
         if case.backbone is None:
             settings = StylizeSettings(precision=self.params.precision)
             return self._clock(lambda: stylize(self.network, square[None], settings))
@@ -187,8 +185,9 @@ class _Bench:
         rest = self._clock(lambda: last.extend(iterates))
         if not last:
             raise UserError(
-                f"{photo}: Version 1 with {case.backbone} at {case.size_px} px finds no lower loss "
-                "than its first picture's, so there is nothing to time; change its settings or the photo"
+                f"{self.photos.names[photo]}: Version 1 with {case.backbone} at {case.size_px} px finds no "
+                "lower loss than its first picture's, so there is nothing to time; change its settings or "
+                "the photo"
             )
         factor = self.params.config.iterations / last[0].iteration
         return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
@@ -196,12 +195,6 @@ class _Bench:
     @property
     def _measured_iterations(self) -> int:
         return min(self.params.config.measured_iterations, self.params.config.iterations)
-
-    def _square(self, photo: str, size_px: int) -> Tensor:
-        """The square (3, S, S) from the middle of a photo."""
-        picture = self.photos.read(photo, short_side=size_px)
-        top, left = (picture.shape[1] - size_px) // 2, (picture.shape[2] - size_px) // 2
-        return picture[:, top : top + size_px, left : left + size_px].to(self.device)
 
     def _clock(self, work: Callable[[], object]) -> _Seconds:
         self._synchronize()
@@ -227,7 +220,7 @@ class _Bench:
             seconds_per_image=fmean(sample.wall for sample in samples),
             iterations=params.config.iterations if version_1 else None,
             extrapolated=version_1 and self._measured_iterations < params.config.iterations,
-            images=len(self.names),
+            images=params.config.images,
             threads=torch.get_num_threads(),
             precision=str(dtype).removeprefix("torch."),
             seconds_p50=median(sample.wall for sample in samples),

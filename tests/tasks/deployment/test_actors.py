@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from small_networks import make_agent, save_agent
+from waiting import PATIENCE_S
 
 from tasks.data.tensor_file import read_tensor_file
 from tasks.deployment.actors import open_actor, pack_actor
@@ -66,7 +67,8 @@ def test_other_files(tmp_path):
 def test_runtimes_are_given_the_actor_and_leave_a_table(tmp_path):
     source = save_agent(tmp_path / "agent.safetensors", "bcq", 0.9)
     names = ("torch", "onnxruntime", "numba-sparse")
-    benchmark = BenchmarkParams(runtimes_here(names), (1,), (Size(1), Size(40)), 0.02)
+    sizes = (Size(1), Size(40))
+    benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5, "v5")
     params = ActorParams("the/cell/actor", "compacted", 20, benchmark)
     output = tmp_path / "out"
     output.mkdir()

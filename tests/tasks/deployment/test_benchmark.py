@@ -36,10 +36,10 @@ def export(task, save, directory, *arguments):
     return {"onnx": directory / graph_name("the/cell", form), "source": source}
 
 
-def run(inputs, output, names, threads=(1,), sizes=(ONE,), **params):
+def run(inputs, output, names, threads=(1,), sizes=(ONE,)):
     output.mkdir()
     here = tuple(RuntimeAt(name, None if name == "absent" else "1") for name in names)
-    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5, **params)
+    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5, env_version="v5")
     events = list(benchmark([Job(params, inputs, output)]))
     with (output / "timings.csv").open() as file:
         return list(csv.DictReader(file)), events

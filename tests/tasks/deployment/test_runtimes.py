@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from waiting import PATIENCE_S
 
 from tasks.deployment.isolation import ROOT, Worker, WorkerFailed
-from tasks.deployment.runtimes import PACKAGES, RUNTIMES, installed_version, interpreter, open_runtime
+from tasks.deployment.runtimes import installed_version, interpreter, open_runtime
 from tasks.deployment.runtimes.protocol import ModelFiles
 
 W = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
@@ -28,8 +28,7 @@ def matrix(tmp_path):
     return ModelFiles(tmp_path / "matrix.onnx", tmp_path / "no source", "dense")
 
 
-def test_each_runtime_is_part_of_a_package():
-    assert set(PACKAGES) == set(RUNTIMES)
+def test_a_runtime_has_the_version_of_its_package():
     assert installed_version("torch") == torch.__version__
     with pytest.raises(KeyError):
         open_runtime("theano")

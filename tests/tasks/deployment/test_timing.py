@@ -28,14 +28,14 @@ class Contender:
 
 def test_percentiles_by_hand():
     # Sorted: 1 2 3 4 5; p50 is the third, p90 0.6 of the way from the fourth to the fifth, p99 0.96.
-    timing = Timing.of([turn(5, 1, 3, peak=10), turn(2, 4, peak=30)])
+    timing = Timing.of([turn(5, 1, 3, peak=10e6), turn(2, 4, peak=30e6)])
     assert (timing.p50_ms, timing.p90_ms, timing.p99_ms) == pytest.approx((3, 4.6, 4.96))
     assert timing.cpu_p50_ms == pytest.approx(3)
-    assert (timing.calls, timing.disturbed_turns, timing.peak_memory_bytes) == (5, 0, 30)
+    assert (timing.calls, timing.disturbed_turns, timing.peak_memory_mb) == (5, 0, 30)
 
 
 def test_unknown_memory_stays_unknown():
-    assert Timing.of([turn(1)]).peak_memory_bytes is None
+    assert Timing.of([turn(1)]).peak_memory_mb is None
 
 
 def test_turns_with_less_of_the_processor_than_usual_are_left_out():
