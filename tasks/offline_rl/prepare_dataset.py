@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
-from tasks.data.download import download_cached, is_remote
+from tasks.data.download import is_remote, local_or_cached
 from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress, per_job
@@ -184,19 +184,10 @@ def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
 
 def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
     file = job.params.data.d4rl[task.name]
-    if "d4rl" not in job.inputs:
-        path, sha256 = download_cached(file.url, file.sha256)
-        return read_d4rl(path, task), _Origin(file.url, sha256)
-    path = job.inputs["d4rl"]
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; correct data.d4rl.{task.name}.url")
-    sha256 = sha256_of(path)
-    if file.sha256 and sha256 != file.sha256.lower():
-        raise UserError(
-            f"{path}: its SHA-256 is {sha256}, not {file.sha256}; fetch it again, or correct "
-            f"data.d4rl.{task.name}.sha256"
-        )
-    return read_d4rl(path, task), _Origin(path.name, sha256)
+    path, origin, sha256 = local_or_cached(
+        job.inputs.get("d4rl"), file.url, file.sha256, f"data.d4rl.{task.name}.url"
+    )
+    return read_d4rl(path, task), _Origin(origin, sha256)
 
 
 def _card(params: DatasetParams, dataset: Dataset, origin: _Origin) -> DatasetCard:

@@ -1,7 +1,7 @@
 """Task: measure the size of a trained model's networks in each storage format."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor
 
@@ -51,17 +51,8 @@ def _rows(job: Job) -> Iterator[SizeRow]:
     params: SizeParams = job.params
     for network, tensors in networks_of(read_tensor_file(job.inputs["model"]).tensors).items():
         for size in measure(tensors):
-            yield SizeRow(
-                model=params.model,
-                network=network,
-                pruner=params.pruner,
-                sparsity=params.sparsity,
-                seed=params.seed,
-                format=size.format,
-                bytes=size.bytes,
-                ratio_to_dense=f"{size.ratio_to_dense:.4f}",
-                entropy_bound_bytes=size.entropy_bound_bytes,
-            )
+            ratio = {"ratio_to_dense": f"{size.ratio_to_dense:.4f}"}
+            yield SizeRow(network=network, **asdict(params), **asdict(size) | ratio)
 
 
 def networks_of(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

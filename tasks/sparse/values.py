@@ -1,7 +1,7 @@
 """Codings of a tensor's kept values in a packed file: lossless, or rounded to fewer bits."""
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,6 @@ from tasks.sparse.streams import Counts, Reader, Writer
 Floats = NDArray[np.float32]
 """(values,)"""
 ValuesName = Literal["raw", "exponents", "fp16", "int8"]
-
-
-class Values(Protocol):
-    """A coding of numbers (values,), of which the first `rows[0]` are a matrix's first row, and so on."""
-
-    def write(self, out: Writer, values: Floats, rows: Counts) -> None:
-        """Write the values. Raises UserError if this coding can't represent them."""
-
-    def read(self, source: Reader, rows: Counts) -> Floats:
-        """Read the values that were written."""
 
 
 class Raw:
@@ -107,6 +97,8 @@ class Int8:
         return levels.astype(np.float32) * np.repeat(scales, rows)
 
 
+Values = Raw | Exponents | Float16 | Int8
+"""A coding of numbers (values,), of which the first `rows[0]` are a matrix's first row, and so on."""
 VALUES: Mapping[ValuesName, Values] = {
     "raw": Raw(),
     "exponents": Exponents(),

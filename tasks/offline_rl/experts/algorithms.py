@@ -7,7 +7,7 @@ layers of 256 units with ReLU, tanh at the end, raw observations.
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import sbx
@@ -30,33 +30,6 @@ takes 4 ms on one core."""
 MODEL, REPLAY_BUFFER, REWARD_SCALE = "model.zip", "replay_buffer.pkl", "reward_scale.pkl"
 
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
-
-
-class Learner(Protocol):
-    """A model with Stable-Baselines3's interface, with access to its actor and its whole state."""
-
-    model: Any
-
-    def layers(self) -> Sequence[Layer]:
-        """W (inputs, outputs) and b of each layer of the actor's mean."""
-        ...
-
-    def start_from(self, expert: Expert, config: ExpertConfig) -> None:
-        """Take over the expert's layers, and fit the critics to this actor while it stays unchanged."""
-        ...
-
-    def save(self, directory: Path) -> None:
-        """Write all that :meth:`load` needs. Even a kill meanwhile leaves a state that can be resumed."""
-        ...
-
-    def load(self, directory: Path) -> None:
-        """Resume from the files that :meth:`save` wrote, in new episodes."""
-        ...
-
-
-def make_learner(config: ExpertConfig) -> Learner:
-    """A learner with random weights."""
-    return OnPolicy(config) if config.algorithm == "PPO" else OffPolicy(config)
 
 
 class OffPolicy:
@@ -83,12 +56,14 @@ class OffPolicy:
             noise = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
             self.model = sbx.TD3(learning_rate=config.learning_rate, action_noise=noise, **options)
 
-    def layers(self) -> Sequence[Layer]:  # noqa: D102
+    def layers(self) -> Sequence[Layer]:
+        """W (inputs, outputs) and b of each layer of the actor's mean."""
         dense = self.model.policy.actor_state.params["params"]
         names = [f"Dense_{i}" for i in range(len(HIDDEN) + 1)]
         return [(np.asarray(dense[name]["kernel"]), np.asarray(dense[name]["bias"])) for name in names]
 
-    def start_from(self, expert: Expert, config: ExpertConfig) -> None:  # noqa: D102
+    def start_from(self, expert: Expert, config: ExpertConfig) -> None:
+        """Take over the expert's layers, and fit the critics to this actor while it stays unchanged."""
         self._copy(expert)
         model = self.model
         model.gradient_steps = 0
@@ -116,12 +91,14 @@ class OffPolicy:
         targets = {"target_params": {"params": layers}} if hasattr(state, "target_params") else {}
         self.model.policy.actor_state = state.replace(params={"params": layers}, **targets)
 
-    def save(self, directory: Path) -> None:  # noqa: D102
+    def save(self, directory: Path) -> None:
+        """Write all that :meth:`load` needs. Even a kill meanwhile leaves a state that can be resumed."""
         # The replay buffer comes first: a buffer that is newer than the model does no harm.
         _replace(directory / REPLAY_BUFFER, self.model.save_replay_buffer)
         _replace(directory / MODEL, self.model.save)
 
-    def load(self, directory: Path) -> None:  # noqa: D102
+    def load(self, directory: Path) -> None:
+        """Resume from the files that :meth:`save` wrote, in new episodes."""
         self.model = type(self.model).load(directory / MODEL, env=self.model.env)
         self.model.load_replay_buffer(directory / REPLAY_BUFFER)
         _seed_anew(self.model)
@@ -155,12 +132,14 @@ class OnPolicy:
             device="cpu",
         )
 
-    def layers(self) -> Sequence[Layer]:  # noqa: D102
+    def layers(self) -> Sequence[Layer]:
+        """W (inputs, outputs) and b of each layer of the actor's mean."""
         return [
             (lin.weight.detach().numpy().T.copy(), lin.bias.detach().numpy().copy()) for lin in self._linear()
         ]
 
-    def start_from(self, expert: Expert, config: ExpertConfig) -> None:  # noqa: D102
+    def start_from(self, expert: Expert, config: ExpertConfig) -> None:
+        """Take over the expert's layers, and fit the critic to this actor while it stays unchanged."""
         for linear, weight, bias in zip(self._linear(), expert.weights, expert.biases, strict=True):
             linear.weight.data = torch.from_numpy(weight.T.copy())
             linear.bias.data = torch.from_numpy(bias.copy())
@@ -177,14 +156,21 @@ class OnPolicy:
         modules = [*policy.mlp_extractor.policy_net, *policy.action_net]
         return [module for module in modules if isinstance(module, torch.nn.Linear)]
 
-    def save(self, directory: Path) -> None:  # noqa: D102
+    def save(self, directory: Path) -> None:
+        """Write all that :meth:`load` needs. Even a kill meanwhile leaves a state that can be resumed."""
         _replace(directory / REWARD_SCALE, self.model.env.save)
         _replace(directory / MODEL, self.model.save)
 
-    def load(self, directory: Path) -> None:  # noqa: D102
+    def load(self, directory: Path) -> None:
+        """Resume from the files that :meth:`save` wrote, in new episodes."""
         environments = VecNormalize.load(str(directory / REWARD_SCALE), self.model.env.venv)
         self.model = PPO.load(directory / MODEL, env=environments, device="cpu")
         _seed_anew(self.model)
+
+
+def make_learner(config: ExpertConfig) -> OffPolicy | OnPolicy:
+    """A learner with random weights."""
+    return OnPolicy(config) if config.algorithm == "PPO" else OffPolicy(config)
 
 
 class _TanhPolicy(ActorCriticPolicy):  # type: ignore[misc]

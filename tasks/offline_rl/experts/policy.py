@@ -3,10 +3,9 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import safetensors
@@ -20,12 +19,8 @@ from tasks.offline_rl.environments import TASKS
 ACTION_NOISE = 0.1
 """Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
 
-Activation = Literal["relu", "tanh", "linear"]
-_FUNCTIONS: Mapping[str, Callable[[NDArray], NDArray]] = {
-    "relu": lambda x: np.maximum(x, 0),
-    "tanh": np.tanh,
-    "linear": lambda x: x,
-}
+FUNCTIONS = {"activation": "relu", "output": "tanh"}
+"""Functions of hidden layers and of the output, as every expert's file states them."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +59,20 @@ class ExpertCard:
 
 @dataclass(frozen=True, eq=False)
 class Expert:
-    """A policy a = output(… activation(x W₀ + b₀) … W_L + b_L) with x = (s - mean) / std, a in [-1, 1]."""
+    """A policy a = tanh(… relu(s W₀ + b₀) … W_L + b_L) of states s that are not normalised."""
 
     weights: tuple[NDArray[np.float32], ...]
     """W₀ … W_L, each (inputs, outputs)."""
     biases: tuple[NDArray[np.float32], ...]
     """b₀ … b_L, each (outputs,)."""
-    observation_mean: NDArray[np.float32]
-    """(S,)"""
-    observation_std: NDArray[np.float32]
-    """(S,)"""
     card: ExpertCard
-    activation: Activation = "relu"
-    output: Activation = "tanh"
 
     def act(self, observations: NDArray) -> NDArray[np.float32]:
         """Actions (n, A) in [-1, 1], float32, at `observations` (n, S)."""
-        x = (observations.astype(np.float32) - self.observation_mean) / self.observation_std
+        x = observations.astype(np.float32)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = _FUNCTIONS[self.activation](x @ weight + bias)
-        return np.clip(_FUNCTIONS[self.output](x @ self.weights[-1] + self.biases[-1]), -1, 1)
+            x = np.maximum(x @ weight + bias, 0)
+        return np.tanh(x @ self.weights[-1] + self.biases[-1])
 
 
 def save_expert(expert: Expert, path: Path) -> None:
@@ -91,11 +80,11 @@ def save_expert(expert: Expert, path: Path) -> None:
 
     Equal experts give equal bytes.
     """
-    tensors = {"observation_mean": expert.observation_mean, "observation_std": expert.observation_std}
+    tensors = _unit_scale(len(expert.weights[0]))
     for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
         tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
     # A single key, because safetensors writes the entries of its metadata in no fixed order.
-    header = dataclasses.asdict(expert.card) | {"activation": expert.activation, "output": expert.output}
+    header = dataclasses.asdict(expert.card) | FUNCTIONS
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
@@ -106,29 +95,33 @@ def load_expert(path: Path) -> Expert:
     """Read what :func:`save_expert` wrote.
 
     Raises:
-        UserError: the file is missing, truncated, or holds no policy for the task its card names.
+        UserError: the file is missing, truncated, or holds no policy for the task its card names, or the
+            policy has other functions or normalises observations.
     """
     fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
     file = read_tensor_file(path, fix)
     with reading(path, "an expert policy", fix):
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
-        expert = _from_tensors(arrays, json.loads(file.metadata["card"]))
+        header = json.loads(file.metadata["card"])
+        functions = {name: header.pop(name) for name in FUNCTIONS}
+        expert = _from_tensors(arrays, header)
         _check(expert, path, fix)
+        _check_form(functions, arrays, path, fix)
     return expert
+
+
+def _unit_scale(size: int) -> dict[str, NDArray[np.float32]]:
+    """Mean 0 and standard deviation 1 of observations, which every expert's file states."""
+    return {"observation_mean": np.zeros(size, np.float32), "observation_std": np.ones(size, np.float32)}
 
 
 def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> Expert:
     layers = range(sum(name.startswith("weight_") for name in tensors))
-    activation, output = header.pop("activation"), header.pop("output")
     deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
     return Expert(
         weights=tuple(tensors[f"weight_{i}"] for i in layers),
         biases=tuple(tensors[f"bias_{i}"] for i in layers),
-        observation_mean=tensors["observation_mean"],
-        observation_std=tensors["observation_std"],
         card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
-        activation=activation,
-        output=output,
     )
 
 
@@ -138,17 +131,21 @@ def _check(expert: Expert, path: Path, fix: str) -> None:
         raise UserError(
             f"{path}: made for the task {expert.card.task!r}, known are {', '.join(TASKS)}; {fix}"
         )
-    if not {expert.activation, expert.output} <= set(_FUNCTIONS):
-        raise UserError(
-            f"{path}: activation {expert.activation!r}, output {expert.output!r}; known are "
-            f"{', '.join(_FUNCTIONS)}; {fix}"
-        )
     sizes = [task.observation_size, *(len(bias) for bias in expert.biases[:-1]), task.action_size]
-    tensors = [expert.observation_mean, expert.observation_std, *expert.weights, *expert.biases]
+    tensors = [*expert.weights, *expert.biases]
     shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]
-    expected: list[tuple[int, ...]] = [(sizes[0],)] * 2
-    expected += [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
+    expected = [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
     if shapes != expected:
         raise UserError(f"{path}: tensors of shapes {shapes}, {task.name} needs {expected}; {fix}")
     if not all(np.isfinite(tensor).all() for tensor in tensors):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
+
+
+def _check_form(functions: Mapping, tensors: Mapping[str, NDArray], path: Path, fix: str) -> None:
+    scale = _unit_scale(len(tensors["weight_0"]))
+    raw = all(np.array_equal(tensors[name], value) for name, value in scale.items())
+    if functions != FUNCTIONS or not raw:
+        raise UserError(
+            f"{path}: has {functions} and {'raw' if raw else 'normalised'} observations, not {FUNCTIONS} and "
+            f"raw ones; {fix}"
+        )

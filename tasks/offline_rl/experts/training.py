@@ -9,14 +9,12 @@ because its environments start new episodes.
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tasks.errors import UserError
@@ -90,7 +88,7 @@ def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Re
 
 
 def _learner(config: ExpertConfig) -> Any:
-    """An `algorithms.Learner` with random weights."""
+    """A learner of `algorithms`, with random weights."""
     try:
         algorithms = importlib.import_module("tasks.offline_rl.experts.algorithms")
     except ImportError as error:
@@ -102,15 +100,11 @@ def _learner(config: ExpertConfig) -> Any:
 
 
 def _load_start(path: Path) -> Expert:
-    """The expert at `path`, which must have the form of the actors in `algorithms`."""
+    """The expert at `path`, which must have the layers of the actors in `algorithms`."""
     expert = load_expert(path)
     hidden = [len(bias) for bias in expert.biases[:-1]]
-    raw = not expert.observation_mean.any() and bool((expert.observation_std == 1).all())
-    if (hidden, expert.activation, expert.output, raw) != (HIDDEN, "relu", "tanh", True):
-        raise UserError(
-            f"{path}: hidden layers {hidden}, {expert.activation}, output {expert.output}, observations "
-            f"{'raw' if raw else 'normalised'}; training starts only from {HIDDEN}, relu, tanh and raw ones"
-        )
+    if hidden != HIDDEN:
+        raise UserError(f"{path}: hidden layers {hidden}; training starts only from {HIDDEN}")
     return expert
 
 
@@ -156,18 +150,13 @@ class _Checkpoints:
     def write(self) -> None:
         directory = self.config.checkpoint_dir
         card = _card(self.config, self.learner.model.num_timesteps, self.started_from)
-        expert = measure(_expert(self.learner.layers(), card), SELECTION_EPISODES, SELECTION_SEED)
+        weights, biases = zip(*self.learner.layers(), strict=True)
+        expert = measure(Expert(weights, biases, card), SELECTION_EPISODES, SELECTION_SEED)
         self.learner.save(directory)
         best = load_expert(directory / BEST) if (directory / BEST).exists() else None
         if best is None or best.card.deterministic.mean < expert.card.deterministic.mean:
             save_expert(expert, directory / BEST)
         self.bar.set_postfix_str(f"D4RL score {expert.card.deterministic.d4rl_score:.1f}")
-
-
-def _expert(layers: Sequence[tuple[NDArray, NDArray]], card: ExpertCard) -> Expert:
-    size = TASKS[card.task].observation_size
-    weights, biases = zip(*layers, strict=True)
-    return Expert(weights, biases, np.zeros(size, np.float32), np.ones(size, np.float32), card)
 
 
 def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertCard:

@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from tasks.data.download import download, download_cached, is_remote
+from tasks.data.download import is_remote, local_or_cached
 from tasks.data.images import encode_png, read_rgb
 from tasks.job import Job, per_job
 from tasks.style.datasets.paintings import draw
@@ -65,16 +64,13 @@ def fetch_painting(job: Job) -> None:
     """
     params: PaintingParams = job.params
     if params.source == DRAWN:
-        picture, sha256 = draw(params.name, params.long_side_px), None
-        origin = DRAWN
-    elif "painting" in job.inputs:
-        file, origin = job.inputs["painting"], job.inputs["painting"].name
-        with tempfile.TemporaryDirectory() as directory:
-            sha256 = download(str(file), Path(directory) / "painting", params.sha256)
-        picture = _read(file, params.long_side_px)
+        picture, origin, sha256 = draw(params.name, params.long_side_px), DRAWN, None
     else:
-        file, sha256 = download_cached(params.source, params.sha256)
-        picture, origin = _read(file, params.long_side_px), params.source
+        setting = f"style.paintings.sources.{params.name}.source"
+        file, origin, sha256 = local_or_cached(
+            job.inputs.get("painting"), params.source, params.sha256, setting
+        )
+        picture = _read(file, params.long_side_px)
     content = encode_png(picture)
     (job.output / "painting.png").write_bytes(content)
     card = PaintingCard(

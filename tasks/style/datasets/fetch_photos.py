@@ -13,8 +13,7 @@ from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
 
-from tasks.data.download import download_cached, is_remote
-from tasks.data.hashing import sha256_of
+from tasks.data.download import is_remote, local_or_cached
 from tasks.data.images import NamedBytes, encode_jpeg, read_rgb
 from tasks.data.packages import read_zipped
 from tasks.errors import UserError, in_a_line
@@ -236,12 +235,7 @@ def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Sour
 @contextmanager
 def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
     url = str(config.path)
-    if "zip" in inputs:
-        file, origin = inputs["zip"], inputs["zip"].name
-        sha256 = _checked(file, config.sha256)
-    else:
-        origin = url
-        file, sha256 = download_cached(url, config.sha256)
+    file, origin, sha256 = local_or_cached(inputs.get("zip"), url, config.sha256, "style.photos.path")
     licences = {"*": COCO_LICENCES} if "cocodataset.org" in url else {}
     try:
         archive = zipfile.ZipFile(file)
@@ -271,15 +265,3 @@ def _pictures(paths: Iterable[str]) -> list[str]:
     """Sorted paths of pictures, by suffix, without hidden files (such as `._0001.jpg` from a Mac)."""
     found = {path: PurePosixPath(path) for path in paths}
     return sorted(p for p, q in found.items() if q.suffix.lower() in SUFFIXES and not q.name.startswith("."))
-
-
-def _checked(file: Path, wanted: str | None) -> str:
-    """The file's SHA-256; raises UserError if it isn't `wanted`. None accepts any."""
-    if not file.is_file():
-        raise UserError(f"{file}: no such file; correct style.photos.path")
-    found = sha256_of(file)
-    if wanted and found != wanted.lower():
-        raise UserError(
-            f"{file}: its SHA-256 is {found}, not {wanted}; fetch it again, or correct style.photos.sha256"
-        )
-    return found

@@ -1,5 +1,8 @@
+import io
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,12 +10,35 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.sparse.formats import FORMATS, Format, entropy_bound_bytes, measure
+from tasks.sparse.formats import FORMATS, entropy_bound_bytes, measure
+from tasks.sparse.packed import unpack
 
-BY_NAME = {format.name: format for format in FORMATS}
-LOSSLESS = [format for format in FORMATS if format.lossless]
-each_format = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-each_lossless_format = pytest.mark.parametrize("format", LOSSLESS, ids=lambda format: format.name)
+each_format = pytest.mark.parametrize("format", FORMATS)
+
+
+def from_compressed_rows(stored: Any) -> Tensor:
+    shape, pointers, columns, values = stored
+    tensor = torch.zeros(shape)
+    rows = torch.arange(shape[0]).repeat_interleave(pointers.diff())
+    tensor.flatten(1)[rows, columns.long()] = values
+    return tensor
+
+
+def from_bitmap(stored: Any) -> Tensor:
+    shape, bits, values = stored
+    kept = torch.from_numpy(np.unpackbits(bits.numpy(), count=shape.numel())).bool().view(shape)
+    return torch.zeros(shape).masked_scatter(kept, values)
+
+
+def decode(format: str, data: bytes) -> dict[str, Tensor]:
+    """The dense network in a file, to show that nothing is missing from the file."""
+    if format.startswith("packed"):
+        return dict(unpack(data).model.tensors)
+    restore = from_bitmap if format == "bitmap" else from_compressed_rows
+    return {
+        name: entry.to_dense() if isinstance(entry, Tensor) else restore(entry)
+        for name, entry in torch.load(io.BytesIO(data), weights_only=True).items()
+    }
 
 
 def linear(layer: str, inputs: int, outputs: int) -> dict[str, Tensor]:
@@ -60,16 +86,16 @@ TABLE_1_GRASP = {"actor": 0.14099, "critic": 0.2768, "vae": 1.2122}
 def test_sizes_are_those_of_the_papers_table_1(network: str):
     tensors = paper_networks()[network]
     for (format, sparsity), megabytes in TABLE_1.items():
-        size = len(BY_NAME[format].encode(pruned(tensors, sparsity)))
+        size = len(FORMATS[format](pruned(tensors, sparsity)))
         assert size / 1e6 == pytest.approx(megabytes[network], rel=0.01)
-    grasp_size = len(BY_NAME["coo"].encode(pruned(tensors, 0.95)))
+    grasp_size = len(FORMATS["coo"](pruned(tensors, 0.95)))
     assert grasp_size / 1e6 == pytest.approx(TABLE_1_GRASP[network], rel=0.023)
 
 
 def test_indexing_a_pruned_network_as_dense_takes_the_dense_networks_bytes():
     actor = paper_networks()["actor"]
-    format = BY_NAME["dense_sparse_indexing"]
-    assert len(format.encode(pruned(actor, 0.9))) == len(format.encode(actor))
+    encode = FORMATS["dense_sparse_indexing"]
+    assert len(encode(pruned(actor, 0.9))) == len(encode(actor))
 
 
 def test_coordinates_beat_dense_above_80_percent_only():
@@ -103,10 +129,10 @@ def networks(draw: st.DrawFn) -> dict[str, Tensor]:
     return tensors
 
 
-@each_lossless_format
+@pytest.mark.parametrize("format", [name for name in FORMATS if name not in {"packed_fp16", "packed_int8"}])
 @given(tensors=networks())
-def test_what_is_encoded_is_decoded(format: Format, tensors: dict[str, Tensor]):
-    decoded = format.decode(format.encode(tensors))
+def test_what_is_encoded_is_decoded(format: str, tensors: dict[str, Tensor]):
+    decoded = decode(format, FORMATS[format](tensors))
     assert list(decoded) == list(tensors)
     for name, tensor in tensors.items():
         assert decoded[name].dtype == torch.float32
@@ -114,48 +140,17 @@ def test_what_is_encoded_is_decoded(format: Format, tensors: dict[str, Tensor]):
 
 
 @each_format
-def test_encoding_is_deterministic_and_blind_to_memory_behind_a_view(format: Format):
-    stack = torch.randn(8, 5, 6)
-    of_stack = format.encode({"w": stack[3]})
-    assert of_stack == format.encode({"w": stack[3].clone().requires_grad_()})
-    assert format.encode({"w": stack[3].T.clone().T}) == of_stack
+def test_encoding_is_deterministic_and_blind_to_memory_behind_a_view(format: str):
+    encode, stack = FORMATS[format], torch.randn(8, 5, 6)
+    of_stack = encode({"w": stack[3]})
+    assert of_stack == encode({"w": stack[3].clone().requires_grad_()})
+    assert encode({"w": stack[3].T.clone().T}) == of_stack
 
 
 @each_format
-def test_damaged_files_are_refused(format: Format):
-    tensors = linear("l1", 9, 8)
-    data = format.encode(tensors)
-    value = tensors["l1.bias"].numpy().tobytes()
-    place = data.index(value) if value in data else len(data) - 1
-    flipped = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-    for damaged in (b"", b"not a zip", data[: len(data) // 2], data[:-1], flipped):
-        with pytest.raises(UserError, match=f"format {format.name}"):
-            format.decode(damaged)
-
-
-@each_format
-def test_one_wrong_bit_is_refused_or_harmless(format: Format):
-    """The last bit of each byte turned over in its turn: never a crash, never other numbers."""
-    tensors = {"w": torch.eye(3)}
-    data = format.encode(tensors)
-    for i in range(len(data)):
-        damaged = data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]
-        try:
-            decoded = format.decode(damaged)
-        except UserError:
-            continue
-        assert torch.equal(next(iter(decoded.values())), tensors["w"]), i
-
-
-def test_another_formats_file_is_refused():
-    with pytest.raises(UserError, match="format dense"):
-        BY_NAME["dense"].decode(BY_NAME["bitmap"].encode(linear("l1", 3, 2)))
-
-
-@each_format
-def test_only_float32_is_stored(format: Format):
+def test_only_float32_is_stored(format: str):
     with pytest.raises(UserError, match=r"tensor w is torch\.float64"):
-        format.encode({"w": torch.ones(2, 2, dtype=torch.float64)})
+        FORMATS[format]({"w": torch.ones(2, 2, dtype=torch.float64)})
 
 
 @given(n=st.integers(1, 3000), data=st.data())

@@ -23,7 +23,7 @@ def test_a_row_for_each_network_and_format(tmp_path):
     list(measure_sizes([Job(SizeParams("Hopper/bc", "snip", 0.9, 3), {"model": model}, tmp_path / "out")]))
     rows = list(csv.DictReader((tmp_path / "out" / "sizes.csv").open()))
     assert {(row["network"], row["format"]) for row in rows} == {
-        (network, format.name) for network in ("actor", "critic") for format in FORMATS
+        (network, format) for network in ("actor", "critic") for format in FORMATS
     }
     assert {(row["model"], row["pruner"], row["sparsity"], row["seed"]) for row in rows} == {
         ("Hopper/bc", "snip", "0.9", "3")

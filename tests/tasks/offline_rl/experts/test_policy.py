@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ CARD = ExpertCard(
 
 @pytest.fixture
 def expert() -> Expert:
-    """Random layers 11-7-5-3, normalised observations."""
+    """Random layers 11-7-5-3."""
     generator = np.random.default_rng(0)
     sizes = [11, 7, 5, 3]
 
@@ -45,8 +46,6 @@ def expert() -> Expert:
     return Expert(
         weights=tuple(normal(n, m) for n, m in itertools.pairwise(sizes)),
         biases=tuple(normal(m) for m in sizes[1:]),
-        observation_mean=normal(11),
-        observation_std=np.abs(normal(11)) + 0.1,
         card=CARD,
     )
 
@@ -55,21 +54,17 @@ def shipped() -> list[Path]:
     return [SHIPPED / f"{task.lower()}.safetensors" for task in TASKS]
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-@pytest.mark.parametrize("output", ["tanh", "linear"])
-def test_acts_as_the_same_network_in_torch(expert, activation, output):
-    functions = {"relu": torch.nn.ReLU(), "tanh": torch.nn.Tanh(), "linear": torch.nn.Hardtanh()}
+def test_acts_as_the_same_network_in_torch(expert):
     layers: list[torch.nn.Module] = []
     for weight, bias in zip(expert.weights, expert.biases, strict=True):
         linear = torch.nn.Linear(*weight.shape)
         linear.weight.data, linear.bias.data = torch.from_numpy(weight.T), torch.from_numpy(bias)
-        layers += [linear, functions[activation]]
-    network = torch.nn.Sequential(*layers[:-1], functions[output])  # Hardtanh: clipped to [-1, 1]
+        layers += [linear, torch.nn.ReLU()]
+    network = torch.nn.Sequential(*layers[:-1], torch.nn.Tanh())
     observations = np.random.default_rng(1).standard_normal((64, 11))
-    normalised = (observations - expert.observation_mean) / expert.observation_std
-    expected = network(torch.from_numpy(normalised.astype(np.float32))).detach().numpy()
+    expected = network(torch.from_numpy(observations.astype(np.float32))).detach().numpy()
 
-    actions = dataclasses.replace(expert, activation=activation, output=output).act(observations)
+    actions = expert.act(observations)
 
     assert actions.shape == (64, 3)
     assert actions.dtype == np.float32
@@ -126,6 +121,25 @@ def test_a_damaged_file_is_one_clear_error(expert, tmp_path, kind, message):
         load_expert(path)
     assert str(path) in str(error.value)
     assert "train-expert" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("functions", "changed", "message"),
+    [
+        ({"activation": "tanh"}, {}, "has {'activation': 'tanh', 'output': 'tanh'} and raw"),
+        ({"output": "linear"}, {}, "has {'activation': 'relu', 'output': 'linear'} and raw"),
+        ({}, {"observation_mean": np.eye(11, dtype=np.float32)[3]}, "normalised observations"),
+        ({}, {"observation_std": np.full(11, 2, np.float32)}, "normalised observations"),
+    ],
+)
+def test_a_policy_of_another_form_is_refused(expert, tmp_path, functions, changed, message):
+    path = tmp_path / "expert.safetensors"
+    save_expert(expert, path)
+    tensors = safetensors.numpy.load_file(path) | changed
+    header = json.loads(path.with_suffix(".json").read_text()) | functions
+    safetensors.numpy.save_file(tensors, path, {"card": json.dumps(header)})
+    with pytest.raises(UserError, match=re.escape(message)):
+        load_expert(path)
 
 
 def test_a_safetensors_file_of_something_else_is_no_expert(tmp_path):

@@ -183,7 +183,7 @@ def test_nothing_to_pack(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["folder", "zip"])
 def test_missing_source(tmp_path: Path, source: str) -> None:
-    with pytest.raises(UserError, match=r"nowhere: no such .*correct style\.photos\.path"):
+    with pytest.raises(UserError, match=r"nowhere: .*[Nn]o such .*correct style\.photos\.path"):
         fetch(PhotosConfig(source, str(tmp_path / "nowhere")), tmp_path / "out")
     with pytest.raises(UserError, match=r"style\.photos\.path is not set"):
         PhotosConfig(source)
