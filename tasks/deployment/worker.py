@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -23,6 +24,8 @@ from tasks.deployment.runtimes import open_runtime
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, load_arrays, save_arrays
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+MESSAGE = 200
+"""Longest message of an exception, in characters. The first line of OpenVINO's names only a source file."""
 
 
 def main(open_runtime: Callable[[str], Runtime] = open_runtime) -> None:
@@ -60,8 +63,8 @@ class Session:
         try:
             return action(**request)
         except Exception as error:
-            first_line = (str(error).strip() or "no message").splitlines()[0]
-            return {"error": f"{type(error).__name__}: {first_line}"}
+            message = textwrap.shorten(str(error) or "no message", MESSAGE, placeholder=" …")
+            return {"error": f"{type(error).__name__}: {message}"}
 
     def describe(self) -> dict[str, Any]:
         """Describe the runtime, and say whether it can run here."""

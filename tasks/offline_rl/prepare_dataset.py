@@ -185,7 +185,7 @@ def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
 def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
     file = job.params.data.d4rl[task.name]
     path, origin, sha256 = local_or_cached(
-        job.inputs.get("d4rl"), file.url, file.sha256, f"data.d4rl.{task.name}.url"
+        job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{task.name}.url"
     )
     return read_d4rl(path, task), _Origin(origin, sha256)
 

@@ -42,7 +42,7 @@ class Missing(Toy):
 
 class Raises(Toy):
     def prepare(self, model, shapes, threads):
-        raise ValueError("no operator Foo\nand much more")
+        raise ValueError("no operator Foo\nin " + "line " * 100)
 
 
 class Wrong(Toy):

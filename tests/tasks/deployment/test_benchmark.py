@@ -65,7 +65,8 @@ def test_a_runtime_that_fails_leaves_the_rest_of_the_table_intact(policy, tmp_pa
         else:
             assert all(row[column] == "" for column in MEASURED)
     outcomes = {row["runtime"]: (row["status"], row["reason"]) for row in rows[len(names) :]}
-    assert outcomes["toy-raises"] == ("failed", "ValueError: no operator Foo")
+    status, reason = outcomes["toy-raises"]
+    assert (status, reason[:31]) == ("failed", "ValueError: no operator Foo in ")
     assert outcomes["toy-dies"] == ("failed", "killed by SIGSEGV: Fatal: bad kernel")
     assert outcomes["toy-dies-later"] == ("failed", "ended with status 3")
     assert outcomes["toy-missing"] == ("unavailable", "no such accelerator")
