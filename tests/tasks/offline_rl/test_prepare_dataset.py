@@ -159,7 +159,7 @@ def test_a_local_d4rl_file_with_another_checksum_or_gone(d4rl_file: Path, tmp_pa
     with pytest.raises(UserError, match=r"hopper_tiny-v2\.hdf5: its SHA-256 is .*, not 00; fetch it again"):
         run(d4rl_params(str(d4rl_file), "00"), {"d4rl": d4rl_file}, tmp_path / "a")
     with pytest.raises(
-        UserError, match=r"gone\.hdf5: can't be read \(No such file .*correct offline_rl\.data\.d4rl\.Hopper\.url"
+        UserError, match=r"gone\.hdf5: can't be read \(No .*correct offline_rl\.data\.d4rl\.Hopper\.url"
     ):
         run(d4rl_params("gone.hdf5"), {"d4rl": tmp_path / "gone.hdf5"}, tmp_path / "b")
 
