@@ -61,7 +61,7 @@ def _read(path: Path) -> dict[str, NDArray]:
             check_arrays(file, path)
             return {key: _numbers(file[key], path) for key in (*REQUIRED, *OPTIONAL) if key in file}
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; correct data.d4rl in the configuration") from error
+        raise UserError(f"{path}: no such file; correct offline_rl.data.d4rl in the configuration") from error
     except UserError:
         raise
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …

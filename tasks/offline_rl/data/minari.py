@@ -124,7 +124,7 @@ def _check_environment(dataset: minari.MinariDataset, directory: Path, task: Muj
     if environment and environment.name != task.name:
         raise UserError(
             f"{directory}: was recorded in {environment.id}, not in {task.name}; "
-            f"correct data.minari.{task.name}"
+            f"correct offline_rl.data.minari.{task.name}"
         )
 
 

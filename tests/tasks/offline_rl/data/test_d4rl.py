@@ -172,5 +172,5 @@ def test_truncated_or_other_files(tmp_path: Path) -> None:
             UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; replace it, or delete it"
         ):
             read_d4rl(path, HOPPER)
-    with pytest.raises(UserError, match=r"no such file; correct data\.d4rl"):
+    with pytest.raises(UserError, match=r"no such file; correct offline_rl\.data\.d4rl"):
         read_d4rl(tmp_path / "gone.hdf5", HOPPER)

@@ -94,7 +94,7 @@ def test_another_task_of_the_same_sizes_is_told_apart(
 ) -> None:
     dataset = recorded_by_minari(tmp_path, monkeypatch, "Walker2d")
     with pytest.raises(
-        UserError, match=r"was recorded in Walker2d-v5, not in HalfCheetah; correct data\.minari"
+        UserError, match=r"was recorded in Walker2d-v5, not in HalfCheetah; correct offline_rl\.data\.minari"
     ):
         read_minari(dataset, TASKS["HalfCheetah"])
 
