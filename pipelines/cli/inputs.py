@@ -18,6 +18,8 @@ def check_inputs(config: Config) -> list[Path]:
     for cell in (*datasets, *fetch_images.cells(config.style)):
         for path in cell.inputs.values():
             if not path.exists():
-                raise UserError(f"{path}: no such file, for {cell.name}; correct its path in params.yaml")
+                raise UserError(
+                    f"{path}: no such file, for {cell.name}; correct its path by `make params SET=…`"
+                )
             found.append(path)
     return found

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tasks.offline_rl.environments import TaskName
-
 app = typer.Typer()
 PANEL = "Tools"
+TaskName = Literal["HalfCheetah", "Hopper", "Walker2d"]
+"""As in tasks/offline_rl/environments.py, whose import takes too long for `--help`."""
 
 
 def count(about: str, least: int = 1) -> Any:
@@ -147,7 +147,7 @@ def _check_video(path: Path) -> None:
         raise UserError(f"{path}: its folder does not exist; create that first")
 
 
-def _print_returns(task: "TaskName", returns: "NDArray[np.float64]") -> None:
+def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:
     from tasks.offline_rl.environments import TASKS, d4rl_score
 
     for number, value in enumerate(returns):
@@ -266,7 +266,7 @@ def act(
         Path, typer.Option(metavar="FILE.onnx", help="ONNX graph of a policy, from models/onnx.")
     ],
     task: Annotated[
-        Literal["HalfCheetah", "Hopper", "Walker2d"] | None,
+        TaskName | None,
         typer.Option(
             metavar="TASK",
             help="Refuse a policy that was trained for another task.",
@@ -450,7 +450,7 @@ def study_page(output: Annotated[Path, directory("Directory of the tables.")] = 
 )
 def train_expert(
     task: Annotated[
-        Literal["HalfCheetah", "Hopper", "Walker2d"],
+        TaskName,
         typer.Argument(metavar="TASK", help="HalfCheetah, Hopper or Walker2d."),
     ],
     output: Annotated[

@@ -55,7 +55,7 @@ def file_digest(path: Path) -> str:
         stat = path.stat()
     except FileNotFoundError as error:
         raise UserError(
-            f"{path}: no such file; correct its path in params.yaml, or make it with `dvc repro`"
+            f"{path}: no such file; make it with `dvc repro`, or correct its path by `make params SET=…`"
         ) from error
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 

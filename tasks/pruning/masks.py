@@ -90,7 +90,8 @@ def prune(
     `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
     and has 0 kept weights in :func:`~tasks.pruning.statistics.count_layers`.
 
-    Raises UserError for an unknown pruner, a sparsity outside [0, 1), or a score that isn't finite.
+    Raises UserError for an unknown pruner, a sparsity outside [0, 1), or if there is not one finite score for
+    each weight.
     """
     score = find_pruner(pruner).score
     if not 0 <= sparsity < 1:
@@ -105,7 +106,7 @@ def prune(
         scores = {
             network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
         }
-        _check_finite(scores, pruner)
+        _check(scores, weights, pruner)
         reached = _sparsity_after(i + 1, config.iterations, sparsity)
         masks = _select(scores, masks, reached, config.scope, parts or {})
     if "-" in pruner:
@@ -139,9 +140,17 @@ def _sparsity_after(i: int, n: int, sparsity: float) -> float:
     return sparsity if i == n else 1 - (1 - sparsity) ** (i / n)
 
 
-def _check_finite(scores: Mapping[str, Scores], pruner: str) -> None:
-    for network, layers in scores.items():
-        for layer, score in layers.items():
+def _check(scores: Mapping[str, Scores], weights: Mapping[str, Weights], pruner: str) -> None:
+    """Raise UserError unless there is a finite score for each weight."""
+    for network, layers in weights.items():
+        for layer, θ in layers.items():
+            score = scores[network].get(layer)
+            if score is None or score.shape != θ.shape:
+                given = "no scores" if score is None else f"scores of shape {tuple(score.shape)}"
+                raise UserError(
+                    f"{pruner} returns {given} for {network}'s layer {layer}; return one score for each of "
+                    f"its weights, which have the shape {tuple(θ.shape)}"
+                )
             if not score.isfinite().all():
                 raise UserError(
                     f"{pruner}'s scores of {network}'s layer {layer} are not all finite; "

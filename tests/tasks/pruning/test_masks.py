@@ -13,7 +13,7 @@ from tasks.errors import UserError
 from tasks.pruning.controls import CONTROLS, shuffled
 from tasks.pruning.masks import PruningConfig, find_pruner, prune
 from tasks.pruning.objective import Masks, Objective, Weights
-from tasks.pruning.pruners import PRUNERS
+from tasks.pruning.pruners import PRUNERS, Pruner
 from tasks.pruning.statistics import LayerCount, count_layers
 
 SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}
@@ -321,6 +321,16 @@ def test_scores_that_are_not_finite_name_their_layer(bad: float):
     objectives = {"critic": linear_objective({"in": torch.ones(2), "out": torch.tensor([1.0, bad])})}
     with pytest.raises(UserError, match="snip's scores of critic's layer out"):
         prune(lambda _: objectives, weights, "snip", 0.5, PruningConfig())
+
+
+@pytest.mark.parametrize(
+    ("score", "given"), [({}, "no scores"), ({"layer": torch.tensor(1.0)}, r"scores of shape \(\)")]
+)
+def test_scores_that_are_not_one_for_each_weight_are_refused(monkeypatch, score: Weights, given: str):
+    monkeypatch.setitem(PRUNERS, "own", Pruner(lambda _objective, _weights: score, batch_size=1))
+    θ = {"layer": torch.ones(1, 3, 2)}
+    with pytest.raises(UserError, match=rf"own returns {given} for net's layer layer; .* shape \(1, 3, 2\)"):
+        prune(lambda _: {"net": linear_objective(θ)}, {"net": θ}, "own", 0.5, PruningConfig())
 
 
 def test_an_unknown_pruner_is_answered_with_the_known_ones():
