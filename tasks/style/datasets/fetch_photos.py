@@ -239,7 +239,7 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
     licences = {"*": COCO_LICENCES} if "cocodataset.org" in url else {}
     try:
         archive = zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
+    except Exception as error:  # damaged bytes: BadZipFile, UnicodeDecodeError, NotImplementedError, …
         raise UserError(f"{file}: not a zip, or an incomplete one; remove it and fetch it again") from error
 
     def read(path: str) -> bytes:

@@ -36,13 +36,16 @@ class _Member:
     crc: int
 
     def read(self) -> bytes:
-        with self.archive.open("rb") as file:
-            file.seek(self.header_offset)
-            header = file.read(30)  # fixed part of a local header, which ends with the lengths of two others
-            file.seek(sum(struct.unpack("<HH", header[26:30])), io.SEEK_CUR)
-            content = file.read(self.size)
+        try:
+            with self.archive.open("rb") as file:
+                file.seek(self.header_offset)
+                header = file.read(30)  # fixed part of a local header, ends with the lengths of two others
+                file.seek(sum(struct.unpack("<HH", header[26:30])), io.SEEK_CUR)
+                content = file.read(self.size)
+        except (OSError, OverflowError, MemoryError, struct.error) as error:  # a damaged offset or size
+            raise _damaged(self.archive) from error
         if zlib.crc32(content) != self.crc:
-            raise UserError(f"{self.archive}: damaged; remove it and run the stage fetch_images again")
+            raise _damaged(self.archive)
         return content
 
 
@@ -118,12 +121,16 @@ def _members(archive: Path) -> dict[str, _Member]:
     try:
         with zipfile.ZipFile(archive) as file:
             entries = file.infolist()
-    except (OSError, zipfile.BadZipFile) as error:
-        raise UserError(f"{archive}: damaged; remove it and run the stage fetch_images again") from error
+    except Exception as error:  # BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error, …
+        raise _damaged(archive) from error
     return {
         entry.filename.removesuffix(".jpg"): _Member(archive, entry.header_offset, entry.file_size, entry.CRC)
         for entry in entries
     }
+
+
+def _damaged(archive: Path) -> UserError:
+    return UserError(f"{archive}: damaged; remove it and run the stage fetch_images again")
 
 
 def _uniform(low: float, high: float, generator: Generator) -> float:

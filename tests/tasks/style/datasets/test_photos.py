@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import pickle
+import struct
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -90,6 +91,16 @@ def test_damage_inside_an_archive_is_noticed(tmp_path: Path) -> None:
     (directory / "photos.zip").write_bytes(content)
     with pytest.raises(UserError, match=r"photos\.zip: damaged"):
         PhotoSet.open(directory).read("a")
+
+
+def test_a_wrong_offset_of_the_central_directory(tmp_path: Path) -> None:
+    """Python's zipfile subtracts the difference from every photo's position, which is negative then."""
+    path = archive(tmp_path, {"a": plain(COLORS["a"])}) / "photos.zip"
+    end = bytearray(path.read_bytes())
+    end[-6:-2] = struct.pack("<I", struct.unpack("<I", end[-6:-2])[0] + 1000)
+    path.write_bytes(end)
+    with pytest.raises(UserError, match=r"photos\.zip: damaged"):
+        PhotoSet.open(tmp_path).read("a")
 
 
 def test_without_augmentation_it_is_pillows_resize_and_centre_crop(tmp_path: Path) -> None:
