@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import platformdirs
 import requests
@@ -31,9 +29,9 @@ RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 50
 
 
 def download(url: str, destination: Path, sha256: str | None = None) -> str:
-    """Download or copy `url` to `destination` and return its SHA-256, in hexadecimal.
+    """Download `url`, http(s)://, to `destination` and return its SHA-256, in hexadecimal.
 
-    `url` is http(s)://, file:// or a path. A file already at `destination` is kept if it has the given
+    A file already at `destination` is kept if it has the given
     SHA-256, or if none is given; it is replaced only by a complete, verified file. After an interruption, the
     part that has arrived stays beside it as `.part`, and the next call continues it if the server still has
     the same file.
@@ -49,10 +47,7 @@ def download(url: str, destination: Path, sha256: str | None = None) -> str:
             if sha256 is None or found == sha256.lower():
                 return found
         part = _Part(destination)
-        if is_remote(url):
-            _fetch(url, part)
-        else:
-            _copy(url, part)
+        _fetch(url, part)
         found = sha256_of(part.path)
         if sha256 and found != sha256.lower():
             part.discard()
@@ -147,15 +142,6 @@ class _Part:
     def finish(self, destination: Path) -> None:
         self.path.replace(destination)
         self._record.unlink(missing_ok=True)
-
-
-def _copy(url: str, part: _Part) -> None:
-    source = Path(unquote(urlsplit(url).path) if url.startswith("file://") else url)
-    try:
-        shutil.copyfile(source, part.path)
-    except (OSError, ValueError) as error:  # ValueError: a character that paths can't have
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{url}: can't be read ({reason}); correct the path") from error
 
 
 class _EndlessError(Exception):

@@ -67,8 +67,10 @@ def read_member(archive: Path, name: str) -> bytes:
             with zipfile.ZipFile(archive) as members:
                 return read_zipped(members, name)
         with tarfile.open(archive) as members:
-            if content := members.extractfile(name):
-                return content.read()
+            # Not extractfile(name), which decompresses the whole archive for its index, then once more.
+            for member in members:
+                if member.name == name and (content := members.extractfile(member)):
+                    return content.read()
             raise KeyError(name)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error

@@ -22,10 +22,11 @@ import numpy as np
 
 from tasks.deployment.runtimes import open_runtime
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, load_arrays, save_arrays
+from tasks.errors import in_a_line
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 MESSAGE = 200
-"""Longest message of an exception, in characters. The first line of OpenVINO's names only a source file."""
+"""Longest answer for an exception, in characters. The first line of OpenVINO's names only a source file."""
 
 
 def main(open_runtime: Callable[[str], Runtime] = open_runtime) -> None:
@@ -63,8 +64,7 @@ class Session:
         try:
             return action(**request)
         except Exception as error:
-            message = textwrap.shorten(str(error) or "no message", MESSAGE, placeholder=" …")
-            return {"error": f"{type(error).__name__}: {message}"}
+            return {"error": textwrap.shorten(in_a_line(error), MESSAGE, placeholder=" …")}
 
     def describe(self) -> dict[str, Any]:
         """Describe the runtime, and say whether it can run here."""

@@ -260,17 +260,6 @@ def test_an_unknown_scheme(destination: Path) -> None:
         download("s3://bucket/file", destination)
 
 
-@pytest.mark.parametrize("prefix", ["", "file://"])
-def test_paths_and_file_urls_are_copied(tmp_path: Path, destination: Path, prefix: str) -> None:
-    source = tmp_path / "a file.bin"
-    source.write_bytes(CONTENT)
-    assert download(f"{prefix}{source}", destination, SHA256) == SHA256
-    assert destination.read_bytes() == CONTENT
-    assert source.exists()
-    with pytest.raises(UserError, match=r"gone\.bin: can't be read .*correct the path"):
-        download(f"{prefix}{tmp_path}/gone.bin", tmp_path / "other.bin")
-
-
 def test_callers_at_once_fetch_it_once(server: Server, destination: Path) -> None:
     threads = [threading.Thread(target=download, args=(server.url, destination)) for _ in range(4)]
     for thread in threads:

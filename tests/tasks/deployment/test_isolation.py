@@ -57,7 +57,7 @@ def test_what_cannot_run_here_says_why():
 def test_one_that_raises_gives_a_line_and_lives(model):
     with Worker("toy-raises", time_limit_s=PATIENCE_S) as worker:
         for _ in range(2):
-            with pytest.raises(WorkerFailed, match=r"^ValueError: no operator Foo in (line ){36}…$"):
+            with pytest.raises(WorkerFailed, match=r"^ValueError: no operator Foo in (line ){33}…$"):
                 worker.prepare(model, {"state": STATES}, threads=1)
         assert worker.alive
 
