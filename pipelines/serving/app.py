@@ -26,7 +26,7 @@ from pipelines.serving.models import Model, cards_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
-from tasks.deployment.classify import Preparation
+from tasks.deployment.classifier import Preparation
 from tasks.deployment.onnx_model import GraphCard, unbatched_shapes
 
 PAGE = Path(__file__).with_name("page") / "index.html"

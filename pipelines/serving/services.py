@@ -14,8 +14,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
 from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
-from tasks.deployment.classifier import Answer, ClassifierCard, top
-from tasks.deployment.classify import PREPARATIONS, Preparation
+from tasks.deployment.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
 from tasks.deployment.onnx_model import OnnxModel, load_onnx
 from tasks.deployment.sparse_policy import FastestPolicy
 from tasks.style.transformer_net import MIN_SIDE_PX

@@ -1,4 +1,4 @@
-"""The stage `benchmark` has one cell for each exported graph, and one for the classifier's answers."""
+"""The stage `benchmark` has one cell for each exported graph."""
 
 import logging
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from pipelines.engine.stage import Stage
 from tasks.data.tables import concatenate
 from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
 from tasks.deployment.benchmark_actor import ActorParams, benchmark_actor
-from tasks.deployment.classify import ClassifyParams, classify
+from tasks.deployment.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
 from tasks.deployment.onnx_model import Form
 from tasks.deployment.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
 
@@ -20,19 +20,16 @@ log = logging.getLogger(__name__)
 
 def run(stage: Stage, config: Config) -> None:
     """Write `timings.csv` and `classification.csv`."""
-    *parts, answers = stage.compute(list(cells(config)), gpu=True, alone=True)
+    parts = stage.compute(list(cells(config)), gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
-    concatenate([answers / "classification.csv"], CLASSIFICATION)
+    concatenate([parts[-1] / "classification.csv"], CLASSIFICATION)
 
 
 def cells(config: Config) -> Iterator[Cell]:
-    """A cell for each graph that is timed, and a last one for the classifier's answers."""
-    yield from _timed(config)
-    yield _classification(config)
+    """A cell for each graph that is timed, the classifier's last.
 
-
-def _timed(config: Config) -> Iterator[Cell]:
-    """The cells of timed graphs. Style networks have the same shape and latency, so only one is timed."""
+    Style networks have the same shape and latency, so only one is timed.
+    """
     measured = config.deployment.benchmark
     batches = tuple(Size(batch) for batch in measured.batches)
     agents = list(benchmarked_agents(config))
@@ -44,7 +41,7 @@ def _timed(config: Config) -> Iterator[Cell]:
             yield from _actor(config, policy_of(agent), batches)
     squares = tuple(Size(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)
-    yield from _forms(config, classifier(config), (Size(1),))
+    yield _classifier(config)
 
 
 def _forms(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
@@ -64,6 +61,16 @@ def _actor(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[
         yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=source.modules)
 
 
+def _classifier(config: Config) -> Cell:
+    source = classifier(config)
+    params = ClassifierBenchmarkParams(
+        config.deployment.benchmark.photos, _params(config, "dense", (Size(1),))
+    )
+    inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
+    tags = {**source.tags, "form": "dense"}
+    return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=source.modules)
+
+
 def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkParams:
     measured = config.deployment.benchmark
     return BenchmarkParams(
@@ -75,13 +82,6 @@ def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkPar
         rollout_steps=measured.rollout_steps,
         env_version=config.offline_rl.evaluation.env_version,
     )
-
-
-def _classification(config: Config) -> Cell:
-    measured, source = config.deployment.benchmark, classifier(config)
-    params = ClassifyParams(measured.photos, _runtimes(config, "dense"), measured.time_limit_s)
-    inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
-    return Cell("classification", classify, params, inputs, source.tags)
 
 
 def _runtimes(config: Config, form: Form) -> tuple[RuntimeAt, ...]:

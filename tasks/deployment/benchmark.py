@@ -1,7 +1,7 @@
 """Task: run one network on all runtimes: whether their outputs match PyTorch's, and how fast they are."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -17,16 +17,18 @@ from numpy.typing import NDArray
 
 from tasks.data.randomness import stream
 from tasks.data.tables import write_csv
-from tasks.deployment.isolation import PreparedReport, Worker, WorkerFailed
+from tasks.deployment.isolation import Worker, WorkerFailed
 from tasks.deployment.network import Network
 from tasks.deployment.networks import open_network
 from tasks.deployment.onnx_model import read_card, unbatched_shapes
-from tasks.deployment.parity import Parity, Reference, compare, random_inputs, reference
+from tasks.deployment.parity import Reference, compare, random_inputs, reference
 from tasks.deployment.runtimes import NOT_INSTALLED, THREADS_ARE_FINAL, RuntimeAt
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
 from tasks.deployment.timing import Timing, take_turns
 from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, make_environment
+
+Status = Literal["ok", "failed", "unavailable"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class TimingRow:
     """99th percentile of the same."""
     max_abs_error: float | None = None
     """Largest absolute difference from PyTorch in float64."""
-    status: Literal["ok", "failed", "unavailable"] = "ok"
+    status: Status = "ok"
     reason: str = ""
     precision: Precision | Literal[""] = ""
     """Precision that the runtime actually computes in."""
@@ -105,6 +107,15 @@ class TimingRow:
     """Number of turns that were repeated, because something else on the machine used the processor."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one runtime at one size."""
+
+    row: TimingRow
+    outputs: Arrays | None = None
+    """The network's outputs (examples, …) by name; None if the runtime gave none."""
+
+
 @per_job
 def benchmark(job: Job) -> Iterator[Event]:
     """Compare and time a job's network (:class:`BenchmarkParams`). Nothing else should run meanwhile.
@@ -122,28 +133,39 @@ def benchmark(job: Job) -> Iterator[Event]:
     """
     form = read_card(job.inputs["onnx"]).form
     files = ModelFiles(job.inputs["onnx"], job.inputs["source"], form)
-    return measure(job.params, files, job.output)
+    yield from measure(job.params, files, job.output)
 
 
-def measure(params: BenchmarkParams, files: ModelFiles, output: Path) -> Iterator[Event]:
-    """Compare and time one network, and write `timings.csv` to `output`."""
+def measure(
+    params: BenchmarkParams, files: ModelFiles, output: Path, inputs: Arrays | None = None
+) -> Generator[Event, None, Sequence[Outcome]]:
+    """Compare and time one network, and write `timings.csv` to `output`.
+
+    `inputs`, (examples, …) by name, replace those that the network is otherwise compared on.
+
+    Returns:
+        The outcomes of all runtimes at the last size, on the last number of threads.
+    """
     cases = list(product(dict.fromkeys(map(_cores, params.threads)), params.sizes))
     rows: list[TimingRow] = []
-    with _Bench(params, files) as bench:
+    outcomes: Sequence[Outcome] = ()
+    with _Bench(params, files, inputs) as bench:
         for n, (threads, size) in enumerate(cases, start=1):
-            case = bench.measure(threads, size)
+            outcomes = bench.measure(threads, size)
+            case = [outcome.row for outcome in outcomes]
             rows += case
             if timed := {f"{row.runtime}_p50_ms_threads_{threads}": row.p50_ms for row in case if row.p50_ms}:
                 yield Metrics(size.size_px or size.batch, timed)
             yield Progress(n / len(cases))
     write_csv(output / "timings.csv", TimingRow, rows)
+    return outcomes
 
 
 @dataclass(frozen=True)
 class _Examples:
     """Inputs and the outputs expected for them."""
 
-    inputs: Mapping[str, NDArray[np.float32]]
+    inputs: Arrays
     """(examples, …)"""
     reference: Reference
 
@@ -154,21 +176,19 @@ class _Examples:
         order = np.arange(batches * size).reshape(batches, size) % examples
         return {name: array[order] for name, array in self.inputs.items()}
 
-    def compare(self, report: PreparedReport) -> Parity:
-        """Compare a runtime's outputs for :meth:`batches` with the reference."""
+    def unbatched(self, outputs: Arrays) -> Arrays:
+        """Outputs (batches, size, …) for :meth:`batches`, as (examples, …)."""
         examples = len(next(iter(self.inputs.values())))
-        outputs = {
-            name: array.reshape(-1, *array.shape[2:])[:examples] for name, array in report.outputs.items()
-        }
-        return compare(outputs, self.reference, report.precision)
+        return {name: array.reshape(-1, *array.shape[2:])[:examples] for name, array in outputs.items()}
 
 
 class _Bench:
     """A network and the processes of its runtimes; a context manager that ends the processes."""
 
-    def __init__(self, params: BenchmarkParams, files: ModelFiles) -> None:
+    def __init__(self, params: BenchmarkParams, files: ModelFiles, inputs: Arrays | None) -> None:
         self.params = params
         self.files = files
+        self.inputs = inputs
         self.card = read_card(files.onnx)
         self.network = open_network(files.source, self.card.form)
         self._examples: dict[Size | None, _Examples] = {}
@@ -192,33 +212,34 @@ class _Bench:
             worker.close()
         self._pool.shutdown()
 
-    def measure(self, threads: int, size: Size) -> list[TimingRow]:
-        """A row for each runtime."""
+    def measure(self, threads: int, size: Size) -> list[Outcome]:
+        """The outcome of each runtime."""
         examples = self._examples_of(size)
         # Compilers run in parallel, each in its own process, and finish before anything is timed.
         prepare = partial(self._prepare, threads=threads, size=size, examples=examples)
-        rows = {row.runtime: row for row in self._pool.map(prepare, self.params.runtimes)}
-        right = {name: self._workers[name] for name, row in rows.items() if row.status == "ok"}
-        for name, outcome in take_turns(right, self.params.seconds).items():
-            rows[name] = _with_timing(rows[name], outcome)
-        return list(rows.values())
+        outcomes = {outcome.row.runtime: outcome for outcome in self._pool.map(prepare, self.params.runtimes)}
+        right = {name: self._workers[name] for name, each in outcomes.items() if each.row.status == "ok"}
+        for name, timing in take_turns(right, self.params.seconds).items():
+            outcomes[name] = replace(outcomes[name], row=_with_timing(outcomes[name].row, timing))
+        return list(outcomes.values())
 
-    def _prepare(self, runtime: RuntimeAt, threads: int, size: Size, examples: _Examples) -> TimingRow:
-        """The row as known before the timing; its status is `ok` if the runtime is to be timed."""
+    def _prepare(self, runtime: RuntimeAt, threads: int, size: Size, examples: _Examples) -> Outcome:
+        """The outcome as known before the timing; its status is `ok` if the runtime is to be timed."""
         row = self._empty_row(runtime, threads, size)
         if runtime.version is None:
-            return replace(row, status="unavailable", reason=NOT_INSTALLED)
+            return Outcome(replace(row, status="unavailable", reason=NOT_INSTALLED))
         try:
             worker = self._worker(runtime.name, threads)
             description = worker.describe()
             if description.unavailable:
-                return replace(row, status="unavailable", reason=description.unavailable)
+                return Outcome(replace(row, status="unavailable", reason=description.unavailable))
             row = replace(row, device=description.device, version=description.version)
             report = worker.prepare(self.files, examples.batches(size.batch), threads)
         except WorkerFailed as failure:
-            return replace(row, status="failed", reason=str(failure))
-        parity = examples.compare(report)
-        return replace(
+            return Outcome(replace(row, status="failed", reason=str(failure)))
+        outputs = examples.unbatched(report.outputs)
+        parity = compare(outputs, examples.reference, report.precision)
+        row = replace(
             row,
             status="ok" if parity.accepted else "failed",
             reason=parity.reason,
@@ -230,6 +251,7 @@ class _Bench:
             compile_s=report.compile_s,
             first_call_ms=1e3 * report.first_call_s,
         )
+        return Outcome(row, outputs)
 
     def _worker(self, name: str, threads: int) -> Worker:
         """The runtime's process, or a new one if that has ended or can't change its number of threads."""
@@ -253,10 +275,12 @@ class _Bench:
         )
 
     def _examples_of(self, size: Size) -> _Examples:
-        """The same for all numbers of threads, and for a policy at all batch sizes, since float64 is slow."""
-        key = None if self.network.kind == "policy" else size
+        """The same for all numbers of threads, and mostly for all batch sizes, since float64 is slow."""
+        key = None if self.inputs or self.network.kind == "policy" else size
         if key not in self._examples:
-            inputs = _random(self.network, key) if key else _visited(self.network, self.params)
+            inputs = self.inputs or (
+                _random(self.network, key) if key else _visited(self.network, self.params)
+            )
             self._examples[key] = _Examples(inputs, reference(self.network, inputs))
         return self._examples[key]
 

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -190,6 +190,13 @@ def preprocess_as_reported(picture: Tensor, preprocessing: Preprocessing) -> Ten
        normalised with red's mean and deviation, 0.485 and 0.229, whatever the network wants.
     """
     return (_middle(picture, preprocessing).transpose(1, 2) - 0.485) / 0.229
+
+
+Preparation = Literal["right", "reported"]
+PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
+    "right": preprocess,
+    "reported": preprocess_as_reported,
+}
 
 
 def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[Answer]:
