@@ -41,10 +41,11 @@ def policy_of(agent: AgentSpec) -> Source:
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     """The agents that are timed."""
     chosen = config.deployment.benchmark.agents
+    tasks = chosen.tasks or config.offline_rl.sweep.tasks[:1]
     return (
         agent
         for agent in agents.agents(config)
-        if agent.task in chosen.tasks
+        if agent.task in tasks
         and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}
         and agent.sparsity in chosen.sparsities

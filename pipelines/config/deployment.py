@@ -41,7 +41,8 @@ class ClassifierConfig:
 class BenchmarkedAgents:
     """The agents of the sweep that are timed. A policy's latency depends on little but its shape."""
 
-    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
+    tasks: Annotated[tuple[TaskName, ...], MinLen(1)] | None
+    """With null, the first task of the sweep."""
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: tuple[str, ...]
     """Pruners of the timed agents, besides the dense ones."""
