@@ -31,10 +31,9 @@ RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 50
 def download(url: str, destination: Path, sha256: str | None = None) -> str:
     """Download `url`, http(s)://, to `destination` and return its SHA-256, in hexadecimal.
 
-    A file already at `destination` is kept if it has the given
-    SHA-256, or if none is given; it is replaced only by a complete, verified file. After an interruption, the
-    part that has arrived stays beside it as `.part`, and the next call continues it if the server still has
-    the same file.
+    A file already at `destination` is kept if it has the given SHA-256, or if none is given; it is replaced
+    only by a complete, verified file. After an interruption, the part that has arrived stays beside it as
+    `.part`, and the next call continues it if the server still has the same file.
 
     Raises:
         UserError: the file is missing, unreachable, refused (404 and the like), cut off, or has another
