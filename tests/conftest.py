@@ -15,6 +15,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
+# PyTorch computes with one thread, as in a run's cells. `make test` has two processes: with a thread of each
+# on every core and other work beside them, tests of style training took ten times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell's background job ignores Ctrl-C, and so would all processes that it starts; tests interrupt some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
@@ -17,11 +16,3 @@ def transitions():
         rng.normal(size=(n, task.observation_size)),
         np.arange(n) % 10 == 9,
     )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
