@@ -49,8 +49,20 @@ def retention(pruned: Array, dense: Array) -> Array:
     dense runs, and the ratio might lie outside the range of the tasks' ratios. The result is meaningful only
     if every task's dense mean is above zero.
     """
-    ratios = interquartile_mean(pruned[..., np.newaxis, :]) / interquartile_mean(dense[..., np.newaxis, :])
-    return ratios.mean(axis=-1)
+    return (_of_each_task(pruned) / _of_each_task(dense)).mean(axis=-1)
+
+
+def difference(scores: Array, others: Array) -> Array:
+    """How much higher `scores` are than `others`: mean over tasks, two (..., M, N) to (...).
+
+    As in :func:`retention`, the interquartile means of a task's runs are compared.
+    """
+    return (_of_each_task(scores) - _of_each_task(others)).mean(axis=-1)
+
+
+def _of_each_task(scores: Array) -> Array:
+    """Interquartile mean of each task's runs, (..., M, N) to (..., M)."""
+    return interquartile_mean(scores[..., np.newaxis, :])
 
 
 def performance_profile(scores: Array, thresholds: Array) -> Array:
@@ -71,7 +83,9 @@ def bootstrap_interval(
 
     With few seeds, such intervals are too narrow. In simulation, 95 % intervals for the interquartile mean of
     normally distributed scores contained the true value in 75, 91 and 94 % of 4,000 cases with 3, 5 and 10
-    seeds of one task, and in 85 and 92 % with 3 and 5 seeds of three tasks.
+    seeds of one task, and in 85 and 92 % with 3 and 5 seeds of three tasks. For the difference between two
+    interquartile means, it was 75 and 90 % with 3 and 5 seeds of one task; for that between two means, 82 %
+    with 5.
 
     Returns:
         the lower and the upper bound, each of the statistic's shape without the axis of resamples.

@@ -7,17 +7,16 @@ from typing import Literal
 import pandas
 
 from tasks.reporting.look import name
-from tasks.reporting.statistics import Array, BootstrapConfig
+from tasks.reporting.statistics import Array, BootstrapConfig, difference
 from tasks.reporting.study.comparison import (
     NETWORK,
     PART,
     Estimate,
     Group,
     compare,
-    difference,
-    gain_beyond_dense,
+    gained,
+    gained_beyond_dense,
     is_main,
-    mean_difference,
     retained,
 )
 
@@ -26,7 +25,7 @@ PERFORMS = "Agents with 95 % of their weights pruned perform like dense ones"
 LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
 BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
 CHOICE = "A pruner's choice of weights within a layer raises the score"
-BUDGET = "A pruner's number of weights in each layer raises the score"
+BUDGET = "A pruner's distribution of weights over layers raises the score"
 SCALES = "Normalised states help pruned agents more than dense ones"
 RETAINED = 0.9
 """Retention above which agents count as performing like dense ones. The paper names no number."""
@@ -80,7 +79,7 @@ def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -
 
 def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
     """Section 4: "The pruning techniques can find the sub-networks" that perform. Is it the choice of weights
-    that matters, or their number in each layer?"""
+    within a layer that matters, or their distribution over layers?"""
     for task, group in _groups(agents):
         shuffled = Group(group.algorithm, f"{group.pruner}-shuffled", group.scope)
         random = Group(group.algorithm, "random")
@@ -88,7 +87,7 @@ def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> 
             (CHOICE, group, shuffled, "its masks score more than the same masks, shuffled"),
             (BUDGET, shuffled, random, "its shuffled masks score more than uniformly random ones"),
         ):
-            estimate = difference(agents, own, other, [task], bootstrap)
+            estimate = gained(agents, own, other, [task], bootstrap)
             if estimate:
                 measured = f"D4RL points by which {masks}"
                 yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
@@ -98,7 +97,7 @@ def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> I
     """Not a claim of the paper, which prunes with raw states: with these, |w ∂L/∂w| in a first layer grows
     with the layer's inputs."""
     for task, group in _groups(agents):
-        estimate = gain_beyond_dense(agents, group, [task], bootstrap)
+        estimate = gained_beyond_dense(agents, group, [task], bootstrap)
         if estimate:
             measured = "D4RL points that they gain with normalised states, minus the gain of dense agents"
             yield Claim(SCALES, measured, *_words(task, group), estimate, exceeds(estimate, 0))
@@ -128,7 +127,7 @@ def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: Bootst
         kept = {pruner: _density(rows[rows["pruner"] == pruner]) for pruner in PRUNERS}
         seeds = sorted(set(kept["snip"].columns) & set(kept["grasp"].columns))
         tables = [100 * kept[pruner][seeds].to_numpy() for pruner in ("grasp", "snip")]
-        estimate = compare(mean_difference, tables, bootstrap)
+        estimate = compare(difference, tables, bootstrap)
         if estimate:
             yield Claim(
                 LAST_LAYER,

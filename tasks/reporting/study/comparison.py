@@ -16,6 +16,7 @@ from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
     bootstrap_interval,
+    difference,
     interquartile_mean,
     retention,
 )
@@ -122,11 +123,6 @@ def compare(
     return Estimate(float(statistic(*scores)), low, high, seeds)
 
 
-def mean_difference(scores: Array, others: Array) -> Array:
-    """Mean over tasks and seeds of how much higher `scores` are, (..., M, N) to (...)."""
-    return (scores - others).mean(axis=(-2, -1))
-
-
 def retained(
     agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
@@ -134,20 +130,20 @@ def retained(
     return compare(retention, matrices(agents, [group, group.dense()], tasks), bootstrap)
 
 
-def difference(
+def gained(
     agents: pandas.DataFrame, group: Group, other: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
     """D4RL points by which `group` scores more than `other`."""
-    return compare(mean_difference, matrices(agents, [group, other], tasks), bootstrap)
+    return compare(difference, matrices(agents, [group, other], tasks), bootstrap)
 
 
-def gain_beyond_dense(
+def gained_beyond_dense(
     agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
 ) -> Estimate | None:
     """D4RL points that a group gains from normalised states, minus the points that dense agents gain."""
 
     def gain(pruned: Array, raw_pruned: Array, dense: Array, raw_dense: Array) -> Array:
-        return mean_difference(pruned - raw_pruned, dense - raw_dense)
+        return difference(pruned, raw_pruned) - difference(dense, raw_dense)
 
     groups = [
         replace(each, normalize_states=normalized)

@@ -17,7 +17,7 @@ from tasks.reporting.blocks import Key
 from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, pruner_keys
 from tasks.reporting.section_pruning import draw_layers, draw_learning, draw_profile
 from tasks.reporting.statistics import BootstrapConfig, bootstrap_interval, performance_profile
-from tasks.reporting.study.comparison import NETWORK, PART, Estimate, Group, difference, matrices, score
+from tasks.reporting.study.comparison import NETWORK, PART, Estimate, Group, gained, matrices, score
 
 Draw = Callable[[Axes], None]
 PANEL_INCHES = (3.4, 2.5)
@@ -167,7 +167,7 @@ def draw_controls(
                 for task in tasks:
                     row = f"{task}, {name(pruner)}, {scope}"
                     own, control = (Group(algorithm, kind, scope) for kind in (pruner, f"{pruner}-shuffled"))
-                    estimates[row] = difference(agents, own, control, [task], bootstrap)
+                    estimates[row] = gained(agents, own, control, [task], bootstrap)
                     colours[row] = PRUNERS[pruner]
         panels.append((name(algorithm), partial(_draw_differences, estimates=estimates, colours=colours)))
     save(path, panels, inches=(ESTIMATES_WIDTH, 0.6 + 0.24 * 4 * len(tasks)))
