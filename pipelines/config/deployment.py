@@ -45,7 +45,7 @@ class BenchmarkedAgents:
     """With null, the first task of the sweep."""
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: tuple[str, ...]
-    """Pruners of the timed agents, besides the dense ones."""
+    """Pruners of the timed agents. Dense agents are timed if `sparsities` has 0."""
     sparsities: Annotated[tuple[Annotated[float, Ge(0)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 

@@ -35,7 +35,7 @@ padding by reflection."""
 
 @dataclass(frozen=True)
 class JohnsonConfig:
-    """Settings with which a network is trained. Weights are those of eq. 5 and 6 as in losses.py."""
+    """Settings with which a network is trained. Equations 5 and 6 are those of Shen and Wang's report."""
 
     width: Annotated[int, Ge(1)] = 32
     """Number of channels of the network's first convolution."""
