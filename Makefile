@@ -85,4 +85,5 @@ lock: $(INSTALLED) ## Rewrite the files requirements*.lock from the files requir
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
-	@$(PYTHON) -m pipelines.engine.turns rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build data models results report
+	@$(PYTHON) -m pipelines.engine.turns rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
+	    $(wildcard data/* models/* results/*/*)

@@ -8,7 +8,7 @@ from tasks.errors import UserError
 
 
 def check_inputs(config: Config) -> list[Path]:
-    """Check that the files and directories that the first stages read exist; returns their paths.
+    """Check that the files and directories that stages read exist; returns their paths.
 
     Raises:
         UserError: one of them does not exist.
@@ -22,4 +22,10 @@ def check_inputs(config: Config) -> list[Path]:
                     f"{path}: no such file, for {cell.name}; correct its path by `make params SET=…`"
                 )
             found.append(path)
+    if (video := config.style.stylize.video) is not None:
+        if not Path(video).is_file():
+            raise UserError(
+                f"{video}: no such file, for style.stylize.video; correct its path by `make params SET=…`"
+            )
+        found.append(Path(video))
     return found

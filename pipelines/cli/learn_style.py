@@ -34,7 +34,7 @@ from tasks.style.schedule import Schedule, schedule
 from tasks.style.train_style import train_style
 
 WORK = Path("build/learn-style")
-"""Directory of the inputs and the schedule. A training goes on only with its first schedule."""
+"""Directory of the inputs."""
 PREVIEW = "preview.jpg"
 FEW_BATCHES = 100
 """Number of batches (of one photo of 128 px) after which a style's colours and strokes show, as measured
@@ -55,16 +55,15 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     config = load_config()
     name = name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-")
     _check_name(name, config.style.training.styles)
-    for path in filter(None, (painting, photos)):
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder; correct the path")
+    _check_paths(painting, photos)
     # There is only one training, so it runs here on all cores; a Ray cluster could not share it out.
     cores = len(os.sched_getaffinity(0))
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
     store, output = open_store(CELLS), LEARNED / name
     with ends_with_its_parents():
         inputs = _prepare(config, name, painting, photos, executor, store)
-        plan = _plan(name, inputs, seconds, executor)
+        output.mkdir(parents=True, exist_ok=True)
+        plan = _plan(output, inputs, seconds, executor)
         params = TrainStyleParams(name, plan.config)
         cell = Cell(name, train_style, params, inputs, {"style": name})
         if not store.has(cell):
@@ -74,7 +73,6 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
                     "give another --name, or remove it"
                 )
             _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
-        output.mkdir(parents=True, exist_ok=True)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
     _finish(output)
@@ -91,6 +89,16 @@ class _Preview(Recorder):
         if name.startswith("previews/"):
             with whole_file(self.path) as preview:
                 shutil.copyfile(file, preview)
+
+
+def _check_paths(painting: Path, photos: Path | None) -> None:
+    for path in filter(None, (painting, photos)):
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder; correct the path")
+    if painting.is_dir():
+        raise UserError(f"{painting}: is a folder; name a picture in it")
+    if photos and not photos.is_dir():
+        raise UserError(f"{photos}: is not a folder; give --photos the folder that it is in")
 
 
 def _check_name(name: str, styles: Sequence[str]) -> None:
@@ -112,6 +120,7 @@ def _prepare(
         Cell("painting", fetch_painting, own, own.inputs()),
         *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),
     ]
+    shutil.rmtree(work / "photos", ignore_errors=True)  # another call's photos may have had more shards
     _compute(cells, work, executor, store)
     # The training reads the weights as they are; only other methods use normalised weights.
     normalization = dataclasses.replace(config.style.weights.normalization, crops=1)
@@ -132,11 +141,14 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
         store.link(cell, out / cell.name)
 
 
-def _plan(name: str, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
-    """The schedule of a previous call with the same inputs and time, else a new one for the machine now."""
+def _plan(output: Path, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
+    """The schedule of a previous call with the same inputs and time, else a new one for the machine now.
+
+    It is kept in `output`, which `make clean` spares: a training goes on only with its first schedule.
+    """
     key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
     digest = sha256_of_value(key)
-    path = WORK / name / f"schedule-{digest[:16]}.json"
+    path = output / f"schedule-{digest[:16]}.json"
     if path.exists():
         return read_schedule(path)
     import torch

@@ -1,5 +1,6 @@
 """`python -m pipelines ui`, `make ui`: MLflow's pages of this checkout's runs, or their address."""
 
+import errno
 import os
 import signal
 import socket
@@ -69,4 +70,6 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise UserError(f"port {port} is taken; choose another: make ui PORT={port + 1}") from error
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"can't be used ({error.strerror})"
+            other = port + 1 if 1024 <= port < 65535 else 5001
+            raise UserError(f"port {port} {why}; choose another: make ui PORT={other}") from error

@@ -50,7 +50,7 @@ class ServingConfig:
     ended when they are idle."""
     num_cpus: Annotated[float, Gt(0)]
     """Number of cores of each process, which computes pictures on as many threads, but at least on one."""
-    timeout_s: Annotated[float, Gt(0)]
+    timeout_s: Annotated[float, Gt(0), Le(86_400)]
     """Time within which a request has to arrive and be answered, in seconds."""
     stylize: PicturesConfig
     act: StatesConfig

@@ -145,6 +145,14 @@ class StyleConfig:
     speed: SpeedConfig
 
     def __post_init__(self) -> None:
+        styles = self.training.styles
+        if len(set(styles)) < len(styles):
+            raise UserError(f"style.training.styles has a style twice ({', '.join(styles)}); take one out")
+        if not self.transfer.studies:
+            raise UserError("style.transfer.studies has no study; keep one")
+        if self.quality.study not in (None, *self.transfer.studies):
+            known = ", ".join(self.transfer.studies)
+            raise UserError(f"style.quality.study is {self.quality.study!r}; set it to {known} or null")
         for style in (*self.training.styles, *self.training.style_weights, self.transfer.style):
             if style not in self.paintings.sources:
                 known = ", ".join(self.paintings.sources)

@@ -318,6 +318,7 @@ def _open(config: TrackingConfig, stage: str, profile: str, experiment: Experime
 
 def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
     """The id of the stage's experiment, which is created if there is none."""
+    from mlflow.entities import LifecycleStage
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
@@ -333,6 +334,11 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
                 raise
         experiment = client.get_experiment_by_name(name)
     assert experiment is not None
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:
+        raise UserError(
+            f"MLflow at {uri}: the experiment {name} was deleted; restore it: MLFLOW_TRACKING_URI={uri} "
+            f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
+        )
     return experiment.experiment_id
 
 

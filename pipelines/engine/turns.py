@@ -69,13 +69,20 @@ def _refuse(others: str) -> NoReturn:
 def at_stages() -> str:
     """The ids of the DVC processes that run a stage's command, which may not have called :func:`in_use` yet.
 
-    DVC records which process reads and writes a stage's paths. The records of a killed DVC stay.
+    DVC records which process reads and writes a stage's paths. The records of a killed DVC stay, and another
+    process may have its id by now.
     """
     with contextlib.suppress(FileNotFoundError, ValueError):  # DVC was killed while it wrote the file
         used = json.loads((DVC / "rwlock").read_text())
         entries = [*used.get("write", {}).values(), *itertools.chain(*used.get("read", {}).values())]
-        return _listed({entry["pid"] for entry in entries if Path(f"/proc/{entry['pid']}").exists()})
+        return _listed({entry["pid"] for entry in entries if _is_dvc(entry["pid"])})
     return ""
+
+
+def _is_dvc(pid: int) -> bool:
+    with contextlib.suppress(OSError):  # it has ended
+        return b"dvc" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 @contextlib.contextmanager

@@ -27,7 +27,8 @@ class Limits:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it: 408 (not arrived in time), 413, 503 or 504 (no answer in time)."""
-        kind = scope["path"].split("/")[1] if scope["type"] == "http" and scope["method"] == "POST" else ""
+        posts = scope["type"] == "http" and scope["method"] == "POST"
+        kind = scope["path"].removeprefix("/").partition("/")[0] if posts else ""
         if kind not in self.kinds:
             await self.app(scope, receive, send)
             return

@@ -215,8 +215,9 @@ def _listener(config: ServingConfig) -> Iterator[socket.socket]:
             config.host, config.port, type=socket.SOCK_STREAM
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UserError(f"{config.host}: {error.strerror}; give another --host") from error
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that can't be one, such as `a..b`
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{config.host}: {reason}; give another --host") from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(1000 * config.timeout_s))

@@ -137,6 +137,15 @@ def remove(*keys):
             r"minari\.Ant: .*Hopper.*\(it is 'Ant'\); .*\.Ant: .*string",
         ),
         (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only .*waves"),
+        (
+            put(["swirls", "swirls"], "style", "training", "styles"),
+            r"style: .*twice \(swirls, swirls\); take",
+        ),
+        (put({}, "style", "transfer", "studies"), r"style\.transfer\.studies has no study"),
+        (
+            put("nope", "style", "quality", "study"),
+            r"style: .*quality\.study is 'nope'; set it to .* or null",
+        ),
         (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
         (
             put({"snap": [0.5]}, "style", "pruning", "sparsities"),

@@ -212,6 +212,9 @@ def test_a_file_that_params_yaml_names_has_to_exist(repository, monkeypatch):
     finding = doctor.examine(lambda: doctor.check_data(replace(config, offline_rl=offline_rl)))
     assert finding.state == "problem"
     assert "my/hopper.hdf5: no such file, for Hopper" in finding.found
+    style = replace(config.style, stylize=replace(config.style.stylize, video="my/film.mp4"))
+    finding = doctor.examine(lambda: doctor.check_data(replace(config, style=style)))
+    assert "my/film.mp4: no such file, for style.stylize.video" in finding.found
 
 
 def test_the_disk_has_to_hold_the_sweep(repository, monkeypatch):

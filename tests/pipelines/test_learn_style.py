@@ -83,7 +83,8 @@ def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
     assert Path("styles/my-painting/preview.jpg").exists()
     assert not Path("styles/my-painting/model.safetensors").exists()
     capsys.readouterr()
-    # The machine is slower by now: what was begun is not planned anew.
+    # The machine is slower by now, and `make clean` ran: what was begun is not planned anew.
+    shutil.rmtree("build")
     monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 3.0)
     learn()
     assert "1 to compute (1 from a checkpoint)" in capsys.readouterr().out
@@ -95,6 +96,15 @@ def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
     shutil.rmtree("styles")
     learn()
     assert Path("styles/my-painting/model.safetensors").read_bytes() == interrupted_bytes
+
+
+def test_it_trains_on_its_own_photos_alone():
+    """Not also on a shard of an earlier call, which had more of them."""
+    learn()
+    shards = Path("build/learn-style/my-painting/photos")
+    shutil.copytree(shards / "00", shards / "01")
+    learn()
+    assert [shard.name for shard in shards.iterdir()] == ["00"]
 
 
 def test_another_time_does_not_overwrite_a_style():
@@ -119,6 +129,8 @@ def test_a_refused_call_leaves_the_plan_of_the_style_as_it_was(monkeypatch, caps
     [
         ("none.png", None, None, r"none\.png: no such file"),
         ("My Painting.png", "nowhere", None, "nowhere: no such file"),
+        ("holiday", None, None, "holiday: is a folder; name a picture in it"),
+        ("My Painting.png", "holiday/0.png", None, r"0\.png: is not a folder; give --photos the folder"),
         ("My Painting.png", None, "../up", "can't be a style's name"),
         ("My Painting.png", None, "swirls", "'swirls' is a style of the pipeline"),
         ("params.yaml", "holiday", None, "params.yaml"),

@@ -59,6 +59,18 @@ def test_ready_when_it_answers(client_of):
     assert client.get("/healthz").json() == {"status": "alive"}
 
 
+def test_a_request_for_no_path_is_not_found(client_of):
+    """`POST * HTTP/1.1`, as a scanner sends it: ASGI's path is then `*`."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "*", "query_string": b"", "headers": []}
+    asyncio.run(client_of().app(scope, None, send))
+    assert sent[0]["status"] == 404
+
+
 @pytest.fixture
 def end_the_time(monkeypatch):
     """Called within a request, its time is up, however long it was given."""

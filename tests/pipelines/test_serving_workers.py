@@ -4,17 +4,20 @@ The application says how long a body was.
 """
 
 import asyncio
+import dataclasses
 from contextlib import suppress
 from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import pytest
+from serving_clients import serving_config
 from uvicorn import Config
 from uvicorn.server import ServerState
 from waiting import PATIENCE_S
 
 from pipelines.serving import workers
-from pipelines.serving.workers import HANGS_AFTER_S, LARGEST_HEAD_BYTES, _Protocol, _Supervisor
+from pipelines.serving.workers import HANGS_AFTER_S, LARGEST_HEAD_BYTES, _listener, _Protocol, _Supervisor
+from tasks.errors import UserError
 
 SOON_S = 0.3
 HEAD = b"POST /act HTTP/1.1\r\nHost: x\r\n"
@@ -62,6 +65,13 @@ def received(*pieces, patience_s=SOON_S):
 
 def whole(body=b"", more=b"Connection: close\r\n"):
     return HEAD + more + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "a..b"])
+def test_a_host_that_cannot_be_listened_on_is_a_line(host):
+    config = dataclasses.replace(serving_config(), host=host)
+    with pytest.raises(UserError, match=rf"^{host}: .*; give another --host$"), _listener(config):
+        pass
 
 
 @pytest.mark.parametrize(

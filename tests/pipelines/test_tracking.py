@@ -368,6 +368,20 @@ def test_a_file_that_is_no_database_is_one_line(config, tmp_path):
     assert (tmp_path / "mlflow.db").read_text().startswith("these are my notes")
 
 
+def test_a_deleted_experiment_is_one_line_that_restores_it(config):
+    with tracking(config, "train", "smoke"):
+        pass
+    experiment = client().get_experiment_by_name("singleshot/train")
+    client().delete_experiment(experiment.experiment_id)
+    with pytest.raises(
+        UserError, match=r"singleshot/train was deleted; restore it: MLFLOW_TRACKING_URI="
+    ) as told:
+        tracking(config, "train", "smoke").__enter__()
+    client().restore_experiment(str(told.value).rpartition(" ")[2])
+    with tracking(config, "train", "smoke"):
+        pass
+
+
 def test_a_second_cell_of_a_session_appears_while_the_first_runs(config):
     """A user watches a sweep as it goes: metrics don't wait for a cell's end."""
     with tracking(config, "train", "smoke") as tracker:

@@ -1,6 +1,7 @@
 """`python -m pipelines ui`, with MLflow's real server."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -50,6 +51,16 @@ def test_a_port_that_is_taken_is_told_with_another(taken):
     Path("mlflow.db").touch()
     with pytest.raises(UserError, match=rf"port {taken} is taken; .* make ui PORT={taken + 1}"):
         serve_runs(taken)
+
+
+def test_a_port_that_may_not_be_used_is_not_called_taken(monkeypatch):
+    def bind(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    Path("mlflow.db").touch()
+    monkeypatch.setattr(socket.socket, "bind", bind)
+    with pytest.raises(UserError, match=r"^port 80 can't be used \(Permission denied\); .* PORT=5001$"):
+        serve_runs(80)
 
 
 def test_a_server_that_has_the_runs_is_told(monkeypatch, port, capsys):
