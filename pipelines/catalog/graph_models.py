@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pipelines.engine.scratch import scratch_directory
 from tasks.deployment.onnx_model import GraphCard, read_card
 from tasks.deployment.parity import random_inputs
+from tasks.pruning.variant import percentage
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -101,7 +102,7 @@ def _description(name: str, card: GraphCard) -> str:
     rows = {
         "network": f"`{card.cell}`",
         "kind": card.kind,
-        "form": f"{card.form}, {card.sparsity:.0%} of the weights pruned before training",
+        "form": f"{card.form}, {percentage(card.sparsity)}% of the weights pruned before training",
         "inputs": inputs,
         "outputs": ", ".join(f"`{each}`" for each in card.outputs),
         **{key: str(value) for key, value in facts.items()},

@@ -11,6 +11,7 @@ from pipelines.engine.stage import Stage
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.evaluation.animate import AnimateParams, animate
 from tasks.offline_rl.evaluation.drawing import Caption
+from tasks.pruning.variant import percentage
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 
 MOST_PRUNERS = 3
@@ -49,5 +50,5 @@ def _cell(name: str, lanes: Sequence[AgentSpec], tags: dict[str, str]) -> Cell:
 
 
 def _caption(agent: AgentSpec) -> Caption:
-    label = DENSE if agent.pruner == DENSE else f"{name(agent.pruner)}, {agent.sparsity:.0%} pruned"
+    label = DENSE if agent.pruner == DENSE else f"{name(agent.pruner)}, {percentage(agent.sparsity)}% pruned"
     return Caption(label, PRUNERS.get(agent.pruner, OTHER))

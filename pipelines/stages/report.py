@@ -29,7 +29,9 @@ def run(stage: Stage, config: Config) -> None:
         "pruning": paths.PRUNED_STYLES,
         "pruned": paths.PRUNED_PICTURES,
     }
-    page_params = PageParams(config.profile, tuple(departures(config.offline_rl)))
+    page_params = PageParams(
+        config.profile, tuple(departures(config.offline_rl)), config.offline_rl.statistics.confidence
+    )
     cells = [
         Cell("figures", draw_figures, params, {"scores": paths.SCORES}),
         Cell("style", draw_style_figures, params, styles),

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tasks.pruning.variant import percentage
+
 NOT_GIVEN = "–"
 MOST_PICTURES = 6
 """From this number of pictures on, a figure has three in a row; fewer are all in one row."""
@@ -168,6 +170,11 @@ def written_as(value: float, values: Mapping[str, float], digits: int = 3) -> li
 def percent(fraction: float) -> str:
     """Write a fraction as a whole percentage with a no-break space: 0.953 as `95 %`."""
     return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else NOT_GIVEN
+
+
+def exact_percent(fraction: float) -> str:
+    """Write a fraction as a percentage of up to six digits: 0.995 as `99.5 %`."""
+    return f"{percentage(fraction)} %"
 
 
 def listing(words: Sequence[str]) -> str:

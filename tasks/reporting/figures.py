@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from tasks.job import Job, per_job
+from tasks.pruning.variant import percentage
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
 
 
@@ -30,7 +31,7 @@ def draw_scores(scores: pandas.DataFrame, profile: str, path: Path) -> None:
     for axis, ((algorithm, task), panel) in zip(axes.flat, panels, strict=True):
         for pruner, rows in panel.groupby("pruner", sort=False):
             sparsity = rows["sparsity"].max()
-            label = DENSE if pruner == DENSE else f"{pruner}, {sparsity:.0%} pruned"
+            label = DENSE if pruner == DENSE else f"{pruner}, {percentage(sparsity)}% pruned"
             colour = PRUNERS.get(str(pruner), OTHER)
             plot_learning(axis, rows[rows["sparsity"] == sparsity], colour, pruner == DENSE, label)
         axis.set_title(f"{str(algorithm).upper()}, {task}")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 
 from tasks.reporting import results
-from tasks.reporting.blocks import Headline, Opening, Panel, count, number, percent
+from tasks.reporting.blocks import Headline, Opening, Panel, count, exact_percent, number, percent
 from tasks.reporting.look import PRUNERS, name, ordered
 from tasks.reporting.results import Results
 from tasks.reporting.section_deployment import fastest_speedups
@@ -47,13 +47,14 @@ def _return(found: Results) -> Iterator[Headline]:
     row = rows[rows["task"] == ALL].iloc[0] if ALL in set(rows["task"]) else tasks.iloc[0]
     if not np.isfinite(row["retention"]):
         return
-    interval = f"95 % interval {percent(row['retention_low'])} to {percent(row['retention_high'])}"
+    bounds = f"{percent(row['retention_low'])} to {percent(row['retention_high'])}"
+    interval = f"{exact_percent(found.confidence)} interval {bounds}"
     if not np.isfinite([row["retention_low"], row["retention_high"]]).all():
         seeds = count(int(tasks["seeds"].min()), "seed")
         interval = f"{_range(tasks['retention'], percent, 'task')}; {seeds}: no confidence interval"
     what = (
         f"of the dense agents' score is kept by {name(str(algorithm))} agents when {name(pruner)} prunes "
-        f"{percent(row['sparsity'])} of their weights before training"
+        f"{exact_percent(row['sparsity'])} of their weights before training"
     )
     yield Headline(percent(row["retention"]), interval, what, "return")
 

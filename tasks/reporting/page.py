@@ -24,6 +24,7 @@ from tasks.reporting.section_pruning import (
 )
 from tasks.reporting.section_run import Departure, citation, what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
+from tasks.reporting.statistics import BootstrapConfig
 
 TEMPLATES = "templates"
 """The input directory with the template and style sheet. It is an input because the digest of the source
@@ -36,6 +37,8 @@ class PageParams:
 
     profile: str
     departures: tuple[Departure, ...] = ()
+    confidence: float = BootstrapConfig.confidence
+    """Confidence level of the intervals in the tables."""
 
 
 @per_job
@@ -49,7 +52,7 @@ def draw_page(job: Job) -> Iterator[Event]:
     Raises:
         UserError: a table lacks a column, or a picture is damaged.
     """
-    found = Results(job.inputs)
+    found = Results(job.inputs, job.params.confidence)
     sections = make_sections(found, job.params)
     loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
     environment = jinja2.Environment(

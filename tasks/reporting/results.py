@@ -10,6 +10,7 @@ import pandas
 
 from tasks.errors import UserError
 from tasks.reporting.blocks import NotRun
+from tasks.reporting.statistics import BootstrapConfig
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class Results:
     """A run's files by their path from the repository's root."""
 
     files: Mapping[str, Path]
+    confidence: float = BootstrapConfig.confidence
+    """Confidence level of the intervals in its tables."""
 
     def table(self, source: Source) -> pandas.DataFrame:
         """Read a table; it has no rows if the file is missing or empty.

@@ -13,6 +13,7 @@ from tasks.reporting.blocks import (
     Table,
     Text,
     count,
+    exact_percent,
     listing,
     number,
     percent,
@@ -53,7 +54,7 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
         each = [
             f"{name(row['pruner'])} {_leaves(row)}" for _, row in own.sort_values("style_ratio").iterrows()
         ]
-        steps.append(f"with {percent(sparsity)} of the weights pruned, {listing(each)}")
+        steps.append(f"with {exact_percent(sparsity)} of the weights pruned, {listing(each)}")
     seconds = pruned["onnxruntime_compacted_seconds"]
     fastest = pruned.loc[seconds.idxmin()]
     alone = len(written_as(seconds.min(), seconds.to_dict(), 2)) == 1

@@ -20,6 +20,7 @@ from tasks.reporting.blocks import (
     Table,
     Text,
     count,
+    exact_percent,
     listing,
     number,
     percent,
@@ -83,7 +84,8 @@ def did_pruning_keep_the_return(found: Results) -> Section:
     keys = pruner_keys(highest["pruner"])
     retained = Figure(
         f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep after the last "
-        "update; bars are 95 % bootstrap intervals, where there are three seeds or more",
+        f"update; bars are {exact_percent(found.confidence)} bootstrap intervals, where there are three "
+        "seeds or more",
         _charts(
             draw_retention,
             highest,
@@ -96,9 +98,9 @@ def did_pruning_keep_the_return(found: Results) -> Section:
         data=results.STATISTICS.path,
     )
     cautions = [Caution(text) for text in (_few_seeds(statistics), _few_updates(found)) if text]
-    details = [_statistics_table(statistics), *_profiles(found)]
+    details = [_statistics_table(statistics, found.confidence), *_profiles(found)]
     blocks = [*cautions, retained, *_motion(found), _density_by_part(found)]
-    return Section("return", title, _retention_sentence(highest), blocks, details)
+    return Section("return", title, _retention_sentence(highest, found.confidence), blocks, details)
 
 
 def agents_in_motion(found: Results) -> list[Panel]:
@@ -158,7 +160,7 @@ def _density_by_part(found: Results) -> Block:
     )
 
 
-def _retention_sentence(highest: pandas.DataFrame) -> str:
+def _retention_sentence(highest: pandas.DataFrame, confidence: float) -> str:
     overall = highest[highest["task"] == ALL]
     overall = overall if len(overall) else highest
     clauses = []
@@ -170,13 +172,13 @@ def _retention_sentence(highest: pandas.DataFrame) -> str:
     tasks = count(highest.loc[highest["task"] != ALL, "task"].nunique(), "task")
     return (
         f"With {_highest(highest)} of the weights pruned before training, agents keep these shares of the "
-        f"dense agents' score over {tasks}: {'; '.join(clauses)}. Intervals are {percent(0.95)} bootstrap "
-        "intervals."
+        f"dense agents' score over {tasks}: {'; '.join(clauses)}. Intervals are {exact_percent(confidence)} "
+        "bootstrap intervals."
     )
 
 
 def _highest(rows: pandas.DataFrame) -> str:
-    return percent(rows["sparsity"].max())
+    return exact_percent(rows["sparsity"].max())
 
 
 def _kept(row: pandas.Series) -> str:
@@ -222,13 +224,14 @@ def _few_updates(found: Results) -> str:
     )
 
 
-def _statistics_table(statistics: pandas.DataFrame) -> Table:
+def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
+    level = exact_percent(confidence)
     rows = [
         (
             "all tasks" if row.task == ALL else row.task,
             name(row.algorithm),
             name(row.pruner),
-            percent(row.sparsity),
+            exact_percent(row.sparsity),
             f"{row.seeds:.0f}",
             number(row.score_mean),
             f"{number(row.score_min)} … {number(row.score_max)}",
@@ -239,12 +242,13 @@ def _statistics_table(statistics: pandas.DataFrame) -> Table:
         )
         for row in statistics.itertuples()
     ]
-    numbers = ("sparsity", "seeds", "score", "min … max", "IQM", "IQM, 95 %", "retention", "retention, 95 %")
+    scores = ("score", "min … max", "IQM", f"IQM, {level}", "retention", f"retention, {level}")
+    numbers = ("sparsity", "seeds", *scores)
     head = ("task", "algorithm", "pruner", *numbers)
     return Table(
         "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and the "
-        "share of the dense agents' IQM that is kept (retention); 95 % intervals are stratified bootstrap "
-        "intervals",
+        f"share of the dense agents' IQM that is kept (retention); {level} intervals are stratified "
+        "bootstrap intervals",
         head,
         rows,
         numbers=numbers,
@@ -265,7 +269,8 @@ def _profiles(found: Results) -> Iterator[Block]:
     highest = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
     yield Figure(
         "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
-        "bands are 95 % bootstrap intervals, where there are three seeds or more",
+        f"bands are {exact_percent(found.confidence)} bootstrap intervals, where there are three seeds or "
+        "more",
         _charts(draw_profile, highest, ["algorithm"], "Performance profiles of {}."),
         pruner_keys(highest["pruner"]),
         data=results.PROFILES.path,
@@ -368,7 +373,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
     alt = f"D4RL score of {{}} on {{}} by updates, dense and pruned by {name(pruner)}."
     panels = _charts(partial(draw_learning, pruner=pruner), own, ["algorithm", "task"], alt, "y")
     seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
-    keys = [Key(f"{percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
+    keys = [Key(f"{exact_percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
     caption = (
         f"{what}: mean over seeds {seeds}, band from lowest to highest (the paper's “100 % "
         "confidence interval”)"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.pruning.variant import percentage
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import Caution, NotRun, Section, Table, count, duration, listing, number
 from tasks.reporting.results import Results
@@ -127,8 +128,8 @@ def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
     if scores.empty:
         return results.not_run(SCALE, results.SCORES)
     pruned = scores.loc[scores["sparsity"] > 0, "sparsity"]
-    here = sorted({f"{100 * sparsity:.0f}" for sparsity in pruned}, key=float)
-    low, high = (f"{100 * sparsity:.0f}" for sparsity in paper.SWEEP_SPARSITIES)
+    here = sorted({percentage(sparsity) for sparsity in pruned}, key=float)
+    low, high = (percentage(sparsity) for sparsity in paper.SWEEP_SPARSITIES)
     rows = [
         ("tasks", ", ".join(dict.fromkeys(scores["task"])), ", ".join(paper.SWEEP_TASKS)),
         ("seeds", f"{scores['seed'].nunique()}", f"{paper.SWEEP_SEEDS}"),

@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from tasks.data.images import read_rgb
 from tasks.job import Event, Job, Metrics, per_job
 from tasks.pruning.variant import variant_name
-from tasks.reporting.blocks import number, percent
+from tasks.reporting.blocks import exact_percent, number
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES, save_png
 from tasks.reporting.look import name as word
 
@@ -194,7 +194,7 @@ def variant(row: pandas.Series) -> str:
 
 def network_label(row: pandas.Series) -> str:
     """The variant as readers see it, e.g. `dense` or `SNIP 98 %`."""
-    return DENSE if row["pruner"] == DENSE else f"{word(row['pruner'])} {percent(row['sparsity'])}"
+    return DENSE if row["pruner"] == DENSE else f"{word(row['pruner'])} {exact_percent(row['sparsity'])}"
 
 
 def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:

@@ -296,10 +296,13 @@ def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iter
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
-    """The standard error of an agent's score over its last episodes, in points: median and maximum."""
+    """The standard error of an agent's score over its last episodes, in points: median and maximum.
+
+    `return_std` is the deviation of the episodes themselves, so it is divided by √(n - 1), not √n.
+    """
     errors = []
     for _, own in agents.groupby("task"):
         points_per_return = np.polyfit(own["return_mean"], own["d4rl_score"], 1)[0]
-        errors.append(points_per_return * own["return_std"] / own["episodes"] ** 0.5)
+        errors.append(points_per_return * own["return_std"] / (own["episodes"] - 1) ** 0.5)
     all_errors = pandas.concat(errors)
     return f"{number(all_errors.median(), 2)} points in the median, {number(all_errors.max(), 2)} at most"
