@@ -104,7 +104,11 @@ def to_8_bits(picture: Image.Image) -> Image.Image:
     if not picture.mode.startswith("I"):
         return picture
     grey = np.asarray(picture, np.float32) / 257  # 65535 / 255
-    return Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
+    scaled = Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
+    scaled.info = dict(picture.info)  # above all its colour profile
+    if "transparency" in scaled.info:  # the grey that is transparent
+        scaled.info["transparency"] = round(scaled.info["transparency"] / 257)
+    return scaled
 
 
 def encode_png(picture: Tensor) -> bytes:

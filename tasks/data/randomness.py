@@ -10,9 +10,9 @@ import torch
 def stream(*key: str | int, device: str = "cpu", bits: Literal[32, 64] = 32) -> torch.Generator:
     """The generator for a key: a purpose (`training`, `evaluation`, …), a seed, and counters, e.g. the step.
 
-    Streams of different keys are independent, so that drawing more numbers from one never changes another:
-    evaluating an agent more often doesn't affect its training. A stream whose key includes the step needs no
-    state in a checkpoint.
+    Streams are independent if their keys differ and have equally many parts, with integers below 2³². Drawing
+    more numbers from one then never changes another: evaluating an agent more often doesn't affect its
+    training. A stream whose key includes the step needs no state in a checkpoint.
 
     `bits` is the width of the number that the key is hashed to. Photos and the training of styles use 64,
     everything else 32. Another width would give other random numbers, and so other networks from the same

@@ -98,15 +98,15 @@ class Answer:
     probability: float
 
 
-def build(architecture: Architecture, seed: int = 0) -> nn.Module:
-    """The network with initial weights drawn from `seed`: float32, on the CPU, for inference.
+def build(architecture: Architecture) -> nn.Module:
+    """The network with random weights, always the same: float32, on the CPU, for inference.
 
     It maps normalised pictures (B, 3, S, S) to logits (B, 1000).
     """
     from tasks.data.vision import models  # before timm, which imports torchvision itself
 
     with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         if architecture == "resnet50":
             return models.resnet50().eval()
         import timm
@@ -115,20 +115,16 @@ def build(architecture: Architecture, seed: int = 0) -> nn.Module:
         return timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
 
 
-def fetch_classifier(
-    architecture: Architecture, source: WeightsSource, seed: int = 0
-) -> tuple[nn.Module, ClassifierCard]:
+def fetch_classifier(architecture: Architecture, source: WeightsSource) -> tuple[nn.Module, ClassifierCard]:
     """The network with weights from `source`, fetched if they aren't in the cache, and its card.
-
-    `seed` is only for `random`.
 
     Raises:
         UserError: the source lacks this architecture's weights, or they can't be fetched or are damaged.
     """
-    module = build(architecture, seed)
+    module = build(architecture)
     match architecture, source:
         case _, "random":
-            weights = WeightsOrigin("random", f"untrained, seed {seed}: for timing alone", "none")
+            weights = WeightsOrigin("random", "untrained: for timing alone", "none")
         case "efficientnet_lite0", "package":
             weights = _load_package(module)
         case "resnet50", "torchvision":

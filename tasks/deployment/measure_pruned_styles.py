@@ -96,7 +96,7 @@ class PrunedStyleRow:
 def measure_pruned_styles(job: Job) -> Iterator[Event]:
     """Measure a job's networks (:class:`PrunedStylesParams`). Nothing else should run meanwhile.
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16` and `alexnet`
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting`, `vgg16`, `vgg19` and `alexnet`
     (`weights.safetensors`), `lpips` (`heads.safetensors`); each network's `model.safetensors` under the name
     of its variant, and each graph under variant and form, e.g. `snip-0.98/compacted`. The output gets
     `pruning.csv` (:class:`PrunedStyleRow`), `photo.png` and, for each network, that photo stylised as
@@ -178,6 +178,8 @@ def _seconds(job: Job) -> Mapping[str, float]:
             graph = load_onnx(job.inputs[name], torch.get_num_threads())
             forms[f"{name}/torch"] = _Form(partial(eager, {"pictures": pictures}))
             forms[f"{name}/onnxruntime"] = _Form(partial(graph, pictures=pictures))
+    for each in forms.values():
+        each.run()  # a runtime's first call is slower
     timings = {name: cast(Timing, t) for name, t in take_turns(forms, params.seconds).items()}
     return {name: timing.p50_ms / 1000 for name, timing in timings.items()}
 

@@ -30,7 +30,7 @@ class AlgorithmConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam, for all networks."""
     learning_rate_decay: bool = False
-    """Whether the learning rate falls linearly, to 0 at the last update. In the paper it does not."""
+    """Whether the learning rate falls linearly, to 0 after the last update. In the paper it does not."""
     batch_size: Annotated[int, Ge(1)] = 100
     """Number of transitions in the batch of an update."""
     normalize_states: bool = False

@@ -27,7 +27,7 @@ CRF = 27
 
 
 def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -> None:
-    """Write frames as an H.264 video in an MP4 file. Their width and height have to be even.
+    """Write frames as an H.264 video in an MP4 file.
 
     Raises:
         UserError: the video can't be written there.

@@ -14,6 +14,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from tasks.data.tables import write_csv
+from tasks.errors import UserError
 from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 from tasks.offline_rl.agents import (
     DENSE,
@@ -96,8 +97,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         ValueError: the jobs don't belong in one stack, or their checkpoints are of different updates; the
             caller groups jobs by :func:`checkpoint_step`.
-        UserError: an input is damaged.
-        FloatingPointError: a loss is no longer finite.
+        UserError: an input is damaged, or a loss is no longer finite.
         torch.OutOfMemoryError: a GPU's free memory doesn't hold the stack.
     """
     stack = Stack(jobs)
@@ -307,7 +307,7 @@ class _Losses:
         for name, total in self.sums.items():
             for spec, value in zip(specs, total.tolist(), strict=True):
                 if not math.isfinite(value):
-                    raise FloatingPointError(
+                    raise UserError(
                         f"{spec}: {name} became {value} at or shortly before update {update}; "
                         "look for extreme values in the dataset, or lower the learning rate"
                     )

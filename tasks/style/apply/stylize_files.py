@@ -6,6 +6,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from tasks.data.images import NamedBytes
@@ -56,9 +57,9 @@ def stylize_files(
             for (target, picture), result in zip(batch, stylize(network, pixels, settings), strict=True):
                 bar.update()
                 try:
-                    content = picture.encode(result)
-                except (OSError, ValueError, RuntimeError) as error:
-                    failures.append(f"{sources[target]}: can't be written as {picture.format} ({error})")
+                    content = _encoded(picture, result, str(sources[target]))
+                except UserError as error:
+                    failures.append(str(error))
                     continue
                 _write(target, content)
                 written.append(target)
@@ -83,8 +84,15 @@ def _stylize_stream(
     else:
         picture = read_picture(Path(inputs[0]))
     (result,) = stylize(network, picture.pixels[None], settings)
-    sys.stdout.buffer.write(picture.encode(result))
+    sys.stdout.buffer.write(_encoded(picture, result, inputs[0]))
     sys.stdout.buffer.flush()
+
+
+def _encoded(picture: PictureFile, result: Tensor, name: str) -> bytes:
+    try:
+        return picture.encode(result)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"{name}: can't be written as {picture.format} ({error})") from error
 
 
 def _readable(sources: dict[Path, Path], failures: list[str], bar: tqdm) -> Iterator[Target]:
