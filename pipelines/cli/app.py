@@ -115,6 +115,8 @@ def main() -> None:
     except PermissionError as error:
         sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            sys.exit(f"error: {error.filename}: {error.strerror}; shorten it")
         if error.errno != errno.ENOSPC:
             raise
         sys.exit(

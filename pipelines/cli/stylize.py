@@ -25,7 +25,7 @@ from pipelines.engine.turns import alone
 from tasks.deployment.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
 from tasks.deployment.stylizers import STYLIZERS, StylizerName
 from tasks.errors import UserError
-from tasks.style.apply.input_files import STANDARD, expand
+from tasks.style.apply.input_files import STANDARD, check_directory, expand
 from tasks.style.apply.picture_files import picture_suffixes
 from tasks.style.apply.stylize import StylizeSettings, fits_whole
 from tasks.style.apply.stylize_files import stylize_files
@@ -39,6 +39,9 @@ FRAMES_PER_SEGMENT = 120
 cluster's workers compute segments in parallel."""
 RUNTIME = "runtime"
 """Name of the file beside a video's segments that holds the name of their runtime."""
+JOINING = "joining"
+"""Name of the file beside a video's segments that says that there was no target when they began to be joined:
+if there is one now, the join has written it."""
 
 
 @dataclass(frozen=True)
@@ -121,23 +124,25 @@ def _model(style: str) -> Path:
     return model
 
 
-def _is_video(name: str) -> bool:
-    return Path(name).suffix.lower() in VIDEO_SUFFIXES
+def _stands_for_others(name: str) -> bool:
+    """Whether an input is a directory or a pattern, even if its name ends in a video's suffix."""
+    path = Path(name)
+    return path.is_dir() or (glob.has_magic(name) and not path.exists())
 
 
 def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
     """The videos of an input, each with its path below the output."""
-    path = Path(name)
-    if path.is_dir() or (glob.has_magic(name) and not path.exists()):
+    if _stands_for_others(name):
         return expand(name, output, VIDEO_SUFFIXES)
-    return [(path, Path(path.name))] if _is_video(name) else []
+    path = Path(name)
+    return [(path, Path(path.name))] if path.suffix.lower() in VIDEO_SUFFIXES else []
 
 
 def _may_hold_pictures(name: str, output: Path) -> bool:
     """Whether an input may have pictures: it is neither a video nor a pattern or directory of only videos."""
-    if _is_video(name):
-        return False
-    return not _videos(name, output) or bool(expand(name, output, picture_suffixes()))
+    if not _videos(name, output):
+        return True
+    return _stands_for_others(name) and bool(expand(name, output, picture_suffixes()))
 
 
 def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
@@ -152,18 +157,22 @@ def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Pa
         if not video.is_file():
             raise UserError(f"{video}: no such file; correct the path")
         target = output / name.with_name(stylized_name(video))
-        if target in targets:
+        if target in targets and not targets[target].samefile(video):
             raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
         if target.exists() and target.samefile(video):
             raise UserError(f"{target}: is an input; choose another output directory")
+        check_directory(target.parent)
         _check_free(target, force)
         targets[target] = video
     return targets
 
 
 def _check_free(target: Path, force: bool) -> None:
-    # A target with segments beside it was written by a run that ended before it could remove them.
-    if target.exists() and not force and not _segments(target).exists():
+    if target.is_dir():
+        raise UserError(f"{target}: is a directory; remove it, or give another output directory")
+    # With this file, the target was written by a run that ended before it could remove the segments. Segments
+    # alone may be those of an interrupted run with --force, and the target an older video.
+    if target.exists() and not force and not (_segments(target) / JOINING).exists():
         raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
 
 
@@ -194,6 +203,8 @@ def _stylize_video(
         # A user's own files are not recorded in MLflow.
         fan_out(cells, executor, store, Recorder(), gpu=True, unit="frame")
         segments = [store.path(cell.digest) / SEGMENT for cell in cells]
+        if not target.exists():
+            (store.root / JOINING).touch()
         join_segments(segments, video, info, target)
         shutil.rmtree(store.root)
 

@@ -114,6 +114,11 @@ def test_inputs_without_pictures_are_told(text: str) -> None:
         classify_pictures(["album", text], None, 1)
 
 
+def test_a_name_that_contains_two_stars_is_told() -> None:
+    with pytest.raises(UserError, match=r"^album/\*\*\.png: .* an entire path component; write e\.g\. "):
+        classify_pictures(["album/**.png"], None, 1)
+
+
 def test_which_model_has_to_be_plain() -> None:
     write_graph(Path("models/onnx/classifiers/other/other.onnx"))
     with pytest.raises(UserError, match=r"other\.onnx, .*toy\.onnx; choose one with --model"):

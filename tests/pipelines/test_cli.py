@@ -271,6 +271,11 @@ def test_a_file_that_may_not_be_read(run, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("name", [f"{'x' * 300}.jpg", f"{'x' * 300}/*.jpg"])
+def test_a_name_that_is_too_long_for_a_file(run, name):
+    assert_one_line(run("classify", name), name, "File name too long; shorten it")
+
+
 BASH = """
 source pipelines/completion.sh
 COMP_WORDS=(python -m "$@"); COMP_CWORD=$(($# + 1))

@@ -92,11 +92,11 @@ def interrupt(monkeypatch, options):
         patch.setattr(module.CellStore, "commit", fail_at_the_third)
         with pytest.raises(OSError, match="no space left"):
             stylize_inputs("ink", ["film.mp4"], Path("out"), options)
-    assert not Path("out/film.mp4").exists()
 
 
 def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
     interrupt(monkeypatch, OPTIONS)
+    assert not Path("out/film.mp4").exists()
     capsys.readouterr()
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
@@ -117,6 +117,20 @@ def test_a_video_that_was_interrupted_at_its_very_end_is_finished(monkeypatch):
     whole = Path("out/film.mp4").read_bytes()
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert Path("out/film.mp4").read_bytes() == whole
+    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_an_interrupted_run_with_force_lets_only_others_with_force_overwrite(monkeypatch, capsys):
+    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    whole = Path("out/film.mp4").read_bytes()
+    interrupt(monkeypatch, replace(PLAIN, force=True))
+    with pytest.raises(UserError, match=r"out/film\.mp4: exists; give --force"):
+        stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
+    assert Path("out/film.mp4").read_bytes() == whole
+    capsys.readouterr()
+    stylize_inputs("ink", ["film.mp4"], Path("out"), replace(PLAIN, force=True))
+    assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
+    assert Path("out/film.mp4").read_bytes() != whole
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
@@ -175,6 +189,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
         ("ink-snip-0.9", ["photo.png"], ["ink-snip-0.9", "there are ink, ink/snip-0.9"]),
         ("oil.safetensors", ["photo.png"], ["oil.safetensors", "no such file"]),
         ("ink", ["none.mp4"], ["none.mp4", "no such file"]),
+        ("ink", ["film.mp4", "**.mp4"], ["**.mp4", "can only be an entire path component; write e.g. **/"]),
         ("ink", ["film.mp4", "more/film.mp4"], ["film.mp4", "more/film.mp4", "rename"]),
     ],
 )
@@ -208,6 +223,45 @@ def test_videos_are_found_in_directories_and_patterns():
     results = {path.relative_to("both").as_posix() for path in Path("both").rglob("*.*")}
     assert results == {"day/film.mp4", "photo.png"}
     assert Path("more/film.mp4").exists()
+
+
+def test_a_pattern_without_any_video_is_told():
+    Path("clips").mkdir()
+    with pytest.raises(UserError, match=r"clips/\*\.mp4: no picture there"):
+        stylize_inputs("ink", ["clips/*.mp4"], Path("out"), OPTIONS)
+
+
+def test_a_directory_with_a_videos_suffix_is_a_directory():
+    Path("album.ts").mkdir()
+    shutil.copy("photo.png", "album.ts")
+    stylize_inputs("ink", ["album.ts"], Path("out"), OPTIONS)
+    assert [path.name for path in Path("out").iterdir()] == ["photo.png"]
+    shutil.copy("film.mp4", "album.ts")
+    stylize_inputs("ink", ["album.ts"], Path("both"), OPTIONS)
+    assert sorted(path.name for path in Path("both").iterdir()) == ["film.mp4", "photo.png"]
+
+
+@pytest.mark.parametrize("inputs", [["film.mp4"], ["film.mp4", "photo.png"]])
+@pytest.mark.parametrize("output", ["afile", "afile/sub"])
+def test_a_file_in_place_of_the_output_directory_is_told_before_any_work(monkeypatch, inputs, output):
+    Path("afile").write_text("mine")
+    monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
+    with pytest.raises(UserError, match=r"^afile: is a file; give a directory to write to$"):
+        stylize_inputs("ink", inputs, Path(output), OPTIONS)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_directory_in_place_of_a_video_is_told_before_any_work(monkeypatch, force):
+    Path("out/film.mp4").mkdir(parents=True)
+    monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
+    with pytest.raises(UserError, match=r"^out/film\.mp4: is a directory; remove it"):
+        stylize_inputs("ink", ["film.mp4"], Path("out"), replace(OPTIONS, force=force))
+
+
+def test_a_video_that_is_named_twice_is_written_once(capsys):
+    stylize_inputs("ink", ["film.mp4", "./film.mp4", "*.mp4"], Path("out"), OPTIONS)
+    assert capsys.readouterr().out.count("film.mp4: 25 frames") == 1
+    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
 def test_a_video_is_not_for_standard_output():

@@ -17,11 +17,10 @@ def plan_files(
     """Map each file to write to the file to read for it.
 
     Raises:
-        UserError: an input is missing, two results would be written to one file, or a result over an input
-            or, without `force`, over any file.
+        UserError: the output is no directory, an input is missing, two results would be written to one file,
+            or a result over an input or, without `force`, over any file.
     """
-    if output.exists() and not output.is_dir():
-        raise UserError(f"{output}: is a file; give a directory to write to")
+    check_directory(output)
     sources: dict[Path, Path] = {}
     for text in inputs:
         files = expand(text, output, suffixes)
@@ -49,6 +48,17 @@ def plan_files(
     return sources
 
 
+def check_directory(directory: Path) -> None:
+    """Check that a directory exists, or that no file is where it or a parent has to be made.
+
+    Raises:
+        UserError: there is a file.
+    """
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    if not nearest.is_dir():
+        raise UserError(f"{nearest}: is a file; give a directory to write to")
+
+
 def nothing_found(text: str, suffixes: Collection[str]) -> UserError:
     """The error for an input, perhaps a pattern, that is no picture and contains none."""
     if not has_magic(text) and not Path(text).exists():
@@ -61,13 +71,19 @@ def expand(text: str, output: Path, suffixes: Collection[str]) -> list[tuple[Pat
 
     A file stands for itself. A directory (with all below it) or a glob pattern stands for its files with one
     of `suffixes`, except for hidden files and results of an earlier run.
+
+    Raises:
+        UserError: the pattern is invalid.
     """
     path = Path(text)
     if path.is_file():
         return [(path, Path(path.name))]
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
-    found = base.glob(pattern) if has_magic(pattern) else ()
+    try:
+        found = list(base.glob(pattern)) if has_magic(pattern) else []
+    except ValueError as error:  # a name that contains `**`
+        raise UserError(f"{text}: {error}; write e.g. **/*.jpg") from error
     files = sorted(
         file
         for file in found

@@ -267,6 +267,8 @@ def test_globs(network: TransformerNet, tmp_path: Path, monkeypatch: pytest.Monk
     assert names("in/[1].jpg") == ["[1].jpg"]
     with pytest.raises(UserError, match=r"in/z\*: no picture there"):
         names("in/z*")
+    with pytest.raises(UserError, match=r"in/\*\*\.jpg: .* an entire path component; write e\.g\. "):
+        names("in/**.jpg")
 
 
 @pytest.mark.parametrize("name", ["none.jpg", "empty", "*.none"])
@@ -333,6 +335,8 @@ def test_a_file_as_output_directory_is_an_error(network: TransformerNet, tmp_pat
     source = save(tmp_path / "a.png")
     with pytest.raises(UserError, match=r"a.png: is a file; give a directory"):
         run(network, source, source)
+    with pytest.raises(UserError, match=r"a.png: is a file; give a directory"):
+        run(network, source, source / "sub")
 
 
 def test_a_file_that_cannot_be_written_is_told(network: TransformerNet, tmp_path: Path) -> None:
