@@ -7,9 +7,12 @@ An experiment is the profile `study` with some settings of its own. Its cells ar
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from textwrap import shorten
+from typing import Any
 
 import pandas
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from pipelines.catalog.agents import agents, algorithm_config, training_config
 from pipelines.catalog.stages import STAGES
@@ -22,13 +25,16 @@ from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.tracking import tracking
 from pipelines.stages import prepare_data, prune, train
-from tasks.errors import UserError
+from tasks.data.whole_file import whole_file
+from tasks.errors import UserError, in_a_line
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.reporting.study.page import Experiment, write_page
+from tasks.reporting.study.page import COLUMNS, Experiment, read_table, write_page
 
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS = "runs.csv"
+AS_TEXT: Mapping[str, Any] = {"dtype": str, "keep_default_na": False}
+"""Options with which pandas leaves numbers as they were written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +61,13 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
     is trained.
 
     Raises:
-        UserError: there is no such experiment, or its settings are wrong.
+        UserError: there is no such experiment, its settings are wrong, or the tables can't be added to.
     """
     store = open_store(CELLS)
+    experiments = _experiments(names)
+    _check_output(output)  # now, as a seed takes hours
     with ends_with_its_parents():
-        for name, config in _experiments(names).items():
+        for name, config in experiments.items():
             for seed in config.offline_rl.sweep.seeds:
                 print(f"experiment {name}, seed {seed}", flush=True)
                 try:
@@ -74,25 +82,39 @@ def write_tables(output: Path, names: Sequence[str] = ()) -> None:
     `scores.csv` and `layers.csv` are the tables of the stages `train` and `prune` with the settings in front.
     `runs.csv` says for each agent which commit trained it, when, for how long and on what processor. Rows of
     other agents stay as they are.
+
+    Raises:
+        UserError: as :func:`run_study`.
     """
     store = open_store(CELLS)
-    tables: dict[str, list[pandas.DataFrame]] = {"scores.csv": [], "layers.csv": [], RUNS: []}
-    for config in _experiments(names).values():
+    tables: dict[str, list[pandas.DataFrame]] = {name: [] for name in COLUMNS}
+    experiments = _experiments(names)
+    _check_output(output)
+    for config in experiments.values():
         for agent in agents(config):
             for name, rows in results(config, agent, store).items():
                 tables[name].append(rows)
-    output.mkdir(parents=True, exist_ok=True)
     for name, parts in tables.items():
         _merge(parts, output / name)
+
+
+def _check_output(output: Path) -> None:
+    """Check that tables can be written to `output`, and added to those that are there; creates it."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{output}: a file is in its place; name a directory with --output") from error
+    for name in COLUMNS:
+        _table(output / name)
 
 
 def draw_page(output: Path) -> None:
     """Write `README.md` and its figures from the tables in `output`.
 
     Raises:
-        UserError: a table is missing.
+        UserError: a table is missing or damaged.
     """
-    finished = _keys(_runs(output))
+    finished = _keys(_table(output / RUNS))
     experiments = []
     for name, config in _experiments(()).items():
         planned = {_key(_settings(config, agent), agent) for agent in agents(config)}
@@ -102,11 +124,25 @@ def draw_page(output: Path) -> None:
 
 def _experiments(names: Sequence[str]) -> dict[str, Config]:
     """The configurations of the experiments `names`, or of all, in the order of the file."""
-    overrides: Mapping[str, Sequence[str]] = yaml.safe_load(EXPERIMENTS.read_text())
+    overrides = _overrides()
     unknown = set(names) - set(overrides)
     if unknown:
         raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
     return {name: configuration("profile=study", *overrides[name]) for name in names or overrides}
+
+
+def _overrides() -> Mapping[str, Sequence[str]]:
+    """The overrides of each experiment, in the order of the file."""
+    fix = "write each experiment as a name with a list of overrides, `NAME: ['KEY=VALUE']`"
+    try:
+        return TypeAdapter(dict[str, list[str]]).validate_python(yaml.safe_load(EXPERIMENTS.read_text()))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"])) or "the whole"
+        given = shorten(repr(wrong["input"]), 60)
+        raise UserError(f"{EXPERIMENTS}: {key}: {wrong['msg']} (it is {given}); {fix}") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{EXPERIMENTS}: {in_a_line(error)}; {fix}") from error
 
 
 def compute(
@@ -176,14 +212,14 @@ def _key(settings: Settings, agent: AgentSpec) -> tuple[str, ...]:
 
 def _published(output: Path) -> set[tuple[str, ...]]:
     """The agents in the tables in `output` that the commit that is checked out has trained."""
-    runs = _runs(output)
+    runs = _table(output / RUNS)
     return _keys(runs[runs["commit"] == git_commit()])
 
 
-def _runs(output: Path) -> pandas.DataFrame:
-    """The agents in the tables in `output`; none if there are no tables yet."""
-    table = output / RUNS
-    return _read(table) if table.exists() else pandas.DataFrame(columns=[*KEY, "commit"])
+def _table(table: Path) -> pandas.DataFrame:
+    """The rows of one of the study's tables, as text; none if there is no such table yet."""
+    columns = [*KEY, "commit"] if table.name == RUNS else KEY
+    return read_table(table, columns, **AS_TEXT) if table.exists() else pandas.DataFrame(columns=columns)
 
 
 def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
@@ -216,8 +252,8 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
 
 
 def _read(table: Path) -> pandas.DataFrame:
-    """Read a table as text, so that numbers stay as they were written."""
-    return pandas.read_csv(table, dtype=str, keep_default_na=False)
+    """Read a cell's table."""
+    return pandas.read_csv(table, **AS_TEXT)
 
 
 def _merge(parts: Sequence[pandas.DataFrame], table: Path) -> None:
@@ -226,11 +262,12 @@ def _merge(parts: Sequence[pandas.DataFrame], table: Path) -> None:
         return
     new = pandas.concat(parts).drop_duplicates()  # dense agents are in several experiments
     if table.exists():
-        old = _read(table)
+        old = _table(table)
         kept = ~pandas.MultiIndex.from_frame(old[KEY]).isin(pandas.MultiIndex.from_frame(new[KEY]))
         new = pandas.concat([old[kept], new])
     order = [*KEY, *(["update"] if "update" in new else [])]
-    new.sort_values(order, key=_sortable, kind="stable").to_csv(table, index=False)
+    with whole_file(table) as file:
+        new.sort_values(order, key=_sortable, kind="stable").to_csv(file, index=False)
 
 
 def _sortable(column: "pandas.Series[str]") -> pandas.Series:

@@ -60,15 +60,17 @@ def differences(cell: Cell, manifest: Mapping[str, Any]) -> list[Difference]:
 def nearest(cell: Cell, manifests: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The finished cell of the same task that has most in common with `cell`.
 
-    A cell of the same name comes first, then the one with the fewest differences, then the newest.
+    An equal cell comes first, then one of the same name, then the one with the fewest differences, then the
+    newest.
     """
+
+    def distance(manifest: Mapping[str, Any]) -> tuple[bool, bool, int]:
+        different = len(differences(cell, manifest))
+        return different > 0, manifest["name"] != cell.name, different
+
     same = [manifest for manifest in manifests if manifest.get("task") == cell.identity["task"]]
     newest_first = sorted(same, key=lambda manifest: manifest["made"]["finished"], reverse=True)
-    return min(
-        newest_first,
-        key=lambda manifest: (manifest["name"] != cell.name, len(differences(cell, manifest))),
-        default=None,
-    )
+    return min(newest_first, key=distance, default=None)
 
 
 def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """A store of cells at a URL, which several machines share.
 
-The URL is any that fsspec knows (`s3://bucket/prefix`). Below it are::
+The URL is that of any object store that fsspec knows (`s3://bucket/prefix`). Below it are::
 
     <cell's digest>/<SHA-256>                       each of the cell's files, named by its content
     <cell's digest>/cell.json                       the cell's manifest, which is written last
@@ -13,6 +13,7 @@ content: whichever manifest comes last, its files are there.
 """
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -31,15 +32,33 @@ from pipelines.engine.provenance import Made
 from tasks.errors import UserError
 
 VARIABLE = "SINGLESHOT_CELLS"
+LOCAL = ("file", "local")
+"""fsspec's protocols for directories. It makes none for the files that it writes, as a local store does."""
 
 
 def open_store(root: Path) -> CellStore:
     """The store at the path or URL in SINGLESHOT_CELLS, by default at `root`.
 
     Where results are kept does not change them, so the environment names the place, not a stage's parameters.
+
+    Raises:
+        UserError: the place is a file, or a URL that is mistyped or cannot be used.
     """
     where = os.environ.get(VARIABLE) or str(root)
-    return RemoteCellStore(root, where) if "://" in where else CellStore(Path(where))
+    protocol, is_url, path = where.partition("://")
+    if is_url:
+        return CellStore(_directory(path)) if protocol in LOCAL else RemoteCellStore(root, where)
+    if ":" in where.partition("/")[0]:  # most likely `s3:/bucket`, which would become a directory `s3:`
+        raise UserError(f"{VARIABLE}={where}: write s3://BUCKET/PREFIX, or ./{where} if it is a directory")
+    return CellStore(_directory(where))
+
+
+def _directory(where: str) -> Path:
+    path = Path(where)
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    if not existing.is_dir():
+        raise UserError(f"cells at {path}: {existing} is a file; name a directory or a URL in {VARIABLE}")
+    return path
 
 
 class RemoteCellStore(CellStore):
@@ -154,7 +173,8 @@ class RemoteCellStore(CellStore):
     def _fetch_checkpoint(self, cell: Cell, keys: Sequence[str]) -> None:
         """Download the newest checkpoint among `keys`, with the artifacts, if it is newer than ours."""
         ours = self.checkpoint(cell)
-        steps = {_step(key): key for key in keys if "/artifacts/" not in key}
+        artifacts = self._remote("checkpoints", cell.digest, "artifacts/")
+        steps = {_step(key): key for key in keys if not key.startswith(artifacts)}
         newest = max(steps, default=-1)
         if newest <= (ours.step if ours else -1):
             return
@@ -165,7 +185,6 @@ class RemoteCellStore(CellStore):
             if not steps[newest].endswith(sha256(state).hexdigest()):
                 log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
                 return
-            artifacts = self._remote("checkpoints", cell.digest, "artifacts/")
             for key in keys:
                 if key.startswith(artifacts):
                     super().save_artifact(cell, key.removeprefix(artifacts), self._files.cat_file(key))
@@ -185,7 +204,11 @@ class RemoteCellStore(CellStore):
         """Turn any error of a file system's library into one line."""
         try:
             yield
+        except UserError:
+            raise  # of a cell's inputs
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise  # of the local disk
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(
                 f"cells at {self.where}: {reason}; correct {VARIABLE} or the settings of the connection "

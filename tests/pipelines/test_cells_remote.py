@@ -1,10 +1,13 @@
 """What a store at a URL is for: several machines, each with a directory of its own. S3 is moto's server."""
 
 import asyncio
+import dataclasses
+import errno
 import gc
 import hashlib
 import json
 import logging
+from pathlib import Path
 
 import fsspec.asyn
 import pytest
@@ -192,6 +195,16 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(machine, objects, caplog):
     assert "damaged" in caplog.text
 
 
+def test_a_checkpoint_is_found_below_a_prefix_that_is_named_artifacts(tmp_path, bucket_url):
+    here, there = (RemoteCellStore(tmp_path / name, f"{bucket_url}/artifacts/cells") for name in "ab")
+    here.save_artifact(CELL, "shown.txt", b"shown")
+    here.save_checkpoint(CELL, 10, b"ten")
+    there.fetch([CELL])
+    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).read()) == (10, b"ten")
+    there.commit(CELL, FILES, MADE)
+    assert contents(there)["shown.txt"] == b"shown"
+
+
 def test_a_checkpoint_that_another_driver_has_just_replaced_is_done_without(machine, monkeypatch):
     here, there = machine("here"), machine("there")
     here.save_checkpoint(CELL, 1, b"one")
@@ -253,6 +266,53 @@ def test_a_store_that_goes_away_costs_no_finished_cell(machine):
     fan_out([CELL], LOCAL, machine("here"), watcher)
     assert watcher.begun == []
     assert fetched(machine("there"))
+
+
+def test_a_missing_input_is_not_blamed_on_the_connection(machine, tmp_path):
+    cell = dataclasses.replace(CELL, inputs={"dataset": tmp_path / "gone.csv"})
+    with pytest.raises(UserError, match=r"gone\.csv: no such file; make it with `dvc repro`") as told:
+        machine("here").fetch([cell])
+    assert "SINGLESHOT_CELLS" not in str(told.value)
+
+
+def test_a_full_local_disk_is_not_blamed_on_the_connection(machine):
+    machine("here").commit(CELL, FILES, MADE)
+    there = machine("there")
+
+    def fill_the_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    let(there, get=fill_the_disk)
+    # The command line has words of its own for it.
+    with pytest.raises(OSError, match="No space left on device") as told:
+        there.fetch([CELL])
+    assert told.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("protocol", ["file", "local"])
+def test_the_url_of_a_directory_names_a_local_store(tmp_path, monkeypatch, protocol):
+    monkeypatch.setenv("SINGLESHOT_CELLS", f"{protocol}://{tmp_path}/shared/cells")
+    (store := open_store(tmp_path / "root")).fetch([CELL])
+    store.commit(CELL, FILES, MADE)
+    assert CellStore(tmp_path / "shared/cells").has(CELL)
+
+
+@pytest.mark.parametrize("below", ["", "/cells"])
+def test_a_file_in_place_of_the_store_is_said_in_a_line(tmp_path, monkeypatch, below):
+    (tmp_path / "mine").write_text("mine")
+    monkeypatch.setenv("SINGLESHOT_CELLS", f"{tmp_path}/mine{below}")
+    with pytest.raises(UserError, match=rf"mine{below}: .*/mine is a file; name a directory or a URL"):
+        open_store(tmp_path / "root")
+
+
+@pytest.mark.parametrize("where", ["s3:/bucket/cells", "s3:bucket/cells"])
+def test_a_mistyped_url_makes_no_directory(tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SINGLESHOT_CELLS", where)
+    with pytest.raises(UserError, match=f"SINGLESHOT_CELLS={where}: write s3://BUCKET/PREFIX, or ./{where}"):
+        open_store(tmp_path / "root")
+    monkeypatch.setenv("SINGLESHOT_CELLS", f"./{where}")
+    assert open_store(tmp_path / "root").root == Path(where)
 
 
 def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeypatch):

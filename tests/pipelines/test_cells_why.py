@@ -99,6 +99,19 @@ def test_the_nearest_cell_may_have_another_name(why):
     assert any("parameter name is waves, was swirls" in line for line in lines)
 
 
+def test_an_equal_cell_comes_before_an_older_one_of_the_same_name(why, store):
+    """The equal one was computed under another name."""
+
+    def rename(manifest):
+        equal = manifest["params"]["long_side_px"] == 77
+        return manifest | {"name": "paintings/before"} if equal else manifest
+
+    draw(store, "style.paintings.long_side_px=77")
+    (line,) = why("style.paintings.long_side_px=77", forge=rename)
+    assert line.startswith(f"fetch_images/{NAME}: computed 20")
+    assert "nothing differs" in line
+
+
 def test_a_cell_whose_inputs_are_not_there_yet(why):
     line = next(line for line in why(name="Hopper/bc/dense/seed-0") if line.startswith("train/"))
     assert "not computed, and an input is missing: data/offline_rl/Hopper" in line

@@ -4,9 +4,12 @@ import pandas
 import pytest
 import yaml
 from checkouts import Checkout
+from study_tables import write_tables as write_made_up_tables
 
 from pipelines.catalog.agents import agents
+from pipelines.cli import study
 from pipelines.cli.study import _experiments
+from tasks.errors import UserError
 
 SMALL = [
     "offline_rl.sweep.tasks=[Hopper]",
@@ -97,3 +100,97 @@ def test_the_experiments_of_the_repository():
 def test_an_unknown_experiment_is_one_line(checkout):
     output = checkout.run("python", "-m", "pipelines", "study", "bcx", expect=1)
     assert output.startswith("error: conf/study.yaml: no experiment 'bcx'; it has parts, networks")
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The seeds that are computed: here, none takes any time."""
+    seeds = []
+    monkeypatch.setattr(study, "compute", lambda _config, seed, *_: seeds.append(seed))
+    return seeds
+
+
+@pytest.fixture
+def experiments(tmp_path, monkeypatch):
+    """Writes conf/study.yaml."""
+    monkeypatch.setattr(study, "EXPERIMENTS", tmp_path / "study.yaml")
+    return study.EXPERIMENTS.write_text
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """The tables of a study, of other agents."""
+    write_made_up_tables(tmp_path / "tables", seeds=1)
+    return tmp_path / "tables"
+
+
+@pytest.mark.parametrize("output", ["README.md", "README.md/tables"])
+def test_a_file_in_place_of_the_tables_is_told_before_a_seed_is_computed(tmp_path, computed, output):
+    (tmp_path / "README.md").write_text("mine")
+    for command in (study.run_study, study.write_tables):
+        with pytest.raises(UserError, match=rf"{output}: a file is in its place; name a directory"):
+            command(tmp_path / output, ["pilot-bc"])
+    assert not computed
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a:\n\t- executor=local\n", r"ScannerError: .* found character '\\t' .* line 2.*"),
+        ("", r"the whole: Input should be a valid dictionary \(it is None\)"),
+        ("a:\n", r"a: Input should be a valid list \(it is None\)"),
+        ("a:\n  - 5\n", r"a\.0: Input should be a valid string \(it is 5\)"),
+        ("- a\n" * 100, r"the whole: Input should be a valid dictionary \(it is .{,60}\)"),
+    ],
+)
+def test_what_is_wrong_with_the_experiments_is_said_in_a_line(experiments, text, reason):
+    experiments(text)
+    with pytest.raises(UserError, match=rf"study\.yaml: {reason}; write each experiment as") as told:
+        _experiments(())
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["runs.csv", "scores.csv"])
+@pytest.mark.parametrize("line", [0, 2])
+def test_a_table_in_conflict_is_told_before_a_seed_is_computed(experiments, tables, computed, name, line):
+    experiments(yaml.safe_dump(EXPERIMENTS))
+    put_marker(tables / name, line)
+    told = "'<<<<<<< HEAD' in the column 'updates' is no number" if line else "has no column 'updates'"
+    expected = rf"{name}: {told}; get it back with `git checkout HEAD .*{name}`"
+    for command in (study.run_study, study.write_tables):
+        with pytest.raises(UserError, match=expected):
+            command(tables)
+    assert not computed
+
+
+@pytest.mark.parametrize("line", [0, 2])
+def test_the_page_is_not_made_from_runs_in_conflict(tables, line):
+    put_marker(tables / "runs.csv", line)
+    with pytest.raises(UserError, match=r"runs\.csv: .*'updates'.*; get it back with `git checkout HEAD "):
+        study.draw_page(tables)
+
+
+def put_marker(table, line):
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join([*lines[:line], "<<<<<<< HEAD\n", *lines[line:]]))
+
+
+def test_an_interruption_leaves_a_table_as_it_was(experiments, tables, monkeypatch):
+    experiments(yaml.safe_dump(EXPERIMENTS))
+    before = (tables / "runs.csv").read_bytes()
+    new = pandas.read_csv(tables / "runs.csv", dtype=str, keep_default_na=False).assign(seed="7")
+    monkeypatch.setattr(study, "results", lambda *_: {"runs.csv": new})
+
+    def stop_midway(_frame, file, **_):
+        file.write_text("updates,norm")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pandas.DataFrame, "to_csv", stop_midway)
+        with pytest.raises(KeyboardInterrupt):
+            study.write_tables(tables)
+    assert (tables / "runs.csv").read_bytes() == before
+    study.write_tables(tables)
+    assert set(pandas.read_csv(tables / "runs.csv")["seed"]) == {0, 7}
+    assert sorted(path.name for path in tables.iterdir()) == ["layers.csv", "runs.csv", "scores.csv"]

@@ -4,14 +4,14 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import jinja2
 import numpy as np
 import pandas
 
 from tasks.data.tables import write_csv
-from tasks.errors import UserError
+from tasks.errors import UserError, in_a_line
 from tasks.pruning.variant import DENSE
 from tasks.reporting.blocks import duration, listing, number
 from tasks.reporting.look import name
@@ -19,8 +19,10 @@ from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study import figures
 from tasks.reporting.study.claims import Claim, Verdict, all_claims
 from tasks.reporting.study.comparison import (
+    AGENT,
     NETWORK,
     PART,
+    SETTINGS,
     Estimate,
     Group,
     final_scores,
@@ -38,6 +40,21 @@ ABLATED = "HalfCheetah"
 """Task of the ablations, and of the agents with normalised states."""
 PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
 """The parts that each column of the table of densities counts."""
+COLUMNS = {
+    "scores.csv": (*SETTINGS, *AGENT, "update", "return_mean", "return_std", "d4rl_score", "episodes"),
+    "layers.csv": (
+        *SETTINGS,
+        *AGENT,
+        "part",
+        "layer",
+        "weights_total",
+        "weights_kept",
+        "states_total",
+        "states_kept",
+    ),
+    "runs.csv": (*SETTINGS, *AGENT, "commit", "processor", "seconds"),
+}
+"""The columns that the page is made from."""
 Row = tuple[str, ...]
 """Cells of a row of a table, in the order of the columns in the template."""
 
@@ -70,9 +87,9 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     """Write `README.md`, `claims.csv` and the figures into `directory`, which has the study's tables.
 
     Raises:
-        UserError: a table is missing.
+        UserError: a table is missing or damaged.
     """
-    scores, layers, runs = (_read(directory / f"{table}.csv") for table in ("scores", "layers", "runs"))
+    scores, layers, runs = (_read(directory / table) for table in COLUMNS)
     agents = final_scores(scores)
     claims = all_claims(agents, layers, bootstrap)
     rows = (
@@ -172,8 +189,31 @@ def main_groups(algorithm: str) -> list[Group]:
 def _read(table: Path) -> pandas.DataFrame:
     if not table.exists():
         raise UserError(f"{table}: no such file; run `python -m pipelines study` first")
-    read = pandas.read_csv(table)
+    read = read_table(table, COLUMNS[table.name])
     return read.assign(scope=read["scope"].fillna(""))
+
+
+def read_table(table: Path, columns: Sequence[str], **options: Any) -> pandas.DataFrame:
+    """Read one of the study's tables, with pandas' `options`.
+
+    Raises:
+        UserError: the file is not CSV or lacks one of `columns`, or one of its lines is not a row. So it is
+            where git has left the markers of a conflict.
+    """
+    # With HEAD, as git checks out no other version of a file in conflict.
+    fix = f"get it back with `git checkout HEAD {table}`"
+    try:
+        read = pandas.read_csv(table, **options)
+    except ValueError as error:
+        raise UserError(f"{table}: {in_a_line(error)}; {fix}") from error
+    missing = [column for column in columns if column not in read]
+    if missing:
+        raise UserError(f"{table}: has no column {missing[0]!r}; {fix}")
+    updates = read["updates"]
+    wrong = updates[pandas.to_numeric(updates, errors="coerce").isna()]
+    if not wrong.empty:
+        raise UserError(f"{table}: {wrong.iloc[0]!r} in the column 'updates' is no number; {fix}")
+    return read
 
 
 def _each(table: pandas.DataFrame, column: str) -> list:

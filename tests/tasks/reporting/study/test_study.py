@@ -205,3 +205,31 @@ def test_the_page_is_the_same_each_time_and_shows_its_figures(study, tmp_path):
 def test_a_missing_table_is_a_user_s_mistake(tmp_path):
     with pytest.raises(UserError, match=r"scores\.csv: no such file; run `python -m pipelines study`"):
         write_page(tmp_path, [], BOOTSTRAP)
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "layers.csv", "runs.csv"])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (0, "has no column 'updates'"),
+        (1, "'<<<<<<< HEAD' in the column 'updates' is no number"),
+        (9, "'<<<<<<< HEAD' in the column 'updates' is no number"),
+    ],
+)
+def test_a_table_in_conflict_is_a_user_s_mistake(tmp_path, name, line, told):
+    write_tables(tmp_path, seeds=1)
+    lines = (tmp_path / name).read_text().splitlines()
+    (tmp_path / name).write_text("\n".join([*lines[:line], "<<<<<<< HEAD", *lines[line:]]))
+    with pytest.raises(UserError, match=rf"{name}: {told}; get it back with `git checkout HEAD .*{name}`"):
+        write_page(tmp_path, [], BOOTSTRAP)
+
+
+def test_a_table_that_is_no_csv_or_lacks_a_column_is_a_user_s_mistake(tmp_path):
+    write_tables(tmp_path, seeds=1)
+    runs = pandas.read_csv(tmp_path / "runs.csv")
+    runs.drop(columns="seconds").to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(UserError, match=r"runs\.csv: has no column 'seconds'; get it back"):
+        write_page(tmp_path, [], BOOTSTRAP)
+    (tmp_path / "runs.csv").write_text("")
+    with pytest.raises(UserError, match=r"runs\.csv: EmptyDataError: .*; get it back"):
+        write_page(tmp_path, [], BOOTSTRAP)
