@@ -41,18 +41,12 @@ ABLATED = "HalfCheetah"
 PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
 """The parts that each column of the table of densities counts."""
 COLUMNS = {
-    "scores.csv": (*SETTINGS, *AGENT, "update", "return_mean", "return_std", "d4rl_score", "episodes"),
-    "layers.csv": (
-        *SETTINGS,
-        *AGENT,
-        "part",
-        "layer",
-        "weights_total",
-        "weights_kept",
-        "states_total",
-        "states_kept",
-    ),
-    "runs.csv": (*SETTINGS, *AGENT, "commit", "processor", "seconds"),
+    table: (*SETTINGS, *AGENT, *own)
+    for table, own in {
+        "scores.csv": ("update", "return_mean", "return_std", "d4rl_score", "episodes"),
+        "layers.csv": ("part", "layer", "weights_total", "weights_kept", "states_total", "states_kept"),
+        "runs.csv": ("commit", "processor", "seconds"),
+    }.items()
 }
 """The columns that the page is made from."""
 Row = tuple[str, ...]

@@ -35,8 +35,9 @@ def plan_files(
                 )
             sources[target] = file
     existing = [target for target in sources if target.exists()]
+    read = {_identity(file) for file in sources.values()}
     for target in existing:
-        if any(target.samefile(file) for file in sources.values()):
+        if _identity(target) in read:
             raise UserError(
                 f"{target}: is an input and would be overwritten; choose another output directory"
             )
@@ -46,6 +47,12 @@ def plan_files(
             f"{existing[0]}{others}: exists; give --force to overwrite, or another output directory"
         )
     return sources
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """What two paths of the same file have in common, e.g. with a link between them."""
+    status = file.stat()
+    return status.st_dev, status.st_ino
 
 
 def check_directory(directory: Path) -> None:

@@ -21,10 +21,10 @@ from tasks.reporting.results import Results
 TEMPLATES = Path(page.__file__).with_name("templates")
 
 
-def draw(root, output, profile="small"):
+def draw(root, output, profile="small", **params):
     output.mkdir(parents=True)
     inputs = {"templates": TEMPLATES, **report_results.find(root)}
-    (metrics,) = draw_page([Job(PageParams(profile), inputs, output)])
+    (metrics,) = draw_page([Job(PageParams(profile, **params), inputs, output)])
     return (output / "index.html").read_text(), metrics.values
 
 
@@ -129,7 +129,7 @@ def test_the_page_opens_with_a_picture_and_three_numbers(drawn, no_charts, tmp_p
     assert "70\u00a0% to 70\u00a0% over 2 tasks; 2 seeds: no confidence interval" in read.text
     assert "2.0 to 2.0 over 7 conditions" in read.text
     text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
-    assert "95 % interval 60\u00a0% to 80\u00a0%" in Reader(text).text
+    assert "95\u00a0% interval 60\u00a0% to 80\u00a0%" in Reader(text).text
 
 
 def test_every_chart_and_table_links_to_its_csv(drawn, small):
@@ -306,6 +306,15 @@ def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts,
     assert "can&#39;t show" not in text
     assert "intervals from 3 seeds are too narrow" in text
     assert "70\u00a0% (60\u00a0% to 80\u00a0%: less than dense agents) with SNIP" in text
+
+
+def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp_path):
+    root = report_results.write_results(tmp_path / "run", seeds=(0, 1, 2))
+    text = Reader(draw(root, tmp_path / "out", confidence=0.805)[0]).text
+    named = re.findall(r"([\d.]+)\s% (?:bootstrap )?intervals?\b", text)
+    assert named.count("80.5") >= 4
+    assert set(named) <= {"80.5", "95"}  # 95: what a simulation of such intervals has found
+    assert named.count("95") == 1
 
 
 @pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)

@@ -154,7 +154,10 @@ def test_16_bit_grey_is_scaled(network: TransformerNet, tmp_path: Path) -> None:
     assert_array_equal(shown(target)[..., 1], grey)
 
 
-def test_a_grey_profile_is_not_kept_for_colours(network: TransformerNet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("grey", [np.uint8(128), np.uint16(128 * 257)])
+def test_a_grey_profile_is_not_kept_for_colours(
+    network: TransformerNet, tmp_path: Path, grey: np.integer
+) -> None:
     # A grey profile of gamma 1, as ICC.1:2010 lays it out: 0.5 is shown as sRGB's 188.
     curve = b"curv" + bytes(8)
     white = b"XYZ " + bytes(4) + b"".join(int(v * 65536).to_bytes(4, "big") for v in (0.9642, 1.0, 0.8249))
@@ -169,7 +172,7 @@ def test_a_grey_profile_is_not_kept_for_colours(network: TransformerNet, tmp_pat
     header[36:40] = b"acsp"
     header[68:80] = white[8:]
     profile = bytes(header) + (3).to_bytes(4, "big") + table + parts
-    source = save(tmp_path / "a.png", np.full((40, 40), 128, np.uint8), icc_profile=profile)
+    source = save(tmp_path / "a.png", np.full((40, 40), grey), icc_profile=profile)
     (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     assert abs(int(shown(target)[0, 0, 0]) - 188) <= 1
     with Image.open(target) as image:
@@ -212,11 +215,12 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(
     save(tmp_path / "in/a.jpg", exif=exif)
     save(tmp_path / "in/b.jpg")
     monkeypatch.setattr(picture_files, "_exif", lambda image, name: bytes(70_000) if image.getexif() else b"")
-    with pytest.raises(
-        UserError, match=r"1 of 2 .*\n.*in/a.jpg: can't be written as JPEG \(EXIF data is too"
-    ):
+    why = r"in/a.jpg: can't be written as JPEG \(EXIF data is too"
+    with pytest.raises(UserError, match=rf"1 of 2 .*\n.*{why}"):
         run(network, tmp_path / "in", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.jpg"]
+    with pytest.raises(UserError, match=why):
+        run(network, tmp_path / "in/a.jpg", Path("-"))
 
 
 def test_damaged_exif_costs_nothing_but_itself(
