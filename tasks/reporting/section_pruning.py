@@ -206,7 +206,7 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
     if seeds >= FEW_SEEDS:
         return (
             f"Bootstrap intervals from {seeds} seeds are too narrow: in simulation, 95 % intervals of a task "
-            "contained the true value in 75 % of cases with 3 seeds, 91 % with 5 and 94 % with 10. " + more
+            "contained the true value in 75 % of cases with 3 seeds, 90 % with 5 and 94 % with 10. " + more
         )
     return (
         f"{count(seeds, 'seed')} can't show how much agents differ from seed to seed; with fewer than "

@@ -76,7 +76,7 @@ def _agents(seeds: int) -> Iterator[dict]:
         if seed == 0:
             yield _agent(2 * updates, task, algorithm, "dense", seed)
         for scope, pruner in product(("part", "network"), LEVELS):
-            if pruner != "dense" and (scope, pruner) != ("network", "random"):
+            if pruner != "dense":
                 yield _agent(updates, task, algorithm, pruner, seed, scope)
 
 

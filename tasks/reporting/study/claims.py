@@ -1,7 +1,8 @@
 """Each claim of Arnob et al. (2021), what the study found, and the verdict that its interval allows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import pandas
@@ -27,6 +28,8 @@ BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
 CHOICE = "A pruner's choice of weights within a layer raises the score"
 BUDGET = "A pruner's distribution of weights over layers raises the score"
 SCALES = "Normalised states help pruned agents more than dense ones"
+LAST_OF = {"actor": "actor", "critic": "critic", "vae": "VAE's decoder"}
+"""The networks whose last layers are compared, in words."""
 RETAINED = 0.9
 """Retention above which agents count as performing like dense ones. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
@@ -81,8 +84,9 @@ def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> 
     """Section 4: "The pruning techniques can find the sub-networks" that perform. Is it the choice of weights
     within a layer that matters, or their distribution over layers?"""
     for task, group in _groups(agents):
-        shuffled = Group(group.algorithm, f"{group.pruner}-shuffled", group.scope)
-        random = Group(group.algorithm, "random")
+        shuffled, random = (
+            replace(group, pruner=control) for control in (f"{group.pruner}-shuffled", "random")
+        )
         for claim, own, other, masks in (
             (CHOICE, group, shuffled, "its masks score more than the same masks, shuffled"),
             (BUDGET, shuffled, random, "its shuffled masks score more than uniformly random ones"),
@@ -97,6 +101,8 @@ def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> I
     """Not a claim of the paper, which prunes with raw states: with these, |w ∂L/∂w| in a first layer grows
     with the layer's inputs."""
     for task, group in _groups(agents):
+        if group.normalize_states:
+            continue
         estimate = gained_beyond_dense(agents, group, [task], bootstrap)
         if estimate:
             measured = "D4RL points that they gain with normalised states, minus the gain of dense agents"
@@ -104,16 +110,15 @@ def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> I
 
 
 def _groups(agents: pandas.DataFrame) -> Iterator[tuple[str, Group]]:
-    """Each task with each group of the main experiments whose masks a pruner made."""
-    for algorithm in sorted(agents["algorithm"].unique()):
-        for task in sorted(agents["task"].unique()):
-            for scope in (PART, NETWORK):
-                for pruner in PRUNERS:
-                    yield task, Group(algorithm, pruner, scope)
+    """Each task with each group whose masks a pruner made, on raw and on normalised states."""
+    for normalized, algorithm in product((False, True), sorted(agents["algorithm"].unique())):
+        for task, scope, pruner in product(sorted(agents["task"].unique()), (PART, NETWORK), PRUNERS):
+            yield task, Group(algorithm, pruner, scope, normalize_states=normalized)
 
 
 def _words(task: str, group: Group) -> tuple[str, str]:
-    return f"{task}, {name(group.algorithm)}", f"{name(group.pruner)}, scope {group.scope}"
+    states = ", normalised states" if group.normalize_states else ""
+    return f"{task}, {name(group.algorithm)}{states}", f"{name(group.pruner)}, scope {group.scope}"
 
 
 def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
@@ -133,7 +138,7 @@ def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: Bootst
                 LAST_LAYER,
                 "percentage of its weights that GraSP keeps, minus SNIP's, in percentage points",
                 "all tasks",
-                f"{name(str(network))}, scope {PART}",
+                f"{LAST_OF[str(network)]}, scope {PART}",
                 estimate,
                 exceeds(estimate, 0),
             )
@@ -151,7 +156,8 @@ def _bytes_are_saved(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> It
         if estimate:
             yield Claim(
                 BYTES,
-                "how many times fewer bytes the weights take as sparse COO tensors",
+                "how many times fewer bytes the weights take as sparse COO tensors; the claim holds above "
+                f"{FOUR_TIMES}",
                 "all tasks, algorithms and networks",
                 f"{name(pruner)}, scope {PART}",
                 estimate,

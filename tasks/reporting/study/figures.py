@@ -239,7 +239,7 @@ def label(group: Group) -> str:
         return DENSE
     pruner, _, control = group.pruner.partition("-")
     words = f"{name(pruner)}, {control}" if control else name(pruner)
-    return words if pruner == "random" else f"{words}, {group.scope}"
+    return f"{words}, {group.scope}"
 
 
 def colour(group: Group) -> str:

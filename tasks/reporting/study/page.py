@@ -177,7 +177,8 @@ def in_words(estimate: Estimate | None) -> str:
 def main_groups(algorithm: str) -> list[Group]:
     """The groups that the main experiments compare."""
     pruned = [Group(algorithm, pruner, scope) for scope in (PART, NETWORK) for pruner in MASKS]
-    return [Group(algorithm), *pruned, Group(algorithm, "random")]
+    random = [Group(algorithm, "random", scope) for scope in (PART, NETWORK)]
+    return [Group(algorithm), *pruned, *random]
 
 
 def _read(table: Path) -> pandas.DataFrame:
@@ -227,6 +228,7 @@ def _draw(
     for number_, pruner in enumerate(("snip", "grasp"), start=1):
         figures.draw_learning_curves(directory / f"figure{number_}.svg", main, pruner)
     chosen = layers[is_main(layers) & (layers["sparsity"] == 0.95)]
+    chosen = chosen.drop_duplicates([*AGENT, "part", "layer"])  # the pilot has the same masks
     figures.draw_layer_counts(directory / "figure3.svg", chosen)
     groups = [group for algorithm in algorithms for group in main_groups(algorithm)]
     figures.draw_aggregates(directory / "aggregates.svg", agents, groups, tasks, bootstrap)

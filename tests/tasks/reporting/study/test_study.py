@@ -91,6 +91,17 @@ def test_verdicts_are_what_the_scores_were_made_for(claims):
     assert verdicts[BUDGET, "GraSP, scope part"] == "holds"
 
 
+def test_masks_are_compared_with_random_ones_of_their_scope(study, claims):
+    scores, layers = read(study)
+    better = (scores["pruner"] == "random") & (scores["scope"] == "network")
+    agents = final_scores(scores.assign(d4rl_score=scores["d4rl_score"] + 30 * better))
+    for claim in all_claims(agents, layers, BOOTSTRAP):
+        if claim.claim == BUDGET:
+            before = claims[BUDGET, claim.agents, claim.masks].estimate.value
+            lower = 30 if claim.masks.endswith("network") else 0
+            assert claim.estimate.value == pytest.approx(before - lower)
+
+
 def test_densities_of_layers_are_compared(claims):
     """GraSP keeps 30 of the last layer's 1,000 weights and SNIP 40; all masks keep 100 of a part's 2,000."""
     last = claims[LAST_LAYER, "all tasks", "actor, scope part"]
@@ -106,8 +117,10 @@ def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(st
     gains = own["pruner"].map({"dense": 5, "snip": 30, "grasp": 4}).fillna(0)
     normalized = own.assign(normalize_states=True, d4rl_score=own["d4rl_score"] + gains)
     agents = final_scores(pandas.concat([scores, normalized]))
-    found = {claim.masks: claim for claim in all_claims(agents, layers, BOOTSTRAP) if claim.claim == SCALES}
+    every = all_claims(agents, layers, BOOTSTRAP)
+    found = {claim.masks: claim for claim in every if claim.claim == SCALES}
     assert {claim.agents for claim in found.values()} == {"Hopper, BC"}
+    assert (CHOICE, "Hopper, BC, normalised states") in {(claim.claim, claim.agents) for claim in every}
     snip, grasp = (found[f"{pruner}, scope part"] for pruner in ("SNIP", "GraSP"))
     assert (snip.estimate.value, snip.verdict) == (pytest.approx(25), "holds")
     assert (grasp.estimate.value, grasp.verdict) == (pytest.approx(-1), "does not hold")
