@@ -209,10 +209,16 @@ def _send(path: Path) -> _Input:
 
 
 def _receive(given: _Input, directory: Path) -> Path:
-    """Write an input below `directory`, under its original path, unless it is there already."""
+    """Write an input below `directory`, under its original path, unless it is there already.
+
+    A `..` of the path becomes a directory `up`, or the file would be outside `directory`, where an older one
+    may be.
+    """
     import ray
 
-    path = directory / given.path.relative_to(given.path.anchor)
+    path = directory.joinpath(
+        *("up" if part == ".." else part for part in given.path.relative_to(given.path.anchor).parts)
+    )
     for name, content in given.contents.items():
         file = path / name
         if not file.exists():

@@ -283,11 +283,12 @@ def tracking(
 def _as_user_error(uri: str) -> Iterator[None]:
     """Turn MLflow's errors into one line, both at the start and during a sweep."""
     from mlflow.exceptions import MlflowException
+    from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError) as error:
+    except (MlflowException, RequestException, SQLAlchemyError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"MLflow at {uri}: {reason}; finished cells are kept; see `python -m pipelines doctor`"

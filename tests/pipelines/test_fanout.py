@@ -28,7 +28,7 @@ from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, ray_cluster
-from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely
+from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely, _Input, _receive
 from pipelines.engine.sweep import CellsFailedError, Sweep
 from tasks.errors import UserError
 from tasks.job import Progress
@@ -115,6 +115,15 @@ def test_a_cluster_that_nobody_named_is_left_alone(cluster):
         import ray
 
         assert ray.get_runtime_context().gcs_address != cluster.address
+
+
+@pytest.mark.parametrize("given", ["../data/mine.txt", "/data/mine.txt", "data/../mine.txt"])
+def test_inputs_arrive_in_the_workers_own_directory(given, tmp_path, monkeypatch):
+    """Not beside it, where a `..` would lead, and where an older file may be."""
+    monkeypatch.setattr("ray.get", lambda content: content)
+    received = _receive(_Input(Path(given), {".": b"new"}), tmp_path / "worker")
+    assert received.resolve().is_relative_to(tmp_path / "worker")
+    assert (received.name, received.read_text()) == ("mine.txt", "new")
 
 
 def test_a_failing_cell_is_named_and_costs_no_other(store, executor):

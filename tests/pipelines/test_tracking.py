@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import mlflow
 import mlflow.data
 import pytest
+import requests
 import urllib3.util.retry
 from made import MADE
 from ports import free_port
@@ -390,6 +391,26 @@ def test_a_second_cell_of_a_session_appears_while_the_first_runs(config):
         tracker.flush()
         assert history("sum") == [(1, 5)]
         assert cell_runs()[0].info.status == "RUNNING"
+
+
+def test_an_artifact_that_a_server_refuses_is_one_line(config, tmp_path, monkeypatch):
+    """A proxy may limit the size of a request; MLflow's client then raises an error of its HTTP library."""
+
+    def refuse(*_, **__):
+        raise requests.HTTPError("413 Client Error: Request Entity Too Large")
+
+    monkeypatch.setattr("mlflow.MlflowClient.log_artifact", refuse)
+    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", refuse)
+    (tmp_path / "a.png").write_bytes(b"picture")
+
+    def record():
+        with tracking(config, "train", "smoke") as tracker:
+            tracker.started(CELL)
+            tracker.artifact(CELL, "a.png", tmp_path / "a.png")
+            tracker.flush()
+
+    with pytest.raises(UserError, match=r"^MLflow at .*: 413 .*Too Large; finished cells are kept"):
+        record()
 
 
 def test_a_server_that_goes_away_in_the_middle_is_one_line(config):

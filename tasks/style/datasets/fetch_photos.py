@@ -143,12 +143,12 @@ class _Picture:
     path: str
     """The photo's path in its source."""
     name: str
-    """Name in the archive: the path's stem, or the whole path if several pictures have that stem."""
+    """Name in the archive: the path's stem, or the whole path if that is another picture's stem or path."""
 
 
 def _named(paths: Sequence[str]) -> list[_Picture]:
     stems = [PurePosixPath(path).stem for path in paths]
-    times = Counter(stems)
+    times = Counter([*stems, *paths])
     return [
         _Picture(path, stem if times[stem] == 1 else path) for path, stem in zip(paths, stems, strict=True)
     ]
@@ -221,15 +221,20 @@ def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Sour
     folder = inputs["folder"]
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; correct style.photos.path")
-    paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = {_readable(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
 
     def read(path: str) -> bytes:
         try:
-            return (folder / path).read_bytes()
+            return files[path].read_bytes()
         except OSError as error:
             raise UserError(f"{path}: can't be read ({error.strerror})") from error
 
-    yield _Source(folder.name, _pictures(paths), read)
+    yield _Source(folder.name, _pictures(files), read)
+
+
+def _readable(path: Path) -> str:
+    """A path as text; bytes that are not UTF-8, as in a file's name from an old computer, are replaced."""
+    return path.as_posix().encode(errors="surrogateescape").decode(errors="replace")
 
 
 @contextmanager

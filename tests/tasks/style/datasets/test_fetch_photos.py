@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import shutil
 import threading
 import zipfile
 from functools import partial
@@ -76,6 +78,16 @@ def test_folder(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     }
     assert torch.allclose(photos.read("c"), torch.tensor([80, 200, 90]).view(3, 1, 1) / 255, atol=0.03)
     assert str(tmp_path) not in (tmp_path / "out/card.json").read_text()
+
+
+def test_no_name_costs_a_photo(folder: Path, tmp_path: Path) -> None:
+    """Neither one that isn't UTF-8, nor one that is another's name with a suffix."""
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    for name in (b"caf\xe9.png", b"b.jpg", b"b.png", b"b.jpg.png"):
+        shutil.copy(folder / "a.png", os.fsencode(odd) + b"/" + name)
+    assert fetch(PhotosConfig("folder", str(odd)), tmp_path / "out")["photos"] == 4
+    assert sorted(PhotoSet.open(tmp_path / "out").names) == ["b.jpg", "b.jpg.png", "b.png", "caf\ufffd"]
 
 
 def test_packing_is_deterministic(folder: Path, tmp_path: Path) -> None:
