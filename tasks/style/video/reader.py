@@ -264,6 +264,8 @@ class _Decoded:
     def checksum(self) -> int:
         """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
         plane = self.image.planes[0]
+        if plane.line_size < 0:  # bottom-up: it begins with memory's last row, so the view would end past it
+            return zlib.crc32(self.image.to_ndarray(format="gray")[::8].tobytes())
         rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
         return zlib.crc32(rows[::8, : plane.width].tobytes())
 
@@ -338,11 +340,13 @@ def _clock(stream: VideoStream, pts: Sequence[int], last_duration: int) -> _Cloc
     Matroska's timestamps are in milliseconds, so that frames at 29.97 a second come at 0, 33, 67, 100, …
     """
     tick, times = _tick(stream), [t - pts[0] for t in pts]
+    if not _stores_times(stream):
+        last_duration = 0  # it isn't in ticks
     for rate in filter(None, (stream.guessed_rate, stream.average_rate, stream.base_rate)):
         numbers = [round(t * tick * rate) for t in times]
         fits = all(abs(t * tick - n / rate) <= tick for t, n in zip(times, numbers, strict=True))
         if fits and all(n < following for n, following in pairwise(numbers)):
-            return _fine_clock(numbers, numbers[-1] + 1, 1 / rate)
+            return _fine_clock(numbers, numbers[-1] + max(round(last_duration * tick * rate), 1), 1 / rate)
     return _fine_clock(times, times[-1] + max(last_duration, 1), tick)
 
 

@@ -1,10 +1,12 @@
 """Stylising a video by segments: the task for each of them, and the join that restores times and sound."""
 
+import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice, pairwise, tee
 from pathlib import Path
@@ -13,6 +15,7 @@ import av
 import cv2
 import numpy as np
 import torch
+from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Stream
@@ -29,6 +32,8 @@ from tasks.style.model_file import load_model
 from tasks.style.transformer_net import TransformerNet
 from tasks.style.video.reader import Segment, VideoInfo, demux, open_video, origin, read_segment
 from tasks.style.video.smoothing import HISTORY, LEAD, smooth
+
+logger = logging.getLogger(__name__)
 
 SEGMENT = "segment.mp4"
 
@@ -132,15 +137,17 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
     """Write a video with the frames of `segments`, and the times and sound of `source` (described by `info`).
 
     Each frame appears when its original does. All of the source's sound is copied, without encoding it again,
-    and keeps its position relative to the frames. `output` is replaced once the video is whole.
+    and keeps its position relative to the frames. Tracks of unknown codecs are left out, with a warning.
+    `output` is replaced once the video is whole.
 
     Raises:
-        UserError: the segments aren't this video's, or a file of `output`'s suffix can't hold H.264 or this
-            sound.
+        UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264 or this
+            sound, or it can't be written.
     """
     if output.suffix.lower() not in MUXERS:
         raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
     with (
+        _told_in_a_line(output),
         open_video(source) as (original, _),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
@@ -148,22 +155,49 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
     ):
         video = container.add_stream_from_template(template)
         video.time_base = info.time_base
-        sounds = _add_sounds(container, original, output)
+        sounds = _add_sounds(container, _known_sounds(original, source), output)
         mux(container, _video_packets(segments, info, video), _sound_packets(original, sounds))
 
 
-def _add_sounds(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
-    """Add a stream for each of the original's audio streams, by its index there, and begin to write."""
+@contextmanager
+def _told_in_a_line(output: Path) -> Iterator[None]:
+    """Turn errors of FFmpeg into errors that name `output`."""
+    try:
+        yield
+    except av.FFmpegError as error:
+        raise UserError(
+            f"{output}: can't be written ({error.strerror}); if its disk has space and its folder may be "
+            f"written to, choose another of {', '.join(MUXERS)}, or convert the sound to AAC"
+        ) from error
+
+
+def _known_sounds(original: InputContainer, source: Path) -> Sequence[AudioStream]:
+    """The original's audio streams, except those of codecs that FFmpeg can't name and so not copy."""
+    known = [sound for sound in original.streams.audio if sound.codec_context]
+    if unknown := len(original.streams.audio) - len(known):
+        logger.warning(
+            "%s: left out %d of its %d sound tracks, of unknown codecs; convert them to AAC to keep them",
+            source,
+            unknown,
+            len(known) + unknown,
+        )
+    return known
+
+
+def _add_sounds(
+    container: OutputContainer, originals: Sequence[AudioStream], output: Path
+) -> Mapping[int, Stream]:
+    """Add a stream for each of the original audio streams, by its index there, and begin to write."""
     sounds = {}
     try:
-        for sound in original.streams.audio:
+        for sound in originals:
             copy = sounds[sound.index] = container.add_stream_from_template(sound)
             copy.disposition = sound.disposition
             if sound.language:
                 copy.metadata["language"] = sound.language
         container.start_encoding()
-    except (av.FFmpegError, ValueError) as error:
-        codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio)
+    except ValueError as error:  # also FFmpeg's for a wrong argument, but not for a full disk
+        codecs = ", ".join(sound.codec_context.name for sound in originals)
         raise UserError(
             f"{output}: can't hold this video's sound ({codecs}) as it is; choose another of "
             f"{', '.join(MUXERS)}, or convert the sound to AAC"
@@ -199,11 +233,31 @@ def _sound_packets(original: InputContainer, sounds: Mapping[int, Stream]) -> It
     if not sounds:  # without arguments, demux() takes all streams
         return
     start = origin(original)
-    for packet in filter(_has_content, demux(original, *(original.streams[index] for index in sounds))):
+    packets = demux(original, *(original.streams[index] for index in sounds))
+    for packet in _forward(filter(_has_content, packets)):
         shift = round(start / packet.time_base)
         packet.stream = sounds[packet.stream_index]
         packet.dts = packet.dts - shift if packet.dts is not None else None
         packet.pts = packet.pts - shift if packet.pts is not None else None
+        yield packet
+
+
+def _forward(packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Packets without those that a clock's reset put at times which their stream had already reached.
+
+    Without a reset, packets may share a time: Matroska's milliseconds are longer than TrueHD's packets.
+    """
+    latest: dict[int, float] = {}
+    behind = set()
+    for packet in packets:
+        track = packet.stream_index
+        reached = latest.get(track, -math.inf)
+        dts = reached if packet.dts is None else packet.dts
+        if dts < reached or (dts == reached and track in behind):
+            behind.add(track)
+            continue
+        behind.discard(track)
+        latest[track] = dts
         yield packet
 
 

@@ -104,11 +104,34 @@ def test_mirrored_videos_are_mirrored(tmp_path):
     assert np.abs(frame[:, ::-1].astype(int) - numbered(0)).mean() < 5
 
 
+def test_raw_pictures_may_be_stored_bottom_up(tmp_path):
+    video = make_video(tmp_path / "video.avi", frames=3, codec="rawvideo", pix_fmt="bgr24")
+    frames, content = list(read_frames(video)), bytearray(video.read_bytes())
+    height = content.index(b"strf") + 16  # of the BITMAPINFOHEADER; negative where the top row comes first
+    content[height : height + 4] = (48).to_bytes(4, "little")
+    video.write_bytes(content)
+    assert len(set(probe(video).checksums)) == 3
+    np.testing.assert_array_equal(list(read_frames(video)), [frame[::-1] for frame in frames])
+
+
 def test_a_variable_rate_keeps_its_times(tmp_path):
     times = [0, 40, 73, 200, 233, 300, 301, 360, 500, 533]
     info = probe(make_video(tmp_path / "video.mp4", frames=10, times=times))
     assert [t * info.time_base for t in info.timestamps] == [Fraction(t, 1000) for t in times]
     assert info.frame_rate == pytest.approx(10 / float(info.end * info.time_base), rel=1e-3)
+
+
+def test_the_last_frame_of_a_variable_rate_is_shown_as_long_as_the_file_says(tmp_path):
+    at_rate = {"rate": Fraction(1), "options": {"bf": "0"}}
+    made = make_video(tmp_path / "video.mp4", frames=3, times=[0, 5000, 7000], **at_rate)
+    slideshow = tmp_path / "slideshow.mp4"
+    with av.open(made) as video, av.open(slideshow, "w") as container:
+        stream = container.add_stream_from_template(video.streams.video[0])
+        for packet, seconds in zip(video.demux(video=0), (5, 2, 8), strict=False):
+            packet.stream, packet.duration = stream, round(seconds / packet.time_base)
+            container.mux(packet)
+    info = probe(slideshow)
+    assert [t * info.time_base for t in (*info.timestamps, info.end)] == [0, 5, 7, 15]
 
 
 def test_lost_frames_leave_gaps_in_a_constant_rate(tmp_path):

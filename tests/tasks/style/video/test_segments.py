@@ -1,4 +1,5 @@
 import json
+import logging
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -165,6 +166,60 @@ def test_what_a_file_cannot_hold_is_said(tmp_path):
         join_segments(segments, source, info, tmp_path / "joined.mp4")
     join_segments(segments, source, info, tmp_path / "joined.mov")
     assert probe(tmp_path / "joined.mov").frames == 30
+
+
+def test_sound_of_an_unknown_codec_is_left_out_with_a_warning(tmp_path, caplog):
+    source, output = make_video(tmp_path / "video.mov", sound=["aac", "aac"]), tmp_path / "joined.mp4"
+    before, trak, track = source.read_bytes().rpartition(b"trak")
+    source.write_bytes(before + trak + track.replace(b"mp4a", b"apac").replace(b"esds", b"none"))
+    info = probe(source)
+    with caplog.at_level(logging.WARNING):
+        join_segments(copied(source, info, 30), source, info, output)
+    assert f"{source}: left out 1 of its 2 sound tracks, of unknown codecs" in caplog.text
+    assert probe(output).frames == 30
+    assert len(sounds(output)) == 1
+    assert [content for _, content in sounds(output)[0]] == [content for _, content in sounds(source)[0]]
+
+
+@pytest.mark.parametrize("lengths", [(20, 30), (30, 20)])
+def test_sound_of_times_that_were_reached_before_is_left_out(tmp_path, lengths):
+    parts = [make_video(tmp_path / f"{frames}.ts", frames=frames, sound=["aac"]) for frames in lengths]
+    source, output = tmp_path / "video.ts", tmp_path / "joined.mp4"
+    source.write_bytes(b"".join(part.read_bytes() for part in parts))
+    info = probe(source)
+    join_segments(copied(source, info, 30), source, info, output)
+    assert probe(output).frames == info.frames == 30
+    times = [time for time, _ in sounds(output)[0]]
+    assert len(times) == len(sounds(tmp_path / "30.ts")[0])
+    np.testing.assert_allclose(np.diff(times), 1024 / 48000, atol=1e-3)
+
+
+def test_packets_of_sound_may_share_a_time(tmp_path):
+    source, output = tmp_path / "paired.mkv", tmp_path / "joined.mkv"
+    made = make_video(tmp_path / "video.mkv", sound=["pcm_s16le"])
+    with av.open(made) as video, av.open(source, "w") as container:
+        copies = [container.add_stream_from_template(stream) for stream in video.streams]
+        for packet in filter(lambda packet: packet.size, video.demux()):
+            packet.stream = copies[packet.stream_index]
+            if packet.stream is copies[1]:  # its packets come every 20 ms
+                packet.pts = packet.dts = packet.pts // 40 * 40
+            container.mux(packet)
+    info = probe(source)
+    join_segments(copied(source, info, 30), source, info, output)
+    times = [time for time, _ in sounds(source)[0]]
+    assert len(set(times)) <= len(times) / 2 + 1
+    assert sounds(output) == sounds(source)
+
+
+def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
+    source, output = make_video(tmp_path / "video.mp4"), tmp_path / "joined.mp4"
+    info = probe(source)
+    segments = copied(source, info, 30)
+    (tmp_path / ".joined.mp4.partial").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"joined.mp4: can't be written \(No space left on device\)"):
+        join_segments(segments, source, info, output)
+    assert not output.exists()
+    assert list(tmp_path.glob(".*")) == []
 
 
 @pytest.mark.parametrize(
