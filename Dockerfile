@@ -35,7 +35,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 # `ray up` runs commands in login shells, which get their PATH from /etc/profile, and reads the variable HOME.
-RUN useradd --create-home --uid "${UID}" --shell /bin/bash singleshot \
+# --non-unique, as root's checkout has UID 0, which the base image's root has, too.
+RUN useradd --create-home --non-unique --uid "${UID}" --shell /bin/bash singleshot \
     && install --directory --owner singleshot /singleshot \
     && echo "PATH=/opt/venv/bin:\$PATH" > /etc/profile.d/venv.sh \
     && git config --system --add safe.directory /singleshot

@@ -104,7 +104,11 @@ def _plain(path: Path) -> _Stored:
     except UserError as error:
         reason = f"neither a packed nor a whole safetensors file ({error.__cause__})"
         raise UserError(f"{path}: {reason}; name an agent's or a style's file") from error
-    parts = [_unpacked(part, model) for part in unpack(pack(model)).parts]
+    try:
+        packed = pack(model)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    parts = [_unpacked(part, model) for part in unpack(packed).parts]
     header = path.stat().st_size - sum(tensor.nbytes for tensor in model.tensors.values())
     return _Stored("safetensors", parts, f"{header:,} header")
 

@@ -9,6 +9,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from pipelines.config.serving import ServingConfig
+from pipelines.engine.ray_executor import CPU_UNIT
 from pipelines.serving.app import build_app
 from pipelines.serving.models import Model, contents_of, received
 from tasks.errors import UserError
@@ -71,22 +72,24 @@ class _Replica:
 
 
 def _preflight(config: ServingConfig) -> None:
-    """Raise UserError if the cluster has too few cores: Ray would wait for them for ever."""
+    """Raise UserError if too few replicas fit on the nodes: Ray would wait for room for ever."""
     if applications := serve.status().applications:
         raise UserError(
             f"this Ray cluster already serves {', '.join(applications)}; end that with `serve shutdown`"
         )
-    wanted, there = config.workers * config.num_cpus, ray.cluster_resources().get("CPU", 0)
-    if wanted > there:
+    cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    # Half of Ray's unit, as 2 // 0.1 is 19.
+    room = sum(int((each + CPU_UNIT / 2) // config.num_cpus) for each in cores)
+    if config.workers > room:
         raise UserError(
-            f"serving asks for {wanted:g} cores, and there are {there:g}; lower serving.workers or num_cpus"
+            f"serving asks for {config.workers} times {config.num_cpus:g} cores, and Ray's nodes have room "
+            f"for {room} of these; lower serving.workers or num_cpus"
         )
 
 
-def addresses(config: ServingConfig) -> list[str]:
-    """The addresses of the proxies."""
+def hosts(config: ServingConfig) -> list[str]:
+    """The hosts of the proxies."""
     if config.host not in {"0.0.0.0", "::"}:
-        return [f"http://{config.host}:{config.port}"]
+        return [config.host]
     proxies = serve.status().proxies
-    nodes = [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] in proxies]
-    return [f"http://{node}:{config.port}" for node in nodes]
+    return [node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] in proxies]

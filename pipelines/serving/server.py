@@ -41,13 +41,17 @@ def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig
         from pipelines.serving.workers import workers
 
         with workers(models, config):
-            yield [f"http://{config.host}:{config.port}"]
+            yield [_url(config.host, config.port)]
         return
     with ray_cluster(executor):
-        from pipelines.serving.replicas import addresses, replicas
+        from pipelines.serving.replicas import hosts, replicas
 
         with replicas(models, config):
-            yield addresses(config)
+            yield [_url(host, config.port) for host in hosts(config)]
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # brackets: IPv6
 
 
 def _usage(models: list[Model], addresses: Sequence[str]) -> str:

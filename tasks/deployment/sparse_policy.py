@@ -79,7 +79,8 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
         return nn.Sequential(*(nn.Linear(*architectures[network][layer], device="meta") for layer in layers))
 
     def pruned(network: str, full: Sequence[nn.Module]) -> nn.Module:
-        names = sorted(name for name in stored if name.startswith(f"{network}.") and name.endswith("weight"))
+        weights = (name for name in stored if name.startswith(f"{network}.") and name.endswith("weight"))
+        names = sorted(weights, key=lambda name: int(name.split(".")[1]))  # `actor.10` after `actor.2`
         _check_shapes(network, [tuple(stored[name].dims) for name in names], full)
         return sequential(
             [Layer(_tensor(stored[name]), _tensor(stored[name.replace("weight", "bias")])) for name in names]

@@ -98,9 +98,10 @@ def pack(model: TensorFile, values: ValuesName = "raw") -> bytes:
     Equal models give equal bytes with the same liblzma.
 
     Raises:
-        UserError: the coding `values` can't represent a tensor's values.
+        UserError: the coding `values` can't represent a tensor's values, or the model is too large to unpack.
     """
     entries = [_entry(name, model.tensors) for name in model.tensors]
+    _check_size(entries)
     out = Writer()
     for entry in _masks_first(entries):
         try:
@@ -141,8 +142,7 @@ def unpack(data: bytes) -> Contents:
         )
     source = Reader(data[counts_at:tensors_at], data[tensors_at:])
     entries = [_Entry(name, dtype, tuple(shape), mask) for name, dtype, shape, mask in header["tensors"]]
-    if sum(math.prod(entry.shape) for entry in entries) > MOST_ENTRIES:
-        raise UserError(f"its tensors claim more than {MOST_ENTRIES:,} entries; pack another model")
+    _check_size(entries)
     tensors: dict[str, Tensor] = {}
     parts: dict[str, Part] = {}
     for entry in _masks_first(entries):
@@ -179,6 +179,11 @@ def mask_name(name: str) -> str:
 
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+
+
+def _check_size(entries: list[_Entry]) -> None:
+    if sum(math.prod(entry.shape) for entry in entries) > MOST_ENTRIES:
+        raise UserError(f"its tensors have more than {MOST_ENTRIES:,} entries; name a smaller model")
 
 
 def _masks_first(entries: list[_Entry]) -> list[_Entry]:

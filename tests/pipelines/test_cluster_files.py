@@ -67,6 +67,19 @@ def test_the_dockerfile_is_as_hadolint_wants_it():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.skipif(shutil.which("useradd") is None or os.getuid() != 0, reason="useradd, as root, adds one")
+def test_the_image_can_be_built_for_a_checkout_of_roots(tmp_path):
+    """In a directory for the image's; its root has UID 0, too."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    (tmp_path / "etc/group").write_text("root:x:0:\n")
+    [command] = re.findall(r"^RUN (useradd .*) \\$", DOCKERFILE, re.M)
+    command = shlex.split(command.replace("useradd", f"useradd --prefix {tmp_path}").replace("${UID}", "0"))
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^singleshot:[^:]*:0:", (tmp_path / "etc/passwd").read_text(), re.M)
+
+
 def test_the_image_has_the_python_of_the_lock():
     [base] = re.findall(r"^ARG PYTHON_IMAGE=python:(\S+)$", DOCKERFILE, re.M)
     required = re.search(r'requires-python = ">=(.*?),', (ROOT / "pyproject.toml").read_text())[1]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.app import app
 from tasks.errors import UserError
+from tasks.sparse import packed as packed_files
 
 RUNNER = CliRunner()
 
@@ -112,6 +113,18 @@ def test_mistakes_are_one_line(agent, here):
     packed.write_bytes(packed.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"agent\.packed: its checksum"):
         run("inspect", packed)
+
+
+@pytest.mark.parametrize("command", ["pack", "inspect"])
+def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypatch, command):
+    """It has 200 weights, their mask and 20 biases."""
+    monkeypatch.setattr(packed_files, "MOST_ENTRIES", 420)
+    run("pack", agent, "-o", "whole")
+    run("unpack", "whole")
+    monkeypatch.setattr(packed_files, "MOST_ENTRIES", 419)
+    with pytest.raises(UserError, match=rf"^{agent}: its tensors have more than 419 entries; name a smaller"):
+        run(command, agent)
+    assert not (here / "agent.packed").exists()
 
 
 def test_what_is_there_stays_and_no_one_is_told_to_remove_it(agent, here, monkeypatch):

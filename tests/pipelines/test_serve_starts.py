@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -21,8 +23,9 @@ from small_networks import save_agent, save_style
 from waiting import PATIENCE_S, wait_until
 
 from pipelines.engine.execution import ExecutorConfig
+from pipelines.serving import workers
 from pipelines.serving.models import find_models
-from pipelines.serving.replicas import NAME
+from pipelines.serving.replicas import NAME, _preflight
 from pipelines.serving.server import running
 from tasks.data.images import read_rgb
 from tasks.deployment.export import ExportParams
@@ -32,6 +35,35 @@ from tasks.deployment.export_style import export_style
 from tasks.deployment.networks import open_network
 from tasks.errors import UserError
 from tasks.job import Job
+
+
+@pytest.mark.parametrize(
+    ("host", "address"), [("127.0.0.1", "http://127.0.0.1:8000"), ("::1", "http://[::1]:8000")]
+)
+def test_addresses_are_urls(monkeypatch, host, address):
+    monkeypatch.setattr(workers, "workers", lambda *_: nullcontext())
+    with running([], serving_config(host=host, port=8000), ExecutorConfig()) as addresses:
+        assert addresses == [address]
+
+
+def node(cores, alive=True):
+    return {"Alive": alive, "Resources": {"CPU": cores} if cores else {}}
+
+
+@pytest.mark.parametrize(
+    ("num_cpus", "room"), [(4.0, 0), (3.0, 1), (1.5, 3), (1.0, 5), (0.1, 50)], ids=lambda given: f"{given:g}"
+)
+def test_each_process_has_to_fit_on_one_node_of_a_cluster(monkeypatch, num_cpus, room):
+    """Ray would wait for such a node for ever."""
+    nodes = [node(2.0), node(3.0), node(0), node(64.0, alive=False)]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 5.0})
+    monkeypatch.setattr("ray.serve.status", lambda: SimpleNamespace(applications={}))
+    if room:
+        _preflight(serving_config(num_cpus=num_cpus, workers=room, max_workers=room))
+    too_many = serving_config(num_cpus=num_cpus, workers=room + 1, max_workers=room + 1)
+    with pytest.raises(UserError, match=rf"{room + 1} times {num_cpus:g} cores, .* room for {room} of these"):
+        _preflight(too_many)
 
 
 @pytest.mark.slow
@@ -49,7 +81,7 @@ def test_a_cluster_serves_without_our_files_and_is_left_as_it_was(cluster, tmp_p
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{address}/healthz")
     greedy = serving_config(num_cpus=64.0)
-    with pytest.raises(UserError, match="there are 2; lower"), running(models, greedy, cluster):
+    with pytest.raises(UserError, match="have room for 0 of these; lower"), running(models, greedy, cluster):
         pass
 
 

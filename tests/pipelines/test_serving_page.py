@@ -102,6 +102,55 @@ def test_a_picture_is_dropped_on_the_page_and_scaled_to_what_was_chosen(page):
     assert shown(page, 1).shape == (128, 256, 3)
 
 
+HOLD = {
+    "decoding": """() => {
+        const original = createImageBitmap, held = new Promise(done => { window.release = done; });
+        window.createImageBitmap = async source => {
+            window.createImageBitmap = original;
+            const result = original(source);
+            await Promise.allSettled([result, held]);
+            return result;
+        };
+    }""",
+    "encoding": """() => {
+        const canvas = HTMLCanvasElement.prototype, original = canvas.toBlob;
+        canvas.toBlob = function (done, type) {
+            canvas.toBlob = original;
+            original.call(this, blob => { window.release = () => done(blob); }, type);
+        };
+    }""",
+}
+"""The browser's decoding or encoding, which has no end for the first picture before `release()`."""
+
+
+@pytest.mark.parametrize(
+    ("held", "first"),
+    [("decoding", picture()[1]), ("encoding", picture()[1]), ("decoding", b"no picture")],
+    ids=["decoded late", "encoded late", "refused late"],
+)
+def test_the_picture_chosen_last_stays(page, held, first):
+    page.evaluate(HOLD[held])
+    choose(page, first, "first.png")
+    pixels, content = picture(40, 80)
+    choose(page, content, "last.png")
+    page.get_by_text("1 of 1 styles.").wait_for()
+    page.evaluate("async () => { release(); await new Promise(done => setTimeout(done)); }")
+    assert page.locator("#picture-error").inner_text() == ""
+    slide(page, "#strength", 0)  # draws the picture again
+    assert np.array_equal(shown(page, 1), pixels)
+    slide(page, "#strength", 100)
+    assert np.array_equal(shown(page, 1), 255 - pixels)
+
+
+def test_a_style_is_said_to_be_pruned_by_as_much_as_it_is(page):
+    styles = [{"name": "swirls", "sparsity": sparsity} for sparsity in (0.995, 0.98)]
+    page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
+    page.reload()
+    choose(page, picture()[1])
+    page.get_by_text("2 of 2 styles.").wait_for()
+    assert page.locator("#styles .tag.pruned").all_inner_texts() == ["99.5 % pruned", "98 % pruned"]
+
+
 def test_a_classifier_is_asked_with_the_right_preparation_and_the_reports(page):
     choose(page, picture(240, 240)[1])
     for preparation in ("right", "reported"):

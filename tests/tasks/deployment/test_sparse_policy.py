@@ -11,6 +11,8 @@ from tasks.deployment.onnx_model import load_onnx
 from tasks.deployment.parity import random_inputs
 from tasks.deployment.policies import open_policy
 from tasks.deployment.sparse_policy import BATCHES, FastestPolicy
+from tasks.offline_rl import vae
+from tasks.offline_rl.algorithms import bc
 
 
 def exported(directory, algorithm, sparsity, form, sparse=False):
@@ -40,6 +42,16 @@ def test_kept_weights_compute_what_onnxruntime_does(tmp_path, always_faster, alg
         found, wanted = policy(**inputs), graph(**inputs)
         assert found.keys() == wanted.keys()
         assert np.abs(found["action"] - wanted["action"]).max() < 1e-5
+
+
+def test_a_policy_of_many_layers_computes_them_in_their_order(tmp_path, always_faster, monkeypatch):
+    """The last of seven layers with a ReLU after each is number 12."""
+    for module in (vae, bc):
+        monkeypatch.setattr(module, "DECODER", tuple(f"decoder.{i}" for i in range(7)))
+    path = exported(tmp_path, "bc", 0.95, "masked")
+    policy, graph = FastestPolicy(path), load_onnx(path, threads=1)
+    inputs = random_inputs(graph.card.inputs, {"batch": 3}, seed=0)
+    assert np.abs(policy(**inputs)["action"] - graph(**inputs)["action"]).max() < 1e-5
 
 
 def test_each_batch_goes_the_faster_way_for_its_size(tmp_path, monkeypatch):
