@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -62,16 +63,17 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     store, output = open_store(CELLS), LEARNED / name
     with ends_with_its_parents():
         inputs = _prepare(config, name, painting, photos, executor, store)
-        output.mkdir(parents=True, exist_ok=True)
-        plan = _plan(output, inputs, seconds, executor)
+        request = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
+        path = output / f"schedule-{sha256_of_value(request)[:16]}.json"
+        finished = (output / "model.safetensors").exists()
+        if finished and not path.exists():
+            raise _taken(output)
+        plan = read_schedule(path) if path.exists() else _plan(path, request, inputs, executor)
         params = TrainStyleParams(name, plan.config)
         cell = Cell(name, train_style, params, inputs, {"style": name})
         if not store.has(cell):
-            if (output / "model.safetensors").exists():
-                raise UserError(
-                    f"{output}: has a network of another painting, other photos or another training time; "
-                    "give another --name, or remove it"
-                )
+            if finished:  # by another version, or its cell is lost
+                raise _taken(output)
             _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
@@ -141,22 +143,25 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
         store.link(cell, out / cell.name)
 
 
-def _plan(output: Path, inputs: dict[str, Path], seconds: float, executor: ExecutorConfig) -> Schedule:
-    """The schedule of a previous call with the same inputs and time, else a new one for the machine now.
+def _taken(output: Path) -> UserError:
+    return UserError(
+        f"{output}: has a finished network, of another painting, other photos, another training time or "
+        "another version of this program; give another --name, or remove it"
+    )
 
-    It is kept in `output`, which `make clean` spares: a training goes on only with its first schedule.
+
+def _plan(path: Path, request: dict[str, Any], inputs: dict[str, Path], executor: ExecutorConfig) -> Schedule:
+    """Make a schedule for the machine as it is now, and keep it for later calls with the same request.
+
+    It is beside the style, which `make clean` spares: a training goes on only with its first schedule.
     """
-    key = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
-    digest = sha256_of_value(key)
-    path = output / f"schedule-{digest[:16]}.json"
-    if path.exists():
-        return read_schedule(path)
     import torch
 
     torch.set_num_threads(executor.num_cpus)
-    planned = schedule(inputs, seconds, device_of(executor, gpu=True))
+    planned = schedule(inputs, request["seconds"], device_of(executor, gpu=True))
+    content = {"for": request, "schedule": dataclasses.asdict(planned)}
     with whole_file(path) as file:
-        file.write_text(json.dumps({"for": key, "schedule": dataclasses.asdict(planned)}, indent=1) + "\n")
+        file.write_text(json.dumps(content, indent=1) + "\n")
     return planned
 
 

@@ -145,6 +145,8 @@ def _check_video(path: Path) -> None:
         raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path}: its folder does not exist; create that first")
+    if path.exists():
+        raise UserError(f"{path}: exists; give --video another name, or remove it")
 
 
 def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:

@@ -14,7 +14,7 @@ from tasks.data.hashing import sha256_of
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.data.d4rl import read_d4rl
-from tasks.offline_rl.data.minari import fetch_minari, read_minari, write_minari
+from tasks.offline_rl.data.minari import fetch_minari, is_minari_id, read_minari, write_minari
 from tasks.offline_rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
 from tasks.offline_rl.experts.collect import collect
@@ -56,8 +56,8 @@ class DatasetParams:
         if self.data.source == "expert":
             return {"expert": expert}
         if self.data.source == "minari":
-            directory = Path(self.data.minari[self.task])
-            return {"minari": directory} if directory.is_dir() else {}
+            name = self.data.minari[self.task]
+            return {} if is_minari_id(name) and not Path(name).is_dir() else {"minari": Path(name)}
         file = self.data.d4rl[self.task]
         return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://"))}
 

@@ -247,6 +247,21 @@ def test_a_video_that_is_no_mp4_is_refused_before_playing(run, agent, tmp_path):
         assert out == ""
 
 
+def test_a_python_without_the_packages_is_told_how_to_get_them():
+    """Such as the system's, which has none with the option -S."""
+    command = [sys.executable, "-S", "-m", "pipelines", "--help"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert_one_line((done.returncode, done.stdout, done.stderr), "has no package", "make install")
+
+
+def test_a_video_that_exists_is_refused_before_playing(run, agent, tmp_path):
+    video = tmp_path / "video.mp4"
+    video.write_bytes(b"mine")
+    status, out, error = run("evaluate-agent", agent, "--video", video)
+    assert_one_line((status, out, error), video, "exists")
+    assert (out, video.read_bytes()) == ("", b"mine")
+
+
 @pytest.mark.parametrize("command", [["act"], ["classify", "photo.jpg"]])
 def test_a_directory_or_a_foreign_graph_in_place_of_a_model(run, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)

@@ -109,8 +109,10 @@ def test_it_trains_on_its_own_photos_alone():
 
 def test_another_time_does_not_overwrite_a_style():
     learn()
-    with pytest.raises(UserError, match=r"styles/my-painting: has a network of another painting"):
+    before = sorted(Path("styles/my-painting").iterdir())
+    with pytest.raises(UserError, match=r"styles/my-painting: has a finished network, of another painting"):
         learn(seconds=9)
+    assert sorted(Path("styles/my-painting").iterdir()) == before
     learn(seconds=9, name="longer")
     assert load_model(Path("styles/longer/model.safetensors"))[1].steps == 9
 
@@ -118,7 +120,7 @@ def test_another_time_does_not_overwrite_a_style():
 def test_a_refused_call_leaves_the_plan_of_the_style_as_it_was(monkeypatch, capsys):
     learn()
     monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 2.0)
-    with pytest.raises(UserError, match="has a network of another painting"):
+    with pytest.raises(UserError, match="has a finished network"):
         learn(seconds=9)
     learn()
     assert "1 reused, 0 to compute" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import h5py
 import minari
 import numpy as np
 from minari.data_collector import EpisodeBuffer
+from minari.dataset.minari_dataset import parse_dataset_id
 from minari.dataset.minari_storage import MinariStorage
 
 from tasks.errors import UserError, in_a_line
@@ -64,6 +65,15 @@ def read_minari(directory: Path, task: MujocoTask) -> Dataset:
     loaded = from_episodes(episodes)
     loaded.transitions.check(directory, task)
     return loaded
+
+
+def is_minari_id(name: str) -> bool:
+    """Whether a name has the form of a published dataset's id, such as `mujoco/hopper/expert-v0`."""
+    try:
+        parse_dataset_id(name)
+    except (ValueError, TypeError):  # TypeError: without a version
+        return False
+    return True
 
 
 def fetch_minari(dataset_id: str, directory: Path) -> Path:

@@ -1,5 +1,6 @@
 """The files that a user's inputs stand for, and where their results go."""
 
+import mimetypes
 from collections.abc import Collection, Sequence
 from glob import has_magic
 from itertools import takewhile
@@ -56,14 +57,17 @@ def _identity(file: Path) -> tuple[int, int]:
 
 
 def check_directory(directory: Path) -> None:
-    """Check that a directory exists, or that no file is where it or a parent has to be made.
+    """Check that a directory exists, or that it can be meant as one that has to be made.
 
     Raises:
-        UserError: there is a file.
+        UserError: there is a file in place of it or of a parent, or its name is that of a picture or video.
     """
     nearest = next(path for path in (directory, *directory.parents) if path.exists())
     if not nearest.is_dir():
         raise UserError(f"{nearest}: is a file; give a directory to write to")
+    kind, _ = mimetypes.guess_type(directory.name)
+    if not directory.exists() and kind and kind.startswith(("image/", "video/")):
+        raise UserError(f"{directory}: is a file's name; give a directory to write to")
 
 
 def nothing_found(text: str, suffixes: Collection[str]) -> UserError:

@@ -111,9 +111,15 @@ def fetch_photos(job: Job) -> Iterator[Event]:
         pictures = _named(source.paths[: config.limit])
         shard = pictures[params.shard :: config.shards]
         skipped = yield from _pack(job, source, shard)
+    if not pictures:
+        raise UserError(f"{source.origin}: has no picture ({', '.join(sorted(SUFFIXES))}); add some")
+    if not shard:
+        raise UserError(
+            f"{source.origin}: has {len(pictures)} pictures for {config.shards} shards; "
+            "add some, or set fewer style.photos.shards"
+        )
     if len(skipped) == len(shard):
-        reason = next(iter(skipped.values()), f"{len(pictures)} pictures for {config.shards} shards")
-        raise UserError(f"{source.origin}: no photo for shard {params.shard} ({reason}); add some")
+        raise UserError(f"{source.origin}: no photo can be read ({next(iter(skipped.values()))}); add some")
     card = PhotosCard(
         source=config.source,
         origin=source.origin,

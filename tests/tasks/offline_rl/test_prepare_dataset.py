@@ -196,6 +196,13 @@ def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_p
     assert read_card(tmp_path / "second")["origin"] == "hopper-expert-v0"
 
 
+@pytest.mark.parametrize("name", ["/nowhere/hopper-expert-v0", "./hopper-expert-v0", "data/hopper"])
+def test_a_minari_path_is_an_input_even_before_it_exists(expert: Path, name: str) -> None:
+    """So that a mistyped one is found before anything is computed."""
+    params = DatasetParams("Hopper", "v5", DataConfig(source="minari", minari={"Hopper": name}))
+    assert params.inputs(expert) == {"minari": Path(name)}
+
+
 def test_a_minari_id_is_fetched_and_only_its_transitions_kept(
     expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

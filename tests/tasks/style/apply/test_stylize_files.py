@@ -341,6 +341,11 @@ def test_a_file_as_output_directory_is_an_error(network: TransformerNet, tmp_pat
         run(network, source, source)
     with pytest.raises(UserError, match=r"a.png: is a file; give a directory"):
         run(network, source, source / "sub")
+    for name in ("new.jpg", "new.MP4"):
+        with pytest.raises(UserError, match=rf"{name}: is a file's name; give a directory"):
+            run(network, source, tmp_path / name)
+    (tmp_path / "folder.jpg").mkdir()
+    assert run(network, source, tmp_path / "folder.jpg") == [tmp_path / "folder.jpg/a.png"]
 
 
 def test_a_file_that_cannot_be_written_is_told(network: TransformerNet, tmp_path: Path) -> None:

@@ -184,12 +184,12 @@ def test_packages(tmp_path: Path) -> None:
 def test_nothing_to_pack(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match="empty: no photo for shard 0"):
+    with pytest.raises(UserError, match=r"empty: has no picture \(\.bmp, .*; add some$"):
         fetch(PhotosConfig("folder", str(empty)), tmp_path / "0")
     (empty / "a.jpg").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"empty: no photo for shard 0 \(a\.jpg: can't be read"):
+    with pytest.raises(UserError, match=r"empty: no photo can be read \(a\.jpg: can't be read"):
         fetch(PhotosConfig("folder", str(empty)), tmp_path / "1")
-    with pytest.raises(UserError, match=r"no photo for shard 8 .*7 pictures for 9 shards"):
+    with pytest.raises(UserError, match=r"has 7 pictures for 9 shards; add some, or set fewer"):
         fetch(PhotosConfig("folder", str(folder), shards=9), tmp_path / "2", 8)
 
 
