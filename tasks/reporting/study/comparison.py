@@ -60,16 +60,18 @@ class Group:
 
     def of(self, agents: pandas.DataFrame) -> pandas.DataFrame:
         """Scores of the group's agents: one row per task, one column per seed, NaN for unfinished agents."""
-        chosen = (agents["algorithm"] == self.algorithm) & (agents["pruner"] == self.pruner)
-        chosen &= agents["normalize_states"] == self.normalize_states
-        chosen &= agents["updates"] == (self.updates or main_updates(agents, self.algorithm))
+        return self.rows(agents).pivot(index="task", columns="seed", values="d4rl_score")
+
+    def rows(self, table: pandas.DataFrame) -> pandas.DataFrame:
+        """The rows of the group's agents in one of the study's tables."""
+        chosen = (table["algorithm"] == self.algorithm) & (table["pruner"] == self.pruner)
+        chosen &= table["normalize_states"] == self.normalize_states
+        chosen &= table["updates"] == (self.updates or main_updates(table, self.algorithm))
         if self.pruner != DENSE:
             size = self.batch_size or OWN_BATCH_SIZE.get(self.pruner.partition("-")[0], 100)
-            chosen &= (agents["scope"] == self.scope) & (agents["sparsity"] == self.sparsity)
-            chosen &= (agents["pruning_batch_size"] == size) & (
-                agents["pruning_iterations"] == self.iterations
-            )
-        return agents[chosen].pivot(index="task", columns="seed", values="d4rl_score")
+            chosen &= (table["scope"] == self.scope) & (table["sparsity"] == self.sparsity)
+            chosen &= (table["pruning_batch_size"] == size) & (table["pruning_iterations"] == self.iterations)
+        return table[chosen]
 
     def dense(self) -> Self:
         """The group with the same settings, but without pruning."""

@@ -38,6 +38,8 @@ BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
 ITERATIONS = (1, 3, 10, 30, 100)
 ABLATED = "HalfCheetah"
 """Task of the ablations, and of the agents with normalised states."""
+OUTPUT_LAYER = "decoder.2"
+"""The layer whose outputs are the actions of the ablations' agents, which are BC's."""
 PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
 """The parts that each column of the table of densities counts."""
 COLUMNS = {
@@ -92,7 +94,9 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     )
     write_csv(directory / "claims.csv", ClaimRow, rows)
     _draw(directory, scores, layers, agents, bootstrap)
-    ablations = list(_ablation_rows(agents, bootstrap))
+    pilot = list(_pilot_rows(agents))
+    differences = [abs(int(row[-1])) for row in pilot if row[1] == name(DENSE)]
+    ablations = list(_ablation_rows(agents, layers, bootstrap))
     if ablations:
         figures.draw_ablation(
             directory / "ablations.svg", agents, _ablations(), Group("bc"), [ABLATED], bootstrap
@@ -123,7 +127,9 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         blind=list(_blind_rows(layers, normalize_states=False)),
         blind_normalized=list(_blind_rows(layers, normalize_states=True)),
         mask_seeds=listing([str(seed) for seed in _each(layers, "seed")]),
-        pilot=list(_pilot_rows(agents)),
+        pilot=pilot,
+        pilot_dense=len(differences),
+        pilot_within=sum(difference <= 5 for difference in differences),
         normalized=list(_normalized_rows(agents, bootstrap)),
         ablations=ablations,
     )
@@ -257,8 +263,7 @@ def _density_rows(layers: pandas.DataFrame) -> Iterator[Row]:
     competing = competing[competing["pruner"].isin(["snip", "grasp"])]
     for (task, algorithm, pruner), rows in competing.groupby(["task", "algorithm", "pruner"]):
         counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
-        parts = [counts.reindex(own).sum() for own in PARTS]
-        kept = [f"{100 * part.iloc[0] / part.iloc[1]:.2f}" if part.iloc[1] else "" for part in parts]
+        kept = [_percentage_kept(counts.reindex(own)) for own in PARTS]
         yield f"{task}, {name(str(algorithm))}", name(str(pruner)), *kept
 
 
@@ -287,8 +292,9 @@ def _pilot_rows(agents: pandas.DataFrame) -> Iterator[Row]:
         longer = rows[rows["updates"] > updates]
         shorter = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
         if len(longer) and len(shorter):
-            means = [number(own["d4rl_score"].mean()) for own in (shorter, longer)]
-            yield f"{task}, {name(str(algorithm))}", name(str(pruner)), *means
+            before, after = (own["d4rl_score"].mean() for own in (shorter, longer))
+            change = f"{100 * (before / after - 1):+.0f}"
+            yield f"{task}, {name(str(algorithm))}", name(str(pruner)), number(before), number(after), change
 
 
 def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
@@ -319,16 +325,28 @@ def _ablations() -> dict[str, list[tuple[int, Group]]]:
     }
 
 
-def _ablation_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
+def _ablation_rows(
+    agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: BootstrapConfig
+) -> Iterator[Row]:
     """Rows of varied settings, without pruners for which only the usual setting was run."""
+    output = layers[(layers["task"] == ABLATED) & (layers["layer"] == OUTPUT_LAYER)]
     for what, groups in _ablations().items():
-        found = [
-            (what, str(setting), name(group.pruner), in_words(estimate))
-            for setting, group in groups
-            if (estimate := score(agents, group, [ABLATED], bootstrap))
-        ]
-        settings = collections.Counter(pruner for _, _, pruner, _ in found)
+        found = []
+        for setting, group in groups:
+            estimate = score(agents, group, [ABLATED], bootstrap)
+            if estimate:
+                kept = _percentage_kept(group.rows(output))
+                found.append(
+                    (what, str(setting), name(group.pruner), str(estimate.seeds), kept, in_words(estimate))
+                )
+        settings = collections.Counter(row[2] for row in found)
         yield from (row for row in found if settings[row[2]] > 1)
+
+
+def _percentage_kept(layers: pandas.DataFrame) -> str:
+    """Percentage of their weights that `layers` keep together; empty without layers."""
+    kept, total = layers[["weights_kept", "weights_total"]].sum()
+    return f"{100 * kept / total:.2f}" if total else ""
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
