@@ -1,6 +1,7 @@
 import csv
 import io
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -31,6 +32,8 @@ PARAMS = PrunedStylesParams(
     speed_px=32,
     seconds=0.01,
 )
+VGG19 = (3, 64, 64, 128, 128, *[256] * 4, *[512] * 8)
+"""Channels of its picture and convolutions."""
 ALEXNET = [(3, 64, 11), (64, 192, 5), (192, 384, 3), (384, 256, 3), (256, 256, 3)]
 
 
@@ -47,8 +50,8 @@ def inputs(tmp_path_factory):
     alexnet = Backbone("alexnet", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
     save_backbone(alexnet, directory / "alexnet.safetensors")
     convolutions = [
-        (torch.randn(4, i, 3, 3, generator=generator) / (9 * i) ** 0.5, torch.zeros(4))
-        for i in (3, *[4] * 15)
+        (torch.randn(o, i, 3, 3, generator=generator) / (9 * i) ** 0.5, torch.zeros(o))
+        for i, o in pairwise(VGG19)
     ]
     vgg19 = Backbone("vgg19", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25))
     save_backbone(vgg19, directory / "vgg19.safetensors")
