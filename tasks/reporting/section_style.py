@@ -1,16 +1,15 @@
 """What the styles look like, and Shen and Wang's Table I and Figures 1 to 8."""
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import isfinite, nan
 from pathlib import Path
-from typing import Any
 
 import pandas
 
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import (
+    NOT_GIVEN,
     Block,
     Figure,
     Key,
@@ -25,103 +24,60 @@ from tasks.reporting.blocks import (
     percent,
     written_as,
 )
-from tasks.reporting.look import SERIES, chart, picture
+from tasks.reporting.look import chart, picture
 from tasks.reporting.results import Results
 from tasks.reporting.section_pruned_styles import pruned_styles
-from tasks.reporting.style_figures import LABELS, VARIED, histories_of, plot_histories, plot_seconds
+from tasks.reporting.style_figures import (
+    LABELS,
+    VARIED,
+    Optimised,
+    optimised,
+    plot_histories,
+    plot_seconds,
+    size_of,
+)
 
 GATYS = "results/style/gatys"
 NETWORK, PHOTO = "johnson", "photo"
 RATIOS = ("style_ratio", "style_ratio_vgg19", "style_ratio_alexnet")
 JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 """The column that compares networks and optimised pictures, and the method that optimised for that column."""
-BEFORE_AFTER = "before_after.jpg"
+STYLIZED = "results/style/stylized/*/photos"
+BEFORE_AFTER = f"{STYLIZED}/before_after.jpg"
 TO_STYLIZE = "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize"
-STUDIED = {"backbones": "backbone", "losses": "loss function", "optimizers": "optimiser"}
 
 
-@dataclass(frozen=True)
-class Optimised:
-    """A picture of Version 1 (optimised), with its inputs and the history of its losses."""
-
-    label: str
-    colour: str
-    history: pandas.DataFrame
-    picture: Path
-    content: Path
-    style: Path
-    summary: dict[str, Any]
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the loss diverged."""
-        return bool(self.summary["diverged"])
-
-    @property
-    def title(self) -> str:
-        """The label, which says so if the loss diverged."""
-        return f"{self.label} (diverged)" if self.diverged else self.label
-
-    @property
-    def style_name(self) -> str:
-        """Name of the painting."""
-        return str(self.summary["params"]["style"])
-
-    @property
-    def content_name(self) -> str:
-        """Name of the photo."""
-        return str(self.summary["params"]["content"])
-
-
-def optimised(found: Results, study: str) -> list[Optimised]:
-    """The pictures of a study, in the order of its table, without those that lack a file."""
+def pictures_of(found: Results, study: str) -> list[Optimised]:
+    """The pictures of a study by Gatys et al.'s optimisation, without those that lack a file."""
     rows = found.table(results.STUDIES)
-    rows = rows[rows["study"] == study]
-    pictures: list[Optimised] = []
-    for directory, label, history in histories_of(rows, VARIED[study]):
-        paths = [
-            found.files.get(f"{GATYS}/{study}/{directory}/{file}")
-            for file in ("picture.png", "content.png", "style.png", "summary.json")
-        ]
-        colour = SERIES[len(pictures) % len(SERIES)]
-        if None not in paths:
-            shown, content, style, summary = (path for path in paths if path)
-            pictures.append(
-                Optimised(label, colour, history, shown, content, style, json.loads(summary.read_text()))
-            )
-    return pictures
+    files = partial(Path, GATYS, study)
+    return optimised(
+        rows[rows["study"] == study], VARIED[study], lambda name: found.files.get(str(files(name)))
+    )
 
 
 def what_do_the_styles_look_like(found: Results) -> Section:
     """Section `styles`: photos before and after each network, and measurements of them."""
     title = "What do the styles look like?"
-    sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
-    if not sheets:
+    measured = [*_quality(found), *pruned_styles(found)]
+    panels = before_and_after(found)
+    if not panels:
         missing = NotRun("Photos in each trained style", TO_STYLIZE)
-        measured = [*_quality(found), *pruned_styles(found)]
         return Section("styles", title, "Not known: no photo was stylised.", [missing, *measured])
     figure = Figure(
         "Photos before (left) and after stylisation by a trained network (right)",
-        before_and_after(found),
+        panels,
         panel="picture",
         data=results.QUALITY.path,
     )
-    names = [_style(sheet) for sheet in sheets]
-    return Section(
-        "styles",
-        title,
-        _distance(found, names),
-        [figure, *_quality(found), *pruned_styles(found)],
-        _contact_sheets(found),
-    )
+    return Section("styles", title, _distance(found), [figure, *measured], _contact_sheets(found))
 
 
 def before_and_after(found: Results) -> list[Panel]:
     """Photos beside their stylised versions, a panel for each trained style."""
-    sheets = found.find(f"results/style/stylized/*/photos/{BEFORE_AFTER}")
     return [
         picture(path, f"Photos beside the same in style {_style(sheet)}.", f"style {_style(sheet)}", 640)
-        for sheet, path in sheets.items()
+        for sheet, path in found.find(BEFORE_AFTER).items()
     ]
 
 
@@ -136,9 +92,9 @@ def _style(path: str) -> str:
     return path.split("/")[2 if path.startswith("models") else 3]
 
 
-def _distance(found: Results, styles: Sequence[str]) -> str:
-    quality = _of_photos(found)
-    ratio = quality.groupby(["style", "method"])[JUDGE].mean()
+def _distance(found: Results) -> str:
+    styles = [_style(sheet) for sheet in found.find(BEFORE_AFTER)]
+    ratio = _of_photos(found).groupby(["style", "method"])[JUDGE].mean()
     named = [style for style in styles if (style, NETWORK) in ratio.index]
     if not named:
         return f"See below: {listing(styles)}. How close they come to their paintings was not measured."
@@ -223,30 +179,26 @@ def _contact_sheets(found: Results) -> list[Block]:
 
 def shen(found: Results) -> Section:
     """Section `shen`: Table I and Figures 1 to 8."""
-    studies = {study: optimised(found, study) for study in VARIED}
+    studies = {study: pictures_of(found, study) for study in VARIED}
+    backbones, losses, optimizers = studies.values()
     blocks = [
-        _versions(found, studies["backbones"]),
+        _versions(found, backbones),
         _table_i(found),
-        _history("Figure 2", "backbones", studies["backbones"]),
-        _pictures("Figure 3", "backbones", studies["backbones"]),
-        _seconds(studies["losses"]),
-        _history("Figure 5", "optimizers", studies["optimizers"]),
-        _pictures("Figure 6", "optimizers", studies["optimizers"]),
+        _study("Figure 2", "Total loss by backbone", backbones, _loss_chart, "wide", _legend(backbones)),
+        _study("Figure 3", "Pictures by backbone", backbones, _results_beside_inputs, "picture"),
+        _study("Figure 4", "Seconds of optimisation by loss function", losses, _seconds_chart, "wide"),
+        _study("Figure 5", "Total loss by optimiser", optimizers, _loss_chart, "wide", _legend(optimizers)),
+        _study("Figure 6", "Pictures by optimiser", optimizers, _results_beside_inputs, "picture"),
         _paintings([each for pictures in studies.values() for each in pictures]),
         _large(found),
-        _findings(studies),
+        _findings(backbones, losses, optimizers),
     ]
     details = [
-        _history("section V.C", "losses", studies["losses"]),
-        _pictures("section V.C", "losses", studies["losses"]),
+        _study("section V.C", "Total loss by loss function", losses, _loss_chart, "wide", _legend(losses)),
+        _study("section V.C", "Pictures by loss function", losses, _results_beside_inputs, "picture"),
     ]
-    return Section(
-        "shen",
-        "Style transfer: Shen and Wang’s table and figures",
-        paper.SHEN.citation + ".",
-        blocks,
-        details,
-    )
+    title = "Style transfer: Shen and Wang’s table and figures"
+    return Section("shen", title, paper.SHEN.citation + ".", blocks, details)
 
 
 def _of(place: str) -> str:
@@ -257,65 +209,90 @@ def _missing(what: str, place: str) -> NotRun:
     return results.not_run(what, results.STUDIES, _of(place))
 
 
+def _study(
+    place: str,
+    what: str,
+    pictures: Sequence[Optimised],
+    draw: Callable[[str, Sequence[Optimised]], list[Panel]],
+    panel: str,
+    legend: Sequence[Key] = (),
+) -> Block:
+    """A figure of one study, whose panels `draw` makes; `what` it shows is its caption."""
+    if not pictures:
+        return _missing(what, place)
+    caption, panels = f"{what}, {size_of(pictures)}", draw(what, pictures)
+    return Figure(caption, panels, legend, _of(place), panel=panel, data=results.STUDIES.path)
+
+
+def _loss_chart(what: str, pictures: Sequence[Optimised]) -> list[Panel]:
+    draw = partial(plot_histories, pictures=pictures)
+    return [chart(draw, f"{what} over iterations, logarithmic.", "", (5.2, 2.8))]
+
+
+def _legend(pictures: Sequence[Optimised]) -> list[Key]:
+    return [Key(each.title, each.colour, each.diverged) for each in pictures]
+
+
+def _seconds_chart(what: str, pictures: Sequence[Optimised]) -> list[Panel]:
+    return [chart(partial(plot_seconds, pictures=pictures), f"{what}.", "", (4.6, 2.2))]
+
+
+def _results_beside_inputs(_what: str, pictures: Sequence[Optimised]) -> list[Panel]:
+    made = [
+        picture(each.picture, f"The result of optimisation with {each.label}.", each.title)
+        for each in pictures
+    ]
+    return [*_inputs(pictures[0]), *made]
+
+
 def _versions(found: Results, pictures: Sequence[Optimised]) -> Block:
+    what = "One photo and painting, with both versions"
     for each in pictures:
-        after = f"results/style/stylized/{each.style_name}/photos/{each.content_name}.jpg"
-        if after in found.files:
+        if network := found.files.get(f"results/style/stylized/{_painting(each)}/photos/{_photo(each)}.jpg"):
             panels = [
                 *_inputs(each),
                 picture(each.picture, "The photo, stylised by optimisation.", f"Version 1, {each.label}"),
-                picture(found.files[after], "The photo, stylised by a network.", "Version 2"),
+                picture(network, "The photo, stylised by a network.", "Version 2"),
             ]
-            return Figure(
-                "One photo and painting, with both versions",
-                panels,
-                of=_of("Figure 1"),
-                panel="picture",
-                data=results.STUDIES.path,
-            )
-    return _missing("One photo and painting, with both versions", "Figure 1")
+            return Figure(what, panels, of=_of("Figure 1"), panel="picture", data=results.STUDIES.path)
+    return _missing(what, "Figure 1")
+
+
+def _photo(each: Optimised) -> str:
+    return str(each.summary["params"]["content"])
+
+
+def _painting(each: Optimised) -> str:
+    return str(each.summary["params"]["style"])
 
 
 def _inputs(of: Optimised, painting: str = "painting") -> list[Panel]:
     """The photo and the painting of a picture."""
     return [
-        picture(of.content, f"Photo {of.content_name}.", "photo"),
-        picture(of.style, f"Painting {of.style_name}.", painting),
+        picture(of.content, f"Photo {_photo(of)}.", "photo"),
+        picture(of.style, f"Painting {_painting(of)}.", painting),
     ]
 
 
 def _table_i(found: Results) -> Block:
-    speed = found.table(results.SPEED)
+    speed = found.table(results.SPEED).fillna({"backbone": ""})
     what = "Seconds per picture"
     if speed.empty:
         return results.not_run(what, results.SPEED, _of("Table I"))
-    printed = {
-        row.size_px: {("1", "alexnet"): row.alexnet, ("1", "vgg"): row.vgg, ("2", ""): row.network}
-        for row in paper.TABLE_I
-    }
     rows = []
     for size, own in speed.groupby("size_px"):
-        theirs = printed.get(size, {})
-        seconds = {_method_of(row): row.seconds_per_image for row in own.itertuples()}
-        for method, ours in sorted(seconds.items()):
-            beside = theirs.get(
-                (method[0], "vgg" if method[1].startswith("vgg") else method[1]), float("nan")
-            )
-            words = f"Version 1, {LABELS.get(method[1], method[1])}" if method[1] else "Version 2"
-            rows.append((f"{size}", words, number(ours), number(beside), number(ours / beside)))
-        for method, ours in sorted(seconds.items()):
-            if method[1] and ("2", "") in seconds:
-                beside = _ratio(theirs, ("1", "vgg" if method[1].startswith("vgg") else method[1]))
-                gain = ours / seconds["2", ""]
-                rows.append(
-                    (
-                        f"{size}",
-                        f"speedup over {LABELS.get(method[1], method[1])}",
-                        f"{number(gain)}×",
-                        f"{number(beside)}×" if beside == beside else "–",
-                        number(gain / beside),
-                    )
-                )
+        printed = _printed(size)
+        by_backbone = own.sort_values(["version", "backbone"]).set_index("backbone")["seconds_per_image"]
+        seconds = by_backbone.to_dict()
+        for backbone, ours in seconds.items():
+            method = f"Version 1, {LABELS.get(backbone, backbone)}" if backbone else "Version 2"
+            theirs = printed.get(backbone, nan)
+            rows.append((f"{size}", method, number(ours), number(theirs), number(ours / theirs)))
+        network = seconds.pop("")
+        for backbone, ours in seconds.items():
+            gain, theirs = ours / network, printed.get(backbone, nan) / printed.get("", nan)
+            method = f"speedup over {LABELS.get(backbone, backbone)}"
+            rows.append((f"{size}", method, _times(gain), _times(theirs), number(gain / theirs)))
     head = ("px", "", "ours", "paper", "ours / paper")
     return Table(
         f"{what}, and how many times as fast Version 2 is. {_conditions(speed)}; the paper's were measured "
@@ -328,12 +305,16 @@ def _table_i(found: Results) -> Block:
     )
 
 
-def _method_of(row: Any) -> tuple[str, str]:
-    return str(row.version), row.backbone if isinstance(row.backbone, str) else ""
+def _printed(size_px: int) -> Mapping[str, float]:
+    """The report's seconds by backbone, with an empty name for Version 2; none for other sizes than its."""
+    for row in paper.TABLE_I:
+        if row.size_px == size_px:
+            return {"alexnet": row.alexnet, "vgg16": row.vgg, "vgg19": row.vgg, "": row.network}
+    return {}
 
 
-def _ratio(theirs: dict[tuple[str, str], float], method: tuple[str, str]) -> float:
-    return theirs[method] / theirs["2", ""] if theirs else float("nan")
+def _times(gain: float) -> str:
+    return f"{number(gain)}×" if isfinite(gain) else NOT_GIVEN
 
 
 def _conditions(speed: pandas.DataFrame) -> str:
@@ -346,53 +327,9 @@ def _conditions(speed: pandas.DataFrame) -> str:
     return ours
 
 
-def _history(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
-    what = f"Total loss by {STUDIED[study]}"
-    if not pictures:
-        return _missing(what, place)
-    draw = partial(
-        plot_histories,
-        histories={each.label: each.history for each in pictures},
-        diverged=[each.label for each in pictures if each.diverged],
-    )
-    panel = chart(draw, f"{what} over iterations, logarithmic.", "", (5.2, 2.8))
-    keys = [Key(each.title, each.colour, each.diverged) for each in pictures]
-    return Figure(
-        f"{what}, {_size(pictures)}", [panel], keys, _of(place), panel="wide", data=results.STUDIES.path
-    )
-
-
-def _size(pictures: Sequence[Optimised]) -> str:
-    sizes = sorted({int(size) for each in pictures for size in each.history["size_px"]})
-    return f"{', '.join(map(str, sizes))} px"
-
-
-def _pictures(place: str, study: str, pictures: Sequence[Optimised]) -> Block:
-    what = f"Pictures by {STUDIED[study]}"
-    if not pictures:
-        return _missing(what, place)
-    panels = _inputs(pictures[0])
-    for each in pictures:
-        panels.append(picture(each.picture, f"The result of optimisation with {each.label}.", each.title))
-    return Figure(
-        f"{what}, {_size(pictures)}", panels, of=_of(place), panel="picture", data=results.STUDIES.path
-    )
-
-
-def _seconds(pictures: Sequence[Optimised]) -> Block:
-    what = "Seconds of optimisation by loss function"
-    if not pictures:
-        return _missing(what, "Figure 4")
-    draw = partial(plot_seconds, histories={each.label: each.history for each in pictures})
-    panel = chart(draw, f"{what}.", "", (4.6, 2.2))
-    return Figure(
-        f"{what}, {_size(pictures)}", [panel], of=_of("Figure 4"), panel="wide", data=results.STUDIES.path
-    )
-
-
 def _paintings(pictures: Sequence[Optimised]) -> Block:
     what = "Version 1: a photo, paintings and the results"
-    by_style = {each.style_name: each for each in reversed(pictures) if not each.diverged}
+    by_style = {_painting(each): each for each in reversed(pictures) if not each.diverged}
     if not by_style:
         return _missing(what, "Figure 7")
     panels = []
@@ -406,8 +343,8 @@ def _paintings(pictures: Sequence[Optimised]) -> Block:
 def _large(found: Results) -> Block:
     photos = {
         name: path
-        for name, path in found.find("results/style/stylized/*/photos/*.jpg").items()
-        if not name.endswith(BEFORE_AFTER)
+        for name, path in found.find(f"{STYLIZED}/*.jpg").items()
+        if not name.endswith("before_after.jpg")
     }
     what = "Version 2: photos in each style"
     if not photos:
@@ -426,13 +363,11 @@ def _large(found: Results) -> Block:
     return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
 
 
-def _findings(studies: dict[str, list[Optimised]]) -> Table | Text:
+def _findings(
+    backbones: Sequence[Optimised], losses: Sequence[Optimised], optimizers: Sequence[Optimised]
+) -> Table | Text:
     """The findings of the report's studies, beside those of ours."""
-    rows = [
-        *_backbones_finding(studies["backbones"]),
-        *_losses_finding(studies["losses"]),
-        *_optimizers_finding(studies["optimizers"]),
-    ]
+    rows = [*_backbones_finding(backbones), *_losses_finding(losses), *_optimizers_finding(optimizers)]
     if not rows:
         return Text(
             "The report's findings on backbones, losses and optimisers (sections V.B to V.D) were not "
@@ -452,7 +387,7 @@ def _backbones_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str
     if {"vgg19", "alexnet"} <= set(pace):
         gain = pace["vgg19"] / pace["alexnet"]
         ratio = number(gain / paper.ALEXNET_SPEEDUP, 2)
-        here = f"{number(gain, 2)} times as fast at {_size(pictures)}; ours / paper {ratio}"
+        here = f"{number(gain, 2)} times as fast at {size_of(pictures)}; ours / paper {ratio}"
         yield "V.B", f"AlexNet is around {paper.ALEXNET_SPEEDUP:g} times faster than VGG-19 at 512 px", here
 
 

@@ -14,10 +14,11 @@ Columns of `studies.csv`, which has one row for each iteration of an optimisatio
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas
 from matplotlib import pyplot
@@ -46,13 +47,27 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One optimisation of a study."""
+class Optimised:
+    """A picture of Version 1 (optimised), with its inputs and the history of its losses."""
 
     label: str
+    """The setting that the study varies, and any other setting that differs."""
+    colour: str
     history: pandas.DataFrame
-    directory: Path
-    diverged: bool
+    picture: Path
+    content: Path
+    style: Path
+    summary: Mapping[str, Any]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss diverged."""
+        return bool(self.summary["diverged"])
+
+    @property
+    def title(self) -> str:
+        """The label, which says so if the loss diverged."""
+        return f"{self.label} (diverged)" if self.diverged else self.label
 
 
 @per_job
@@ -76,7 +91,7 @@ def draw_style_figures(job: Job) -> Iterator[Event]:
     for (study, what), draw in FIGURES.items():
         rows = studies[studies["study"] == study]
         if len(rows):
-            figure = draw(_variants(rows, VARIED[study], job.inputs["pictures"] / study))
+            figure = draw(optimised(rows, VARIED[study], (job.inputs["pictures"] / study).joinpath))
             save_png(figure, job.params.profile, job.output / f"{study}_{what}.png")
             drawn[f"figures_of_{study}"] += 1
     for name, figure in _pruned_figures(job.inputs["pruning"], job.inputs["pruned"]):
@@ -84,48 +99,46 @@ def draw_style_figures(job: Job) -> Iterator[Event]:
     yield Metrics(0, drawn)
 
 
-def _variants(rows: pandas.DataFrame, varied: str, pictures: Path) -> list[Variant]:
-    variants = []
-    for directory, label, history in histories_of(rows, varied):
-        diverged = json.loads((pictures / directory / "summary.json").read_text())["diverged"]
-        variants.append(Variant(label, history, pictures / directory, diverged))
-    return variants
+def optimised(rows: pandas.DataFrame, varied: str, find: Callable[[str], Path | None]) -> list[Optimised]:
+    """The pictures of a study that varies `varied`, in the order of its rows, without those that lack a file.
 
-
-def histories_of(rows: pandas.DataFrame, varied: str) -> Iterator[tuple[str, str, pandas.DataFrame]]:
-    """Directory, label and rows of each picture of a study, in the order of the study's rows.
-
-    The label names the setting that the study varies, and any other setting that differs.
+    `find` returns the path of a file such as `vgg19-mse-lbfgs/picture.png`, or None.
     """
     columns = ["backbone", "loss", "optimizer"]
     labelled = [column for column in columns if column == varied or rows[column].nunique() > 1]
+    pictures: list[Optimised] = []
     for names, history in rows.groupby(columns, sort=False):
-        yield "-".join(names), ", ".join(LABELS.get(n, n) for n in history[labelled].iloc[0]), history
+        files = ("picture.png", "content.png", "style.png", "summary.json")
+        paths = [path for file in files if (path := find(f"{'-'.join(names)}/{file}"))]
+        if len(paths) == len(files):
+            made, content, style, summary = paths
+            label = ", ".join(LABELS.get(name, name) for name in history[labelled].iloc[0])
+            colour, described = SERIES[len(pictures) % len(SERIES)], json.loads(summary.read_text())
+            pictures.append(Optimised(label, colour, history, made, content, style, described))
+    return pictures
 
 
-def draw_histories(title: str, variants: Sequence[Variant]) -> Figure:
+def draw_histories(title: str, pictures: Sequence[Optimised]) -> Figure:
     """Total loss by iteration."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    diverged = [variant.label for variant in variants if variant.diverged]
-    plot_histories(axis, {variant.label: variant.history for variant in variants}, diverged)
+    plot_histories(axis, pictures)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
-    figure.suptitle(f"{title}, {_size(variants)}")
+    figure.suptitle(f"{title}, {size_of(pictures)}")
     return figure
 
 
-def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverged: Collection[str]) -> None:
+def plot_histories(axis: Axes, pictures: Sequence[Optimised]) -> None:
     """Plot total loss by iteration, on a logarithmic scale that fits the optimisations that converged."""
-    for i, (label, history) in enumerate(histories.items()):
-        ran_off = label in diverged
-        if ran_off:
-            label += f" (diverged: {history['total_loss'].max():.0e} after {history['iteration'].max()})"
+    for i, each in enumerate(pictures):
+        iteration, loss, label = each.history["iteration"], each.history["total_loss"], each.label
+        if each.diverged:
+            label += f" (diverged: {loss.max():.0e} after {iteration.max()})"
         # With alternating dashes, equal curves (such as those of smooth L1 and Huber) are both visible.
-        style = ":" if ran_off else ("-", "--")[i % 2]
-        colour = SERIES[i % len(SERIES)]
-        axis.plot(history["iteration"], history["total_loss"], style, color=colour, label=label)
+        style = ":" if each.diverged else ("-", "--")[i % 2]
+        axis.plot(iteration, loss, style, color=each.colour, label=label)
     axis.set_yscale("log")
-    converged = [history["total_loss"] for label, history in histories.items() if label not in diverged]
+    converged = [each.history["total_loss"] for each in pictures if not each.diverged]
     if converged:
         losses = pandas.concat(converged)
         axis.set_ylim(losses.min() / 2, losses.max() * 5)
@@ -133,20 +146,20 @@ def plot_histories(axis: Axes, histories: Mapping[str, pandas.DataFrame], diverg
     axis.set_ylabel("total loss")
 
 
-def draw_seconds(title: str, variants: Sequence[Variant]) -> Figure:
+def draw_seconds(title: str, pictures: Sequence[Optimised]) -> Figure:
     """Draw how long each optimisation took."""
     figure, axis = pyplot.subplots(figsize=(7, 4))
-    plot_seconds(axis, {variant.label: variant.history for variant in variants})
+    plot_seconds(axis, pictures)
     axis.grid(axis="x", alpha=0.3)
-    figure.suptitle(f"{title}, {_size(variants)}")
+    figure.suptitle(f"{title}, {size_of(pictures)}")
     return figure
 
 
-def plot_seconds(axis: Axes, histories: Mapping[str, pandas.DataFrame]) -> None:
-    """Plot a bar for each history: its total seconds, labelled with its number of iterations."""
-    last = [history.iloc[-1] for history in histories.values()]
-    colours = [SERIES[i % len(SERIES)] for i in range(len(histories))]
-    bars = axis.barh(list(histories), [row["seconds"] for row in last], color=colours, height=0.6)
+def plot_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
+    """Plot a bar for each picture: its total seconds, labelled with its number of iterations."""
+    last = [each.history.iloc[-1] for each in pictures]
+    names, colours = [each.label for each in pictures], [each.colour for each in pictures]
+    bars = axis.barh(names, [row["seconds"] for row in last], color=colours, height=0.6)
     labels = [f"{number(row['seconds'])} s, {row['iteration']} iterations" for row in last]
     axis.bar_label(bars, labels, padding=3)
     axis.invert_yaxis()
@@ -155,20 +168,16 @@ def plot_seconds(axis: Axes, histories: Mapping[str, pandas.DataFrame]) -> None:
     axis.set_xlabel("seconds")
 
 
-def draw_pictures(title: str, variants: Sequence[Variant]) -> Figure:
+def draw_pictures(title: str, pictures: Sequence[Optimised]) -> Figure:
     """Draw the photo, the painting and each optimised picture."""
-    first = variants[0].directory
-    pictures = {"content": first / "content.png", "style": first / "style.png"}
-    for variant in variants:
-        caption = f"{variant.label} (diverged)" if variant.diverged else variant.label
-        pictures[caption] = variant.directory / "picture.png"
+    shown = {"content": pictures[0].content, "style": pictures[0].style}
+    shown |= {each.title: each.picture for each in pictures}
     # At most 11 inches wide, which keeps the file below 1 MB although its pictures are noisy.
-    figure, axes = pyplot.subplots(1, len(pictures), figsize=(11, 11 / len(pictures) + 0.6))
-    for axis, (caption, path) in zip(axes, pictures.items(), strict=True):
-        axis.imshow(read_rgb(path).permute(1, 2, 0).numpy())
-        axis.set_title(caption)
+    figure, axes = pyplot.subplots(1, len(shown), figsize=(11, 11 / len(shown) + 0.6))
+    for axis, (caption, path) in zip(axes, shown.items(), strict=True):
+        _show(axis, caption, path)
         axis.axis("off")
-    figure.suptitle(f"{title}, {_size(variants)}")
+    figure.suptitle(f"{title}, {size_of(pictures)}")
     return figure
 
 
@@ -253,7 +262,7 @@ def _show(axis: Axes, title: str, path: Path) -> None:
 
 VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer"}
 """The column of `studies.csv` that each study varies."""
-FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
+FIGURES: dict[tuple[str, str], Callable[[Sequence[Optimised]], Figure]] = {
     ("backbones", "history"): partial(draw_histories, "Figure 2: loss by backbone"),
     ("backbones", "pictures"): partial(draw_pictures, "Figure 3: pictures by backbone"),
     ("losses", "seconds"): partial(draw_seconds, "Figure 4: runtime by loss function"),
@@ -264,6 +273,7 @@ FIGURES: dict[tuple[str, str], Callable[[Sequence[Variant]], Figure]] = {
 """Functions that draw a figure, by study and by what is shown. Numbers of figures are the report's."""
 
 
-def _size(variants: Sequence[Variant]) -> str:
-    sizes = sorted({int(size) for variant in variants for size in variant.history["size_px"]})
+def size_of(pictures: Sequence[Optimised]) -> str:
+    """The short sides of pictures in words, e.g. `512 px`."""
+    sizes = sorted({int(size) for each in pictures for size in each.history["size_px"]})
     return f"{', '.join(map(str, sizes))} px"

@@ -118,7 +118,7 @@ def test_pairs_are_of_policies_that_were_timed_both_ways(axis, found):
 
 
 def test_a_loss_that_ran_off_is_known_as_such(found):
-    pictures = section_style.optimised(found, "optimizers")
+    pictures = section_style.pictures_of(found, "optimizers")
     assert [(each.label, each.diverged) for each in pictures] == [
         ("L-BFGS", False),
         ("Adam", False),
@@ -140,12 +140,11 @@ def test_a_seed_is_named_where_it_tells_networks_apart():
 
 
 def test_seconds_are_those_after_the_last_iteration(axis, found):
-    pictures = section_style.optimised(found, "losses")
-    style_figures.plot_seconds(axis, {each.label: each.history for each in pictures})
+    style_figures.plot_seconds(axis, section_style.pictures_of(found, "losses"))
     assert [bar.get_width() for bar in axis.patches] == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
 
 
 def test_a_picture_without_its_file_is_left_out(found):
     files = {name: path for name, path in found.files.items() if "vgg19-l1-lbfgs/picture.png" not in name}
-    labels = [each.label for each in section_style.optimised(Results(files), "losses")]
+    labels = [each.label for each in section_style.pictures_of(Results(files), "losses")]
     assert labels == ["MSE", "smooth L1", "Huber"]

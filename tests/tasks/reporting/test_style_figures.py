@@ -100,7 +100,7 @@ def test_a_study_that_was_not_run_is_not_drawn(studies, pictures, tmp_path):
 def test_curves_and_bars_are_the_tables(studies, pictures):
     def variants(study):
         rows = studies[studies["study"] == study]
-        return style_figures._variants(rows, style_figures.VARIED[study], pictures / study)
+        return style_figures.optimised(rows, style_figures.VARIED[study], (pictures / study).joinpath)
 
     (axis,) = style_figures.draw_histories("loss", variants("optimizers")).axes
     lbfgs, adam, sgd = axis.get_lines()
@@ -128,7 +128,7 @@ def test_a_label_says_whatever_differs(studies, pictures):
     rows.loc[rows["loss"] == "l1", "backbone"] = "vgg16"
     directory = pictures / "losses"
     (directory / "vgg19-l1-lbfgs").rename(directory / "vgg16-l1-lbfgs")
-    labels = [variant.label for variant in style_figures._variants(rows, "loss", directory)]
+    labels = [variant.label for variant in style_figures.optimised(rows, "loss", directory.joinpath)]
     assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
 
 
