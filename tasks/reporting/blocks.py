@@ -1,7 +1,7 @@
 """The blocks of the page, which the template turns into HTML, and the format of numbers on it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -177,7 +177,7 @@ def exact_percent(fraction: float) -> str:
     return f"{percentage(fraction)} %"
 
 
-def listing(words: Sequence[str]) -> str:
+def listing(words: Iterable[str]) -> str:
     """Join words: `a`, `a and b`, `a, b and c`."""
     *others, last = words
     return f"{', '.join(others)} and {last}" if others else last

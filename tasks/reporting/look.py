@@ -2,13 +2,14 @@
 
 import base64
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import pandas
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -91,13 +92,21 @@ def name(word: str) -> str:
 
 def pruner_keys(pruners: Iterable[str]) -> list[Key]:
     """The entries of a legend: each pruner once, in the order of `PRUNERS`."""
-    colours = {pruner: PRUNERS.get(pruner, OTHER) for pruner in ordered(list(pruners), PRUNERS)}
-    return [Key(name(pruner), colour, pruner == DENSE) for pruner, colour in colours.items()]
+    return [
+        Key(name(pruner), PRUNERS.get(pruner, OTHER), pruner == DENSE) for pruner in ordered(pruners, PRUNERS)
+    ]
 
 
-def ordered(words: list[str], like: dict[str, str]) -> list[str]:
+def ordered(words: Iterable[str], like: Mapping[str, str]) -> list[str]:
     """Each word once: first the keys of `like` in their order, then the others, sorted."""
-    return [word for word in like if word in words] + sorted(set(words) - set(like))
+    once = set(words)
+    return [word for word in like if word in once] + sorted(once - set(like))
+
+
+def by_pruner(rows: pandas.DataFrame) -> Iterator[tuple[str, str, pandas.DataFrame]]:
+    """Each pruner in the order of `PRUNERS`, its colour, and its rows."""
+    for pruner in ordered(rows["pruner"], PRUNERS):
+        yield pruner, PRUNERS.get(pruner, OTHER), rows[rows["pruner"] == pruner]
 
 
 def chart(

@@ -40,20 +40,19 @@ def _return(found: Results) -> Iterator[Headline]:
     rows = rows[rows["sparsity"] == rows["sparsity"].max()]
     algorithm = PREFERRED[0] if PREFERRED[0] in set(rows["algorithm"]) else rows["algorithm"].iloc[0]
     rows = rows[rows["algorithm"] == algorithm]
-    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    pruners = ordered(rows["pruner"], PRUNERS)
     pruner = PREFERRED[1] if PREFERRED[1] in pruners else pruners[0]
     rows = rows[rows["pruner"] == pruner]
-    tasks = rows[rows["task"] != ALL]
-    row = rows[rows["task"] == ALL].iloc[0] if ALL in set(rows["task"]) else tasks.iloc[0]
+    (row,), tasks = rows[rows["task"] == ALL].to_dict("records"), rows[rows["task"] != ALL]
     if not np.isfinite(row["retention"]):
         return
-    bounds = f"{percent(row['retention_low'])} to {percent(row['retention_high'])}"
-    interval = f"{exact_percent(found.confidence)} interval {bounds}"
-    if not np.isfinite([row["retention_low"], row["retention_high"]]).all():
+    bounds = [row["retention_low"], row["retention_high"]]
+    interval = f"{exact_percent(found.confidence)} interval {' to '.join(map(percent, bounds))}"
+    if not np.isfinite(bounds).all():
         seeds = count(int(tasks["seeds"].min()), "seed")
         interval = f"{_range(tasks['retention'], percent, 'task')}; {seeds}: no confidence interval"
     what = (
-        f"of the dense agents' score is kept by {name(str(algorithm))} agents when {name(pruner)} prunes "
+        f"of the dense agents' score is kept by {name(algorithm)} agents when {name(pruner)} prunes "
         f"{exact_percent(row['sparsity'])} of their weights before training"
     )
     yield Headline(percent(row["retention"]), interval, what, "return")

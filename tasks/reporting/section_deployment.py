@@ -207,13 +207,12 @@ def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
     """For each condition, the runtime with the lowest median; `SEVERAL` if others are written the same."""
-    medians = timed.set_index("runtime").groupby(CONDITION, dropna=False)["p50_ms"]
-    return medians.apply(_winner)
 
+    def winner(medians: pandas.Series) -> str:
+        best = written_as(medians.min(), medians.to_dict())
+        return best[0] if len(best) == 1 else SEVERAL
 
-def _winner(medians: pandas.Series) -> str:
-    best = written_as(medians.min(), medians.to_dict())
-    return best[0] if len(best) == 1 else SEVERAL
+    return timed.set_index("runtime").groupby(CONDITION, dropna=False)["p50_ms"].apply(winner)
 
 
 def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:
@@ -234,7 +233,7 @@ def mean_speedups(speedup: pandas.DataFrame) -> pandas.Series:
 
 
 def _milliseconds(timed: pandas.DataFrame) -> Table:
-    runtimes = ordered(list(timed["runtime"]), RUNTIMES)
+    runtimes = ordered(timed["runtime"], RUNTIMES)
     varied = timed["threads"].nunique() > 1
     names = short_names(timed["model"])
     rows = []
@@ -289,21 +288,17 @@ def draw_speedups(axis: Axes, speedup: pandas.DataFrame) -> None:
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")
-    ticks = [tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if _within(tick, speedup["speedup"])]
-    axis.set_xticks(ticks)
+    low, high = min(speedup["speedup"].min(), 1) / 1.5, max(speedup["speedup"].max(), 1) * 1.5
+    axis.set_xticks([tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= tick <= high])
     axis.set_yticks(range(len(means)), list(means.index))
     axis.set_ylim(len(means) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("times as fast as PyTorch")
 
 
-def _within(tick: float, values: pandas.Series) -> bool:
-    return min(values.min(), 1) / 1.5 <= tick <= max(values.max(), 1) * 1.5
-
-
 def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
     """A row for each runtime: from the median with zeros (hollow) to the compacted one (filled)."""
-    runtimes = ordered(list(pairs["runtime"]), RUNTIMES)
+    runtimes = ordered(pairs["runtime"], RUNTIMES)
     own = pairs.set_index("runtime").reindex(runtimes)
     at = range(len(runtimes))
     axis.hlines(at, own["compacted"], own["masked"], color=RULE, linewidth=4)
@@ -360,7 +355,7 @@ def _experiment(found: Results) -> Iterator[Block]:
         data=results.CLASSIFICATION.path,
     )
     first = answers[answers["rank"] == 1]
-    runtimes = ordered(list(first["runtime"]), RUNTIMES)
+    runtimes = ordered(first["runtime"], RUNTIMES)
     rows = []
     for (photo, how), own in first.groupby(["photo", "preprocessing"], sort=False):
         said = {row.runtime: _said(row) for row in own.itertuples()}
@@ -404,7 +399,7 @@ def _compilers(found: Results) -> Block:
     named = {runtime: compiler for compiler in paper.COMPILERS for runtime in compiler.runtimes}
     means = mean_speedups(speedups(_timed(found)))
     rows = []
-    for runtime in [*named, *(r for r in ordered(list(timings["runtime"]), RUNTIMES) if r not in named)]:
+    for runtime in [*named, *(r for r in ordered(timings["runtime"], RUNTIMES) if r not in named)]:
         own = timings[timings["runtime"] == runtime]
         timed = own[own["status"] == "ok"]
         compiler = named.get(runtime)

@@ -35,6 +35,7 @@ from tasks.reporting.look import (
     OTHER,
     PRUNERS,
     animation,
+    by_pruner,
     chart,
     name,
     ordered,
@@ -161,13 +162,9 @@ def _density_by_part(found: Results) -> Block:
 
 
 def _retention_sentence(highest: pandas.DataFrame, confidence: float) -> str:
-    overall = highest[highest["task"] == ALL]
-    overall = overall if len(overall) else highest
     clauses = []
-    for algorithm, rows in overall.groupby("algorithm"):
-        by_pruner = rows.groupby("pruner").first()
-        pruners = ordered(list(by_pruner.index), PRUNERS)
-        kept = [f"{_kept(by_pruner.loc[pruner])} with {name(pruner)}" for pruner in pruners]
+    for algorithm, rows in highest[highest["task"] == ALL].groupby("algorithm"):
+        kept = [f"{_kept(own.iloc[0])} with {name(pruner)}" for pruner, _, own in by_pruner(rows)]
         clauses.append(f"{name(str(algorithm))} {listing(kept)}")
     tasks = count(highest.loc[highest["task"] != ALL, "task"].nunique(), "task")
     return (
@@ -302,12 +299,11 @@ def _charts(
 def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw retention by task (rows) and pruner (colour), with intervals; 1 is the dense agents' score."""
     tasks = sorted(set(rows["task"]) - {ALL}) + [ALL] * (ALL in set(rows["task"]))
-    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    pruners = rows["pruner"].nunique()
     axis.axvline(1, color=INK, linewidth=1, linestyle="--")
-    for i, pruner in enumerate(pruners):
-        own = rows[rows["pruner"] == pruner].set_index("task").reindex(tasks)
-        at = np.arange(len(tasks)) + (i - (len(pruners) - 1) / 2) * 0.7 / len(pruners)
-        colour = PRUNERS.get(pruner, OTHER)
+    for i, (_, colour, pruned) in enumerate(by_pruner(rows)):
+        own = pruned.set_index("task").reindex(tasks)
+        at = np.arange(len(tasks)) + (i - (pruners - 1) / 2) * 0.7 / pruners
         axis.hlines(at, own["retention_low"], own["retention_high"], color=colour, linewidth=2, alpha=0.6)
         axis.plot(own["retention"], at, "o", color=colour, markersize=5)
     axis.set_yticks(range(len(tasks)), ["all tasks" if task == ALL else task for task in tasks])
@@ -319,9 +315,7 @@ def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
 
 def draw_profile(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw the fraction of runs above each score, a curve for each pruner."""
-    for pruner in ordered(list(rows["pruner"]), PRUNERS):
-        own = rows[rows["pruner"] == pruner].sort_values("score")
-        colour = PRUNERS.get(pruner, OTHER)
+    for pruner, colour, own in by_pruner(rows.sort_values("score")):
         axis.plot(own["score"], own["fraction"], color=colour, linestyle="--" if pruner == DENSE else "-")
         axis.fill_between(
             own["score"], own["fraction_low"], own["fraction_high"], color=colour, alpha=0.12, linewidth=0
@@ -338,7 +332,7 @@ def arnob(found: Results) -> Section:
     for pruner, figure in PRUNER_FIGURES.items():
         blocks.append(_learning_curves(scores, pruner, f"{paper.ARNOB.name}, {figure}"))
     blocks += [_return_by_sparsity(found), *_layers(found), _table_1(found), _memory_figure(found)]
-    others = [p for p in ordered(list(scores["pruner"]), PRUNERS) if p not in {DENSE, *PRUNER_FIGURES}]
+    others = [p for p in ordered(scores["pruner"], PRUNERS) if p not in {DENSE, *PRUNER_FIGURES}]
     details = [_learning_curves(scores, pruner, "") for pruner in others]
     title = "Single-shot pruning: Arnob et al.’s figures and table"
     return Section("arnob", title, paper.ARNOB.citation + ".", blocks, details)
@@ -421,14 +415,11 @@ def _return_by_sparsity(found: Results) -> Block:
 
 def draw_sparsity(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw the score by sparsity, a line for each pruner with whiskers from lowest to highest."""
-    for pruner in ordered(list(rows["pruner"]), PRUNERS):
-        own = rows[rows["pruner"] == pruner].sort_values("sparsity")
-        colour = PRUNERS.get(pruner, OTHER)
+    for pruner, colour, own in by_pruner(rows.sort_values("sparsity")):
         if pruner == DENSE:
-            axis.axhline(own["score_mean"].iloc[0], color=colour, linestyle="--")
-            axis.axhspan(
-                own["score_min"].iloc[0], own["score_max"].iloc[0], color=colour, alpha=0.08, linewidth=0
-            )
+            dense = own.iloc[0]
+            axis.axhline(dense["score_mean"], color=colour, linestyle="--")
+            axis.axhspan(dense["score_min"], dense["score_max"], color=colour, alpha=0.08, linewidth=0)
             continue
         # Side by side, so that whiskers do not cover each other.
         shift = 0.6 * (list(PRUNERS).index(pruner) - 2) if pruner in PRUNERS else 2
@@ -468,27 +459,15 @@ def _layers(found: Results) -> Iterator[Block]:
 def draw_layers(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw the weights left by layer (rows) and pruner (colour), beside those of the dense layer."""
     layers = list(dict.fromkeys(rows["layer"]))
-    pruners = ordered(list(rows["pruner"]), PRUNERS)
+    pruners = rows["pruner"].nunique()
     totals = rows.groupby("layer")["weights_total"].first().reindex(layers)
     axis.plot(totals, range(len(layers)), "|", color=INK, markersize=11, markeredgewidth=2)
-    for i, pruner in enumerate(pruners):
-        kept = (
-            rows[rows["pruner"] == pruner]
-            .groupby("layer")["weights_kept"]
-            .agg(["mean", "std"])
-            .reindex(layers)
-        )
-        at = np.arange(len(layers)) + (i - (len(pruners) - 1) / 2) * 0.6 / len(pruners)
+    for i, (_, colour, own) in enumerate(by_pruner(rows)):
+        kept = own.groupby("layer")["weights_kept"].agg(["mean", "std"]).reindex(layers)
+        at = np.arange(len(layers)) + (i - (pruners - 1) / 2) * 0.6 / pruners
         deviation = kept["std"].fillna(0)
-        colour = PRUNERS.get(pruner, OTHER)
-        axis.hlines(
-            at,
-            (kept["mean"] - deviation).clip(lower=0),
-            kept["mean"] + deviation,
-            color=colour,
-            linewidth=2,
-            alpha=0.5,
-        )
+        low, high = (kept["mean"] - deviation).clip(lower=0), kept["mean"] + deviation
+        axis.hlines(at, low, high, color=colour, linewidth=2, alpha=0.5)
         axis.plot(kept["mean"], at, "o", color=colour, markersize=4)
     axis.set_xscale("symlog", linthresh=10, linscale=0.5)
     axis.set_xlim(-1, 3 * totals.max())
@@ -503,12 +482,11 @@ def _table_1(found: Results) -> Block:
     sizes = found.table(results.SIZES)
     of = f"{paper.ARNOB.name}, Table 1"
     what = "Megabytes of the networks' weights"
-    bcq = sizes[sizes["model"].str.endswith("/bcq")] if len(sizes) else sizes
-    tasks = [str(model).split("/")[0] for model in dict.fromkeys(bcq["model"])]
-    if not tasks:
+    bcq = [model for model in sizes["model"].unique() if model.endswith("/bcq")]
+    if not bcq:
         return results.not_run(what, results.SIZES, of)
-    task = next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
-    own = bcq[bcq["model"] == f"{task}/bcq"]
+    task = _task_like_the_papers(bcq)
+    own = sizes[sizes["model"] == f"{task}/bcq"]
     rows = []
     for row in (*paper.TABLE_1, *PACKED_ROWS):
         chosen = own[(own["pruner"] == row.pruner) & (own["format"] == row.format)]
@@ -531,13 +509,18 @@ def _table_1(found: Results) -> Block:
     )
 
 
+def _task_like_the_papers(models: Sequence[str]) -> str:
+    """A task with networks of the paper's size if there is one, else that of the first of `models`."""
+    tasks = [model.split("/")[0] for model in models]
+    return next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
+
+
 def _memory_figure(found: Results) -> Block:
     sizes = found.table(results.SIZES)
     of = f"{paper.ARNOB.name}, Figure 4"
     if sizes.empty:
         return results.not_run("Megabytes by sparsity", results.SIZES, of)
-    tasks = dict.fromkeys(model.split("/")[0] for model in sizes["model"])
-    task = next((task for task in paper.TABLE_1_TASKS if task in tasks), next(iter(tasks)))
+    task = _task_like_the_papers(sizes["model"].unique())
     own = sizes[sizes["model"].str.startswith(f"{task}/")]
     panels = [
         chart(
@@ -547,9 +530,7 @@ def _memory_figure(found: Results) -> Block:
         )
         for (model, network), rows in own.groupby(["model", "network"])
     ]
-    keys = [
-        Key(FORMAT_NAMES[stored], colour, stored == "entropy bound") for stored, colour in FORMATS.items()
-    ]
+    keys = [Key(FORMAT_NAMES[each], colour, each == "entropy bound") for each, colour in FORMATS.items()]
     caption = (
         f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each storage "
         "format. The paper draws the first two"
@@ -636,7 +617,7 @@ def savings(rows: pandas.DataFrame) -> pandas.Series:
     """How many times fewer bytes than dense tensors each format takes; also for the entropy bound."""
     total = rows.groupby("format")["bytes"].sum()
     bound = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
-    total = total.reindex([stored for stored in FORMATS if stored in total.index])
+    total = total.reindex(FORMATS).dropna()
     return total[DENSE] / pandas.concat([total, pandas.Series({"entropy bound": bound})])
 
 

@@ -26,7 +26,11 @@ def what_was_run(found: Results, profile: str, departures: Sequence[Departure]) 
     records = sorted(found.records(results.PROVENANCE), key=lambda r: (r["first"] or "", r["stage"]))
     if not records:
         answer = f"Profile {profile}; where and when it was computed was not recorded."
-        return Section("run", "What was run?", answer, [_no_record()], [_scale(found, departures)])
+        missing = NotRun(
+            "Commit, hardware and time",
+            "Every stage writes to results/provenance/; to get it, run dvc repro",
+        )
+        return Section("run", "What was run?", answer, [missing], [_scale(found, departures)])
     details = [_scale(found, departures), _stages(records), _packages(records)]
     return Section("run", "What was run?", _answer(records, profile), list(_mixed(records)), details)
 
@@ -35,15 +39,14 @@ def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
     cells = count(sum(record["cells"] for record in records), "cell")
     stages = count(len(records), "stage")
     seconds = sum(record["seconds"] for record in records)
-    machines = list(dict.fromkeys(_machine(machine) for record in records for machine in record["machines"]))
-    commits = list(dict.fromkeys(commit[:10] for record in records for commit in record["commits"]))
+    machines = dict.fromkeys(_machine(machine) for record in records for machine in record["machines"])
+    known = dict.fromkeys(commit[:10] for record in records for commit in record["commits"])
     first = min((record["first"] for record in records if record["first"]), default="")
     last = max((record["last"] for record in records if record["last"]), default="")
     when = f", finished between {_minute(first)} and {_minute(last)}" if first else ""
     return (
         f"Profile {profile}: {cells} of {stages}, {duration(seconds)} of computing on "
-        f"{listing(machines) if machines else 'an unrecorded machine'}, "
-        f"at commit {listing(commits) if commits else 'unknown'}{when}."
+        f"{listing(machines or ['an unrecorded machine'])}, at commit {listing(known or ['unknown'])}{when}."
     )
 
 
@@ -74,7 +77,7 @@ def _mixed(records: Sequence[dict[str, Any]]) -> Iterator[Caution]:
         return
     names = listing(sorted({kind for found in mixed.values() for kind in found}))
     yield Caution(
-        f"Cells of {listing(list(mixed))} were computed on several kinds of processor ({names}), which round "
+        f"Cells of {listing(mixed)} were computed on several kinds of processor ({names}), which round "
         "float32 differently: part of a difference between such cells may come from that."
     )
 
@@ -115,12 +118,6 @@ def _stages(records: Sequence[dict[str, Any]]) -> Table:
 def _packages(records: Sequence[dict[str, Any]]) -> Table:
     versions = sorted({item for record in records for item in record["packages"].items()})
     return Table("Software that the cells were computed with", ("package", "version"), versions)
-
-
-def _no_record() -> NotRun:
-    return NotRun(
-        "Commit, hardware and time", "Every stage writes to results/provenance/; to get it, run dvc repro"
-    )
 
 
 def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
