@@ -1,6 +1,5 @@
 """Task: measure the quality of the pictures that pruned style networks make, and the time that this takes."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from tasks.deployment.networks import open_style, style_forms
 from tasks.deployment.onnx_model import load_onnx
 from tasks.deployment.runtimes.torch_eager import runner
 from tasks.deployment.timing import Timing, take_turns
+from tasks.deployment.worker import time_calls
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.pruning.variant import DENSE, variant_name
@@ -154,13 +154,7 @@ class _Form:
     run: Callable[[], object]
 
     def measure(self, calls: int) -> Samples:
-        wall, cpu = [], []
-        for _ in range(calls):
-            cpu_start, start = time.process_time(), time.perf_counter()
-            self.run()
-            wall.append(time.perf_counter() - start)
-            cpu.append(time.process_time() - cpu_start)
-        return Samples(wall, cpu, None)
+        return Samples(*time_calls([self.run] * calls), None)
 
 
 def _seconds(job: Job) -> Mapping[str, float]:
@@ -223,7 +217,7 @@ def _channels(network: nn.Module) -> int:
 def _metrics(rows: Sequence[PrunedStyleRow]) -> Iterator[tuple[str, float]]:
     """Metrics in which networks differ, by variant."""
     for row in rows:
-        variant = PrunedNetwork(row.pruner, row.sparsity).variant
+        variant = variant_name(row.pruner, row.sparsity)
         seconds = row.onnxruntime_compacted_seconds or row.onnxruntime_seconds
         yield f"style_ratio_{variant}", row.style_ratio
         yield f"parameters_{variant}", row.parameters

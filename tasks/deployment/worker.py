@@ -13,7 +13,8 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -106,18 +107,23 @@ class Session:
         run, batches = self.prepared.run, self.inputs
         if calls > 1:
             run(batches[-1])
-        wall, cpu = [], []
-        for i in range(calls):
-            inputs = batches[i % len(batches)]
-            # Reading processor time is a system call, so it stays outside the wall-clock time.
-            cpu_start = time.process_time()
-            start = time.perf_counter()
-            run(inputs)
-            end = time.perf_counter()
-            cpu.append(time.process_time() - cpu_start)
-            wall.append(end - start)
+        wall, cpu = time_calls([partial(run, batches[i % len(batches)]) for i in range(calls)])
         peak = _peak_memory() if self.peak_was_reset else None
         return {"wall_s": wall, "cpu_s": cpu, "peak_memory_bytes": peak}
+
+
+def time_calls(calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[float]]:
+    """Elapsed time and processor time of each call, in seconds."""
+    wall, cpu = [], []
+    for call in calls:
+        # Reading processor time is a system call, so it stays outside the wall-clock time.
+        cpu_start = time.process_time()
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        cpu.append(time.process_time() - cpu_start)
+        wall.append(end - start)
+    return wall, cpu
 
 
 def _split(path: Path) -> list[Arrays]:
