@@ -226,7 +226,7 @@ class _RowFile:
     def __init__(self) -> None:
         self._directory = tiles_directory()
         with self._disk():
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
+            self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._like = torch.empty(0)
         """An empty tensor (0, width, channels) with the width, channels, type and device of all bands."""
@@ -235,20 +235,17 @@ class _RowFile:
         """Store `band` (1, C, h, W) as the rows from `top` on."""
         rows = band[0].permute(1, 2, 0)
         self._like = rows.new_empty(0, *rows.shape[1:])
-        data, position = _bytes(rows.contiguous().cpu()), top * self._row_bytes
         with self._disk():
-            while data:
-                written = os.pwrite(self._file.fileno(), data, position)
-                data, position = data[written:], position + written
+            self._file.seek(top * self._row_bytes)
+            self._file.write(_bytes(rows.contiguous().cpu()))
+            self._file.flush()
 
     def read(self, top: int, bottom: int) -> Tensor:
         """Rows `top` to before `bottom`, (1, C, h, W)."""
         rows = torch.empty(bottom - top, *self._like.shape[1:], dtype=self._like.dtype)
-        data, position = _bytes(rows), top * self._row_bytes
         with self._disk():
-            while data:
-                read = os.preadv(self._file.fileno(), [data], position)
-                data, position = data[read:], position + read
+            self._file.seek(top * self._row_bytes)
+            self._file.readinto(_bytes(rows))
         return rows.to(self._like.device).permute(2, 0, 1)[None]
 
     @property

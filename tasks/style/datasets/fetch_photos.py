@@ -108,8 +108,8 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     params: PhotosParams = job.params
     config = params.config
     with SOURCES[config.source](config, job.inputs) as source:
-        pictures = _named(source.paths[: config.limit])
-        shard = pictures[params.shard :: config.shards]
+        pictures = list(_named(source.paths[: config.limit]).items())
+        shard = dict(pictures[params.shard :: config.shards])
         skipped = yield from _pack(job, source, shard)
     if not pictures:
         raise UserError(f"{source.origin}: has no picture ({', '.join(sorted(SUFFIXES))}); add some")
@@ -144,41 +144,32 @@ class _Source:
     sha256: str | None = None
 
 
-@dataclass(frozen=True)
-class _Picture:
-    path: str
-    """The photo's path in its source."""
-    name: str
-    """Name in the archive: the path's stem, or the whole path if that is another picture's stem or path."""
+def _named(paths: Sequence[str]) -> dict[str, str]:
+    """Names in the archive by path: its stem, or the whole path if another picture has that stem or path."""
+    stems = {path: PurePosixPath(path).stem for path in paths}
+    times = Counter([*stems.values(), *paths])
+    return {path: stem if times[stem] == 1 else path for path, stem in stems.items()}
 
 
-def _named(paths: Sequence[str]) -> list[_Picture]:
-    stems = [PurePosixPath(path).stem for path in paths]
-    times = Counter([*stems, *paths])
-    return [
-        _Picture(path, stem if times[stem] == 1 else path) for path, stem in zip(paths, stems, strict=True)
-    ]
-
-
-def _pack(job: Job, source: _Source, pictures: Sequence[_Picture]) -> Generator[Event, None, dict[str, str]]:
-    """Write the job's archive; return which pictures were skipped, and why.
+def _pack(job: Job, source: _Source, pictures: Mapping[str, str]) -> Generator[Event, None, dict[str, str]]:
+    """Write the job's archive of pictures, named by path; return which were skipped, and why.
 
     Members are stored, not compressed, since JPEGs don't shrink, and a PhotoSet reads them where they are.
     """
     skipped = {}
     with zipfile.ZipFile(job.output / ARCHIVE, "w") as archive:
-        for k, picture in enumerate(pictures):
+        for k, (path, name) in enumerate(pictures.items(), start=1):
             try:
-                file = NamedBytes(source.read(picture.path), picture.path)
+                file = NamedBytes(source.read(path), path)
                 photo = read_rgb(file, short_side=job.params.config.short_side_px, enlarge=False)
             except UserError as error:
-                skipped[picture.path] = str(error)
+                skipped[path] = str(error)
                 logger.warning("skipped %s", error)
             else:
-                member = zipfile.ZipInfo(f"{picture.name}.jpg", TIMESTAMP)
+                member = zipfile.ZipInfo(f"{name}.jpg", TIMESTAMP)
                 member.create_system = 3  # Unix, wherever this runs
                 archive.writestr(member, encode_jpeg(photo, QUALITY))
-            yield Progress((k + 1) / len(pictures))
+            yield Progress(k / len(pictures))
     return skipped
 
 

@@ -5,7 +5,7 @@ The report calls that optimisation Version 1, and networks after Johnson et al. 
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Annotated
 
@@ -153,15 +153,14 @@ def measure_quality(job: Job) -> Iterator[Event]:
     for n, name in enumerate(params.config.photos):
         photo = evaluator.represent(photos.read(name, short_side=params.config.size_px))
         stylized = evaluator.represent(stylize(network, photo.pixels[None], FLOAT32)[0])
-        equals = None
+        row = QualityRow(params.style, "johnson", name, *evaluator.scores(stylized, photo))
         if n < params.config.compared_photos:
-            for row in _iterations(params, name, photo, stylized, loss):
-                iterations.append(row)
-                yield Progress((n + row.iteration / (params.config.max_iterations + 1)) / steps)
-            equals = iterations[-1]
-        rows.append(QualityRow(params.style, "photo", name, *evaluator.scores(photo, photo)))
-        scores = evaluator.scores(stylized, photo)
-        rows.append(QualityRow(params.style, "johnson", name, *scores, *_equals(equals)))
+            for last in _iterations(params, name, photo, stylized, loss):
+                iterations.append(last)
+                yield Progress((n + last.iteration / (params.config.max_iterations + 1)) / steps)
+            equals = last.iteration if last.reached else None
+            row = replace(row, equals_iterations=equals, iterations_tried=last.iteration)
+        rows += [QualityRow(params.style, "photo", name, *evaluator.scores(photo, photo)), row]
         if name == params.gatys_photo:
             rows += [_gatys_row(job, evaluator, photo, backbone) for backbone in params.gatys_backbones]
         yield Progress((n + 1) / steps)
@@ -239,13 +238,6 @@ def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> I
         yield evaluated[0]
         with torch.no_grad():
             x.clamp_(0, 1)
-
-
-def _equals(last: IterationRow | None) -> tuple[None, int | None, int | None]:
-    """The last three columns of quality.csv for a photo."""
-    if last is None:
-        return None, None, None
-    return None, last.iteration if last.reached else None, last.iteration
 
 
 def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:

@@ -127,31 +127,23 @@ class _Parts:
         for inner, _ in self.blocks:
             summed = summed | inner.read
         trunk = _positions(summed)
-        inputs = torch.arange(self.down[0].conv.in_channels)
-        for layer, reader in pairwise(self.down):
-            outputs = _positions(reader.read)
-            layer.shrink(inputs, outputs)
-            inputs = outputs
-        self.down[-1].shrink(inputs, trunk)
-        useless = [not outer.read.any() for _, outer in self.blocks]
-        for inner, outer in self.blocks:
-            hidden = _positions(outer.read)
-            inner.shrink(trunk, hidden)
-            outer.shrink(hidden, trunk)
-        inputs = trunk
-        for layer, reader in pairwise(self.up):
-            outputs = _positions(reader.read)
-            layer.shrink(inputs, outputs)
-            inputs = outputs
-        last = self.up[-1]
-        last.shrink(inputs, torch.arange(last.conv.out_channels))
-        self._remove_blocks(useless)
+        useless = iter([not outer.read.any() for _, outer in self.blocks])
+        _shrink(self.down, torch.arange(self.down[0].conv.in_channels), trunk)
+        for block in self.blocks:
+            _shrink(block, trunk, trunk)
+        _shrink(self.up, trunk, torch.arange(self.up[-1].conv.out_channels))
+        stages = [s for s in self.network.stages if not (isinstance(s, Residual) and next(useless))]
+        self.network.stages = nn.Sequential(*stages)
         return self.network
 
-    def _remove_blocks(self, useless: Sequence[bool]) -> None:
-        gone = iter(useless)
-        stages = [s for s in self.network.stages if not (isinstance(s, Residual) and next(gone))]
-        self.network.stages = nn.Sequential(*stages)
+
+def _shrink(layers: Sequence[_Layer], inputs: Tensor, outputs: Tensor) -> None:
+    """Keep these inputs of the first layer, these outputs of the last, and what is read in between."""
+    for layer, reader in pairwise(layers):
+        read = _positions(reader.read)
+        layer.shrink(inputs, read)
+        inputs = read
+    layers[-1].shrink(inputs, outputs)
 
 
 def _layers(modules: Sequence[nn.Module]) -> list[_Layer]:
