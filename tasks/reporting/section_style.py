@@ -50,9 +50,10 @@ TO_STYLIZE = "The stage stylize writes results/style/stylized/; to get it, run d
 def pictures_of(found: Results, study: str) -> list[Optimised]:
     """The pictures of a study by Gatys et al.'s optimisation, without those that lack a file."""
     rows = found.table(results.STUDIES)
-    files = partial(Path, GATYS, study)
     return optimised(
-        rows[rows["study"] == study], VARIED[study], lambda name: found.files.get(str(files(name)))
+        rows[rows["study"] == study],
+        VARIED[study],
+        lambda name: found.files.get(f"{GATYS}/{study}/{name}"),
     )
 
 

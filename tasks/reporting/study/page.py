@@ -94,8 +94,8 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     )
     write_csv(directory / "claims.csv", ClaimRow, rows)
     _draw(directory, scores, layers, agents, bootstrap)
-    pilot = list(_pilot_rows(agents))
-    differences = [abs(int(row[-1])) for row in pilot if row[1] == name(DENSE)]
+    pilots = list(_pilots(agents))
+    dense = [pilot for pilot in pilots if pilot.pruner == DENSE]
     ablations = list(_ablation_rows(agents, layers, bootstrap))
     if ablations:
         figures.draw_ablation(
@@ -127,9 +127,9 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         blind=list(_blind_rows(layers, normalize_states=False)),
         blind_normalized=list(_blind_rows(layers, normalize_states=True)),
         mask_seeds=listing([str(seed) for seed in _each(layers, "seed")]),
-        pilot=pilot,
-        pilot_dense=len(differences),
-        pilot_within=sum(difference <= 5 for difference in differences),
+        pilot=[pilot.row() for pilot in pilots],
+        pilot_dense=len(dense),
+        pilot_within=sum(abs(pilot.percent) <= 5 for pilot in dense),
         normalized=list(_normalized_rows(agents, bootstrap)),
         ablations=ablations,
     )
@@ -285,16 +285,32 @@ def _mean_and_range(counts: "pandas.Series[float]") -> str:
     return str(low) if low == high else f"{counts.mean():.1f} ({low} to {high})"
 
 
-def _pilot_rows(agents: pandas.DataFrame) -> Iterator[Row]:
-    """The same seed's score after the main experiment's updates and after the pilot's twice as many."""
+@dataclasses.dataclass(frozen=True)
+class _Pilot:
+    """Mean scores of the same seeds after the main experiment's updates, and after twice as many."""
+
+    agents: str
+    pruner: str
+    main: float
+    longer: float
+
+    @property
+    def percent(self) -> float:
+        """Difference of the main experiment's score, in percent of the longer training's."""
+        return 100 * (self.main / self.longer - 1)
+
+    def row(self) -> Row:
+        return self.agents, name(self.pruner), number(self.main), number(self.longer), f"{self.percent:+.0f}"
+
+
+def _pilots(agents: pandas.DataFrame) -> Iterator[_Pilot]:
     for (task, algorithm, pruner), rows in agents[is_main(agents)].groupby(["task", "algorithm", "pruner"]):
         updates = main_updates(agents, str(algorithm))
         longer = rows[rows["updates"] > updates]
-        shorter = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
-        if len(longer) and len(shorter):
-            before, after = (own["d4rl_score"].mean() for own in (shorter, longer))
-            change = f"{100 * (before / after - 1):+.0f}"
-            yield f"{task}, {name(str(algorithm))}", name(str(pruner)), number(before), number(after), change
+        main = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
+        if len(longer) and len(main):
+            scores = (own["d4rl_score"].mean() for own in (main, longer))
+            yield _Pilot(f"{task}, {name(str(algorithm))}", str(pruner), *scores)
 
 
 def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:

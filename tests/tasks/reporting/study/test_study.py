@@ -205,6 +205,25 @@ def test_the_pilot_is_told_from_the_study(study):
     assert "| HalfCheetah, BC | dense |" in (study / "README.md").read_text()
 
 
+@pytest.mark.parametrize(("percent", "within"), [(95.1, 1), (94.6, 0), (105.4, 0)])
+def test_a_pilot_within_five_percent_is_told_by_its_score_not_by_its_rounded_difference(
+    tmp_path, percent, within
+):
+    write_tables(tmp_path, seeds=5)
+    scores = pandas.read_csv(tmp_path / "scores.csv")
+    dense = (scores["algorithm"] == "bc") & (scores["pruner"] == "dense") & (scores["task"] == "HalfCheetah")
+    longer = dense & (scores["updates"] > 40)
+    seeds = scores.loc[longer, "seed"]
+    scores.loc[longer, "d4rl_score"] = 100.0
+    scores.loc[dense & (scores["updates"] == 40) & scores["seed"].isin(seeds), "d4rl_score"] = percent
+    # Other pilots, if there are any, would count too.
+    scores = scores[~((scores["updates"] > scores["algorithm"].map({"bc": 40, "bcq": 20})) & ~longer)]
+    scores.to_csv(tmp_path / "scores.csv", index=False)
+    write_page(tmp_path, [Experiment("main", 40, 38)], BOOTSTRAP)
+    page = " ".join((tmp_path / "README.md").read_text().split())
+    assert f"which {within} of 1 do" in page
+
+
 def test_the_page_is_the_same_each_time_and_shows_its_figures(study, tmp_path):
     write_tables(tmp_path, seeds=5)
     write_page(tmp_path, [Experiment("main", 40, 38)], BOOTSTRAP)
