@@ -24,7 +24,7 @@ class ExecutorConfig:
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
     """Address (`host:port`) of a Ray cluster that has this machine as a node; RAY_ADDRESS overrides it. null:
-    a temporary cluster on this machine."""
+    a temporary cluster on this machine, which the stages of a `dvc repro` share."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
     """Number of cores for each group of cells. It is also the number of compute threads (another number may
     round differently) and of the processes that step the environments of a large stack."""

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import psutil
@@ -17,8 +17,12 @@ GRACE_SECONDS = 15.0
 
 
 def this_process() -> str:
-    """A name of this process that no other process has, on any machine and at any time."""
-    process = psutil.Process()
+    """The name of this process."""
+    return name_of(psutil.Process())
+
+
+def name_of(process: psutil.Process) -> str:
+    """A name of a process on this machine that no other process has, on any machine and at any time."""
     return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
 
 
@@ -29,14 +33,14 @@ def is_alive(name: str) -> bool:
         return True
     pid, _, created = rest.partition(":")
     try:
-        return f"{psutil.Process(int(pid)).create_time():.0f}" == created
+        process = psutil.Process(int(pid))
+        return f"{process.create_time():.0f}" == created and _runs(process)
     except (psutil.Error, ValueError):
         return False
 
 
-@contextlib.contextmanager
-def ends_with_its_parents() -> Iterator[None]:
-    """Turn SIGTERM, and the death of a parent, into KeyboardInterrupt in the main thread.
+def ends_with_its_parents() -> contextlib.AbstractContextManager[None]:
+    """:func:`ends_with` for the processes above this one up to `dvc`, if this is a DVC stage.
 
     Without this, a stage runs on when its `dvc` is killed (measured with DVC 3.67, for SIGTERM and SIGKILL).
     PR_SET_PDEATHSIG would not be enough, as a shell may run between `dvc` and the stage.
@@ -44,12 +48,17 @@ def ends_with_its_parents() -> Iterator[None]:
     Raises:
         KeyboardInterrupt: `dvc` has ended already, while this process imported its modules.
     """
-    parents = _parents()
+    return ends_with(_parents())
+
+
+@contextlib.contextmanager
+def ends_with(processes: Sequence[psutil.Process]) -> Iterator[None]:
+    """Turn SIGTERM, and the end of any of `processes`, into KeyboardInterrupt in the main thread."""
     previous = signal.signal(signal.SIGTERM, _interrupt)
     hook = sys.unraisablehook
     sys.unraisablehook = functools.partial(_interrupt_again, hook)
     stop = threading.Event()
-    threading.Thread(target=_watch, args=(parents, stop), daemon=True).start()
+    threading.Thread(target=_watch, args=(processes, stop), daemon=True).start()
     try:
         yield
     finally:
@@ -90,28 +99,45 @@ def interrupted_later() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
+def dvc_above() -> psutil.Process | None:
+    """The `dvc` that runs this process as a stage."""
+    parents = _parents()
+    return parents[-1] if parents and _is_dvc(parents[-1]) else None
+
+
 def _parents() -> list[psutil.Process]:
     """Within a DVC stage, the processes above this one up to and including `dvc`; else none."""
     parents = psutil.Process().parents()
     if "DVC_STAGE" not in os.environ:
         return []
     for depth, process in enumerate(parents):
-        with contextlib.suppress(psutil.Error):
-            if any("dvc" in part.rsplit("/", 1)[-1] for part in process.cmdline()[:3]):
-                return parents[: depth + 1]
+        if _is_dvc(process):
+            return parents[: depth + 1]
     # DVC starts a stage in DVC's session. A stage without its parent belongs to init, in another session.
     if parents and os.getsid(parents[0].pid) != os.getsid(0):
         raise KeyboardInterrupt
     return parents[:1]
 
 
-def _watch(parents: list[psutil.Process], stop: threading.Event) -> None:
+def _is_dvc(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("dvc" in part.rsplit("/", 1)[-1] for part in process.cmdline()[:3])
+    return False
+
+
+def _watch(processes: Sequence[psutil.Process], stop: threading.Event) -> None:
     while not stop.wait(0.5):
-        if not all(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in parents):
+        if not all(map(_runs, processes)):
             os.kill(os.getpid(), signal.SIGTERM)
             if not stop.wait(GRACE_SECONDS):
                 os._exit(130)  # the main thread is stuck in native code
             return
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @contextlib.contextmanager

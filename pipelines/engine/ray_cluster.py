@@ -1,35 +1,24 @@
 """The Ray cluster to run on: an existing one, or a temporary one on this machine."""
 
 import contextlib
-import logging
 import os
-import signal
 import socket
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.lifecycle import takes_its_children_along
+from pipelines.engine.lifecycle import dvc_above
+from pipelines.engine.local_ray import join, shared_ray, started_here
 from tasks.errors import UserError
-
-STARTS = 5
-"""Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
-time."""
-STARTUP_TIMEOUT = "timed out during startup"
-"""Part of the message of the bare Exception that Ray raises when it gives up."""
-NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
-"""Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
-60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
-ended."""
 
 
 @contextlib.contextmanager
 def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
-    """Join the cluster that RAY_ADDRESS or the configuration names, else start a temporary one here.
+    """Join the cluster that RAY_ADDRESS or the configuration names, else a temporary one on this machine.
+
+    Within a `dvc repro`, all stages share the temporary one.
 
     Raises:
         UserError: the cluster cannot be reached, or it was lost meanwhile.
@@ -44,31 +33,14 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     import ray
 
     address = cluster_address(config)
-    options: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.WARNING}
-    if address is None:
-        # Without `local`, Ray joins any cluster that it finds on this machine, even one that is ending.
-        options |= {"address": "local", "include_dashboard": False, "_system_config": NO_HEALTH_CHECKS}
-    else:
-        # Workers have no checkout: the code is sent to them, and nothing else.
-        options |= {
-            "address": address,
-            "runtime_env": {"working_dir": str(Path.cwd()), "excludes": _not_code()},
-        }
-    # Ray installs a handler of SIGTERM that exits at once; ours ends the stage's runs first.
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    with contextlib.ExitStack() as started:
+    with contextlib.ExitStack() as joined:
         try:
-            if address is None:
-                started.enter_context(_started_here(options))
-            else:
-                check_joinable(address)
-                ray.init(**options)
+            joined.enter_context(_joined(address))
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UserError(
                 f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
             ) from error
         try:
-            signal.signal(signal.SIGTERM, on_sigterm)
             yield
         except ray.exceptions.RayError as error:
             # An error of the cluster, e.g. a head that was restarted; exceptions of cells don't get here.
@@ -76,31 +48,26 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
                 f"Ray cluster {address or 'on this machine'} was lost: {type(error).__name__}; finished "
                 "cells and checkpoints are kept, `dvc repro` goes on from them"
             ) from error
-        finally:
-            ray.shutdown()
 
 
 @contextlib.contextmanager
-def _started_here(options: Mapping[str, Any]) -> Iterator[None]:
-    """A cluster on this machine, whose processes end with this process.
-
-    Raises:
-        RuntimeError: it did not start.
-    """
+def _joined(address: str | None) -> Iterator[None]:
     import ray
 
-    for _ in range(STARTS):
-        with takes_its_children_along():
-            try:
-                ray.init(**options)
-            except Exception as error:
-                if STARTUP_TIMEOUT not in str(error):
-                    raise
-                print("Ray did not start within its 30 seconds: starting it again", file=sys.stderr)
-                continue
+    if address is not None:
+        check_joinable(address)
+        # Workers have no checkout: the code is sent to them, and nothing else.
+        join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": _not_code()})
+    elif dvc := dvc_above():
+        join(address=shared_ray(dvc))
+    else:
+        with started_here():
             yield
-            return
-    raise RuntimeError(f"not started within 30 seconds, {STARTS} times; this machine is too busy")
+        return
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def cluster_address(config: ExecutorConfig) -> str | None:

@@ -27,7 +27,8 @@ from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.ray_cluster import STARTS, ray_cluster
+from pipelines.engine.local_ray import STARTS
+from pipelines.engine.ray_cluster import ray_cluster
 from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely, _Input, _receive
 from pipelines.engine.sweep import CellsFailedError, Sweep
 from tasks.errors import UserError
