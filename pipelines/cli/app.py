@@ -66,6 +66,7 @@ def packages() -> None:
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
     """Check that params.yaml is up to date with conf/."""
+    gc.disable()  # as in a stage
     from pipelines.cli.inputs import check_inputs
     from pipelines.config.params import check
 
@@ -91,6 +92,7 @@ def params(
     ] = None,
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
+    gc.disable()  # as in a stage
     from pipelines.config.params import compose, load_config
 
     compose(overrides or [])
