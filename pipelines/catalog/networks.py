@@ -38,13 +38,19 @@ def policy_of(agent: AgentSpec) -> Source:
     return Source(name, path, forms_of(agent), agents.tags_of(agent), modules)
 
 
+def exported_agents(config: Config) -> Iterator[AgentSpec]:
+    """The agents whose policies are exported."""
+    seeds = config.deployment.export.seeds
+    return (agent for agent in agents.agents(config) if seeds is None or agent.seed in seeds)
+
+
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
-    """The agents that are timed."""
+    """The exported agents that are timed."""
     chosen = config.deployment.benchmark.agents
     tasks = chosen.tasks or config.offline_rl.sweep.tasks[:1]
     return (
         agent
-        for agent in agents.agents(config)
+        for agent in exported_agents(config)
         if agent.task in tasks
         and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}

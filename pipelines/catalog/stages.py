@@ -116,7 +116,7 @@ STAGES: Mapping[str, Experiment] = {
         tables=(paths.SPEED,),
     ),
     "export_onnx": Experiment(
-        "Export every trained network, and the ImageNet classifier, to ONNX.",
+        "Export agents, style networks and an ImageNet classifier to ONNX.",
         "`bytes_<form>` and `parameters_<form>`: the size of the graph. `max_abs_error_<form>`: its largest "
         "difference from PyTorch in float64. Each graph is a model (tab Models). The model registry has the "
         "smallest exact form of each network; the alias `current` is the version in `models/onnx/`.",

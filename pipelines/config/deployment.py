@@ -19,6 +19,8 @@ class ExportConfig:
     """Version of ONNX's operator set, among those that PyTorch's exporter writes."""
     sparse_initializers: bool
     """Whether to also write a smaller file of each pruned network, which not every runtime can read."""
+    seeds: tuple[Annotated[int, Ge(0)], ...] | None
+    """Seeds of the sweep whose agents are exported; with null, all of them."""
 
 
 @dataclass(frozen=True)

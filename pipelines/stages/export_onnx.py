@@ -1,10 +1,16 @@
-"""The stage `export_onnx` has one cell for each trained network, and one for the ImageNet classifier."""
+"""The stage `export_onnx` has one cell for each exported network."""
 
 from collections.abc import Iterator
 
 from pipelines.catalog import graph_models
-from pipelines.catalog.agents import agents
-from pipelines.catalog.networks import Source, classifier, policy_of, pruned_style_network, style_network
+from pipelines.catalog.networks import (
+    Source,
+    classifier,
+    exported_agents,
+    policy_of,
+    pruned_style_network,
+    style_network,
+)
 from pipelines.catalog.paths import EXPORTS, GRAPHS
 from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config
@@ -25,8 +31,8 @@ def run(stage: Stage, config: Config) -> None:
 
 
 def cells(config: Config) -> Iterator[Cell]:
-    """A cell for each trained network, and one for the classifier."""
-    for agent in agents(config):
+    """A cell for each exported agent, each style network, and the ImageNet classifier."""
+    for agent in exported_agents(config):
         yield _cell(config, export_policy, policy_of(agent))
     for style in config.style.training.styles:
         yield _cell(config, export_style, style_network(style))

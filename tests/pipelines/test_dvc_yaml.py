@@ -127,6 +127,7 @@ OTHER = {
     "offline_rl.evaluation.final_episodes": 7,
     "offline_rl.execution": "masked",
     "offline_rl.quantization.values": ["fp16"],
+    "deployment.export.seeds": [99],
     "profile": "another",
     "style.photos.path": "/data/photos",
     "style.photos.sha256": "0" * 64,
