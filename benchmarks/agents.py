@@ -12,9 +12,10 @@ from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.data.transitions import Transitions
 from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.execution import Execution
 from tasks.offline_rl.prune_agent import PruneParams, make_masks
 from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.training.learner import Execution, Learner
+from tasks.offline_rl.training.learner import Learner
 from tasks.pruning.masks import PruningConfig
 
 TASK = TASKS["HalfCheetah"]

@@ -12,7 +12,7 @@ from tasks.offline_rl.algorithms.bcq import BCQConfig
 from tasks.offline_rl.data.transitions import DataConfig
 from tasks.offline_rl.environments import TaskName
 from tasks.offline_rl.evaluation.play import EvaluationConfig
-from tasks.offline_rl.training.learner import Execution
+from tasks.offline_rl.execution import Execution
 from tasks.offline_rl.training.train_agents import TrainingConfig
 from tasks.pruning.masks import PruningConfig
 from tasks.reporting.statistics import BootstrapConfig

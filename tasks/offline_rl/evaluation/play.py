@@ -15,6 +15,7 @@ from tasks.offline_rl.data.normalization import Normalizer
 from tasks.offline_rl.environments import TASKS, EnvironmentVersion, MujocoTask
 from tasks.offline_rl.evaluation.episode import Episode
 from tasks.offline_rl.evaluation.lockstep import Environments
+from tasks.offline_rl.execution import acting_networks
 from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.randomness import Randomness
 
@@ -89,5 +90,5 @@ def evaluate(
     """
     config = EvaluationConfig(episodes, env_version)
     environments = make_environments(TASKS[agent.spec.task], config, agents=1)
-    returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [seed]))
+    returns = play(agent.algorithm, acting_networks(agent), environments, Randomness("evaluation", [seed]))
     return returns[0], environments.first_episodes()[0]

@@ -15,6 +15,7 @@ from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.offline_rl.agents import Agent, AgentSpec, load_agent
 from tasks.offline_rl.environments import TASKS, d4rl_score
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
+from tasks.offline_rl.execution import acting_networks
 from tasks.offline_rl.randomness import Randomness
 from tasks.sparse.packed import pack, unpack
 from tasks.sparse.values import ValuesName
@@ -83,7 +84,7 @@ def _score(job: Job, values: ValuesName) -> QuantizedRow:
     agent = _open(data, job.output)
     environments = make_environments(task, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [spec.seed], params.update)
-    (returns,) = play(agent.algorithm, agent.networks, environments, randomness)
+    (returns,) = play(agent.algorithm, acting_networks(agent), environments, randomness)
     environments.close()
     mean = float(returns.mean())
     score = d4rl_score(task, mean)

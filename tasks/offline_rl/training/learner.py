@@ -2,14 +2,13 @@
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from tasks.errors import UserError
 from tasks.offline_rl.algorithm import Algorithm
 from tasks.offline_rl.data.replay import Batch
+from tasks.offline_rl.execution import Execution, sparse_perceptrons
 from tasks.offline_rl.networks import (
     AnyNetwork,
     DenseNetwork,
@@ -21,15 +20,6 @@ from tasks.offline_rl.networks import (
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.adam import MOMENTS, Adam
 
-if TYPE_CHECKING:
-    from tasks.sparse.perceptron import SparsePerceptron
-
-SPARSE_DENSITY = 0.4
-"""A network that keeps at most this fraction of its weights trains faster sparsely than in full, as measured
-with `python -m benchmarks.offline_rl_updates`. At one half, both take equally long, with AVX-512 and AVX2."""
-Execution = Literal["auto", "masked", "sparse"]
-"""How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
-weights alone; `auto`, sparsely where that is faster, which requires a single agent on a CPU."""
 AgentState = dict[str, Tensor]
 """Tensors on which one agent's update depends, by name: parameters, targets, Adam's moments, (1, …) each."""
 
@@ -57,7 +47,7 @@ class Learner:
         updates: int | None = None,
     ) -> None:
         self.algorithm, self.device = algorithm, device
-        self.perceptrons = _sparse_perceptrons(algorithm, masks, device, execution)
+        self.perceptrons = sparse_perceptrons(algorithm, masks, device, execution)
         pruned = {
             name: network if masks is None else _prune(network, masks[name])
             for name, network in networks.items()
@@ -183,40 +173,3 @@ def _prune(network: DenseNetwork, masks: LayerTensors) -> DenseNetwork:
     return network.with_weights(
         {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
     )
-
-
-def _sparse_perceptrons(
-    algorithm: Algorithm, masks: Mapping[str, LayerTensors] | None, device: str, execution: Execution
-) -> dict[str, dict[str, "SparsePerceptron"]]:
-    """The perceptrons of the networks that are trained sparsely, by network and first layer."""
-    if masks is None or execution == "masked":
-        return {}
-    lone = device == "cpu" and _agents(masks) == 1
-    if execution == "sparse" and not lone:
-        raise UserError(
-            "execution is sparse, which is for one agent at a time on a CPU; set offline_rl.execution to auto"
-        )
-    if not lone:
-        return {}
-    # Imported here, as Numba takes a quarter of a second, and most code that imports agents trains none.
-    from tasks.sparse.perceptron import SparsePerceptron
-
-    densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
-    own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
-    return {
-        name: {
-            hidden[0]: SparsePerceptron.of(hidden, heads, own[name])
-            for hidden, heads in architecture.perceptrons
-        }
-        for name, architecture in algorithm.architectures.items()
-        if _density(own[name]) <= densest
-    }
-
-
-def _agents(masks: Mapping[str, LayerTensors]) -> int:
-    return max(len(mask) for layers in masks.values() for mask in layers.values())
-
-
-def _density(masks: LayerTensors) -> float:
-    """The fraction of weights that is kept."""
-    return sum(int(m.sum()) for m in masks.values()) / sum(m.numel() for m in masks.values())

@@ -34,10 +34,11 @@ from tasks.offline_rl.evaluation.episode import FILE as EPISODE
 from tasks.offline_rl.evaluation.episode import Episode
 from tasks.offline_rl.evaluation.lockstep import Environments
 from tasks.offline_rl.evaluation.play import EvaluationConfig, make_environments, play
+from tasks.offline_rl.execution import Execution
 from tasks.offline_rl.networks import LayerTensors
 from tasks.offline_rl.randomness import Randomness
 from tasks.offline_rl.training.cuda_graph import repeater
-from tasks.offline_rl.training.learner import Execution, Learner
+from tasks.offline_rl.training.learner import Learner
 from tasks.offline_rl.training.memory import bytes_per_agent, require_memory
 
 CHECK_EVERY = 100
