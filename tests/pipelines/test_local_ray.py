@@ -1,7 +1,6 @@
 """Ray of a `dvc repro`: real processes."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,40 +53,26 @@ def run_stage(dvc):
     return dvc.stdout.readline()
 
 
-def host_of(dvc):
-    return next(
-        p
-        for p in psutil.process_iter()
-        if p.cmdline()[1:4] == ["-m", "pipelines.engine.local_ray", str(dvc.pid)]
-    )
+def ray_of(dvc):
+    """The processes of Ray that belong to `dvc`."""
+    command = ["-m", "pipelines.engine.local_ray", str(dvc.pid)]
+    host = next(process for process in psutil.process_iter() if process.cmdline()[1:4] == command)
+    return [host, *host.children(recursive=True)]
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL])
-def test_stages_of_a_dvc_share_a_ray_that_ends_with_it(dvc, number, tmp_path):
-    first, second = run_stage(dvc), run_stage(dvc)
-    assert first == second != ""
-    host = host_of(dvc)
-    processes = [host, *host.children(recursive=True)]
-    assert "raylet" in {process.name() for process in processes}
-    if number is None:
-        dvc.stdin.close()
-    else:
-        dvc.send_signal(number)
-    dvc.wait(PATIENCE_S)
-    assert not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
-    assert not list(tmp_path.glob(".dvc/tmp/*.json"))
-
-
-def test_a_stage_starts_ray_again_where_it_was_lost(dvc):
+def test_stages_of_a_dvc_share_a_ray_that_ends_with_it(dvc, tmp_path):
     first = run_stage(dvc)
-    host = host_of(dvc)
-    processes = [host, *host.children(recursive=True)]
-    host.kill()
-    wait_until(
-        lambda: not psutil.wait_procs(processes, timeout=0)[1], "Ray's processes ended with their host"
-    )
+    assert run_stage(dvc) == first != ""
+    lost = ray_of(dvc)
+    assert "raylet" in {process.name() for process in lost}
+    lost[0].kill()
+    wait_until(lambda: not psutil.wait_procs(lost, timeout=0)[1], "Ray's processes ended with their host")
     assert run_stage(dvc) not in {"", first}
-    assert host_of(dvc) != host
+    processes = ray_of(dvc)
+    dvc.kill()
+    dvc.wait()
+    assert not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
+    assert [path.name for path in tmp_path.glob(".dvc/tmp/*")] == ["ray.log"]
 
 
 def test_a_ray_that_does_not_start_is_named_with_its_log(tmp_path, monkeypatch):
