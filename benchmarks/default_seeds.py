@@ -2,10 +2,10 @@
 
 Its agents are trained with three disjoint sets of seeds. For each task, algorithm and pruner, the table has
 each set's mean scores of dense and pruned agents, the share that pruned agents retain, and how far the sets
-differ. To compare processors, run it again with another store, so that finished cells are computed again.
+differ. To compare processors, run it on both. To compare roundings on one processor with Intel's MKL, run it
+again with another store, so that finished cells are computed again:
 
-    export ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 NUMBA_CPU_NAME=haswell
-    SINGLESHOT_CELLS=build/plain python -m benchmarks.default_seeds --sets 1
+    MKL_CBWR=COMPATIBLE SINGLESHOT_CELLS=build/compatible python -m benchmarks.default_seeds --sets 1
 """
 
 import argparse
@@ -24,6 +24,7 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from tasks.offline_rl.agents import DENSE
+from tasks.reporting.look import name
 from tasks.reporting.study.comparison import final_scores
 
 
@@ -71,7 +72,7 @@ def _rows(sets: Sequence["pandas.Series[float]"]) -> Iterator[Sequence[str]]:
             f"{dense:.0f}, {pruned:.0f}, {kept:.2f}"
             for (dense, pruned), kept in zip(means, retentions, strict=True)
         ]
-        yield f"{task} {algorithm} {pruner}", *cells, f"{max(retentions) - min(retentions):.2f}"
+        yield f"{task}, {name(algorithm)}, {name(pruner)}", *cells, f"{max(retentions) - min(retentions):.2f}"
 
 
 if __name__ == "__main__":

@@ -94,8 +94,11 @@ def write_tables(output: Path, names: Sequence[str] = ()) -> None:
         for agent in agents(config):
             for name, rows in results(config, agent, store).items():
                 tables[name].append(rows)
+    before = len(_table(output / RUNS))
     for name, parts in tables.items():
         _merge(parts, output / name)
+    after = len(_table(output / RUNS))
+    print(f"{output / RUNS}: {after} agents, {after - before} of them new", flush=True)
 
 
 def _check_output(output: Path) -> None:
@@ -116,10 +119,15 @@ def draw_page(output: Path) -> None:
     """
     finished = _keys(_table(output / RUNS))
     experiments = []
+    planned: set[tuple[str, ...]] = set()
     for name, config in _experiments(()).items():
-        planned = {_key(_settings(config, agent), agent) for agent in agents(config)}
-        experiments.append(Experiment(name, len(planned), len(planned & finished)))
-    write_page(output, experiments, BootstrapConfig())
+        dense, pruned = set(), set()
+        for agent in agents(config):
+            (dense if agent.pruner == DENSE else pruned).add(_key(_settings(config, agent), agent))
+        counts = [len(keys) for keys in (pruned, pruned & finished, dense, dense & finished)]
+        experiments.append(Experiment(name, *counts))
+        planned |= dense | pruned
+    write_page(output, experiments, len(planned), BootstrapConfig())
 
 
 def _experiments(names: Sequence[str]) -> dict[str, Config]:

@@ -11,8 +11,8 @@ def means(**scores):
 def test_retentions_of_the_sets_and_how_far_they_differ():
     sets = [means(dense=80.0, snip=60.0, random=20.0), means(dense=90.0, snip=81.0, random=9.0)]
     assert list(_rows(sets)) == [
-        ("Hopper bc snip", "80, 60, 0.75", "90, 81, 0.90", "0.15"),
-        ("Hopper bc random", "80, 20, 0.25", "90, 9, 0.10", "0.15"),
+        ("Hopper, BC, SNIP", "80, 60, 0.75", "90, 81, 0.90", "0.15"),
+        ("Hopper, BC, random", "80, 20, 0.25", "90, 9, 0.10", "0.15"),
     ]
 
 

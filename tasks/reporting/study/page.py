@@ -35,11 +35,14 @@ from tasks.reporting.study.comparison import (
 TEMPLATE = Path(__file__).parents[1] / "templates" / "study.md"
 MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled")
 BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
+SPARSITIES = (0.5, 0.75, 0.9, 0.95, 0.98)
 ITERATIONS = (1, 3, 10, 30, 100)
 ABLATED = "HalfCheetah"
 """Task of the ablations, and of the agents with normalised states."""
 OUTPUT_LAYER = "decoder.2"
 """The layer whose outputs are the actions of the ablations' agents, which are BC's."""
+ERROR_GOAL = 2
+"""Standard error of an agent's score in points that the number of episodes was chosen for."""
 PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
 """The parts that each column of the table of densities counts."""
 COLUMNS = {
@@ -57,11 +60,13 @@ Row = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """An experiment, with the number of its agents and how many are finished."""
+    """An experiment, with the numbers of its agents, and how many of them are trained."""
 
     name: str
-    agents: int
-    finished: int
+    pruned: int
+    pruned_finished: int
+    dense: int
+    dense_finished: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +84,12 @@ class ClaimRow:
     verdict: str
 
 
-def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: BootstrapConfig) -> None:
+def write_page(
+    directory: Path, experiments: Sequence[Experiment], planned: int, bootstrap: BootstrapConfig
+) -> None:
     """Write `README.md`, `claims.csv` and the figures into `directory`, which has the study's tables.
+
+    `planned` is the number of different agents in all experiments.
 
     Raises:
         UserError: a table is missing or damaged.
@@ -108,6 +117,8 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
     page = environment.from_string(TEMPLATE.read_text()).render(
         claims=[_ClaimTable.of(claim, claims) for claim in dict.fromkeys(c.claim for c in claims)],
         experiments=experiments,
+        unfinished=[each for each in experiments if each.pruned_finished < each.pruned],
+        planned=planned,
         updates={
             name(algorithm): main_updates(agents, algorithm) for algorithm in _each(agents, "algorithm")
         },
@@ -131,14 +142,20 @@ def write_page(directory: Path, experiments: Sequence[Experiment], bootstrap: Bo
         pilot_dense=len(dense),
         pilot_within=sum(abs(pilot.percent) <= 5 for pilot in dense),
         normalized=list(_normalized_rows(agents, bootstrap)),
+        sparsities=[f"{sparsity:.0%}".replace("%", " %") for sparsity in SPARSITIES],
+        by_sparsity=list(_sparsity_rows(agents, bootstrap)),
         ablations=ablations,
+        ablated_dense=in_words(score(agents, Group("bc"), [ABLATED], bootstrap)),
     )
     (directory / "README.md").write_text(page)
 
 
 @dataclasses.dataclass(frozen=True)
 class _ClaimTable:
-    """A claim's table: a row for each task and algorithm, a column for each kind of mask."""
+    """A claim's table: a row for each task and algorithm, a column for each kind of mask.
+
+    A row with fewer seeds than others names their number.
+    """
 
     claim: str
     measured: str
@@ -153,10 +170,12 @@ class _ClaimTable:
         own = [each for each in claims if each.claim == claim]
         masks = list(dict.fromkeys(each.masks for each in own))
         cells = {(each.agents, each.masks): each for each in own}
-        agents = dict.fromkeys(each.agents for each in own)
+        seeds = {each.agents: each.estimate.seeds for each in own}
+        most = max(seeds.values())
+        labels = {row: row if n == most else f"{row} ({n} seeds)" for row, n in seeds.items()}
         verdicts = collections.Counter(each.verdict for each in own)
         too_few_seeds = verdicts.pop("too few seeds", 0)
-        rows = [(each, *(_found(cells.get((each, kind))) for kind in masks)) for each in agents]
+        rows = [(labels[each], *(_found(cells.get((each, kind))) for kind in masks)) for each in seeds]
         return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
 
 
@@ -176,8 +195,12 @@ def in_words(estimate: Estimate | None) -> str:
     """`0.93 (0.90 to 0.97)`; without an interval where there are too few seeds for one."""
     if estimate is None:
         return "not run"
-    interval = " to ".join(map(number, estimate.interval)) if estimate.interval else "too few seeds"
-    return f"{number(estimate.value)} ({interval})"
+    interval = " to ".join(map(_rounded, estimate.interval)) if estimate.interval else "too few seeds"
+    return f"{_rounded(estimate.value)} ({interval})"
+
+
+def _rounded(value: float) -> str:
+    return number(value, 2)
 
 
 def main_groups(algorithm: str) -> list[Group]:
@@ -257,6 +280,18 @@ def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
                 yield name(algorithm), figures.label(group), counts, *map(in_words, own), kept
 
 
+def _sparsity_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
+    """Scores by sparsity (scope part), of the tasks and pruners with more sparsities than 95 %."""
+    for algorithm in _each(agents, "algorithm"):
+        for task in _each(agents, "task"):
+            for pruner in ("snip", "grasp"):
+                groups = [Group(algorithm, pruner, sparsity=sparsity) for sparsity in SPARSITIES]
+                found = [score(agents, group, [task], bootstrap) for group in groups]
+                if sum(map(bool, found)) > 1:
+                    seeds = ", ".join(str(each.seeds if each else 0) for each in found)
+                    yield f"{task}, {name(algorithm)}", name(pruner), seeds, *map(in_words, found)
+
+
 def _density_rows(layers: pandas.DataFrame) -> Iterator[Row]:
     """Percentage of its weights that each part keeps at 95 % sparsity where parts compete."""
     competing = layers[is_main(layers, NETWORK) & (layers["sparsity"] == 0.95)]
@@ -300,7 +335,9 @@ class _Pilot:
         return 100 * (self.main / self.longer - 1)
 
     def row(self) -> Row:
-        return self.agents, name(self.pruner), number(self.main), number(self.longer), f"{self.percent:+.0f}"
+        points = f"{self.main - self.longer:+.1f}"
+        percent = f"{self.percent:+.0f}" if self.pruner == DENSE else ""
+        return self.agents, name(self.pruner), f"{self.main:.1f}", f"{self.longer:.1f}", points, percent
 
 
 def _pilots(agents: pandas.DataFrame) -> Iterator[_Pilot]:
@@ -366,7 +403,8 @@ def _percentage_kept(layers: pandas.DataFrame) -> str:
 
 
 def _standard_errors(agents: pandas.DataFrame) -> str:
-    """The standard error of an agent's score over its last episodes, in points: median and maximum.
+    """The standard error of an agent's score over its last episodes, in points: median, maximum, and how many
+    agents miss the goal of 2 points.
 
     `return_std` is the deviation of the episodes themselves, so it is divided by √(n - 1), not √n.
     """
@@ -375,4 +413,7 @@ def _standard_errors(agents: pandas.DataFrame) -> str:
         points_per_return = np.polyfit(own["return_mean"], own["d4rl_score"], 1)[0]
         errors.append(points_per_return * own["return_std"] / (own["episodes"] - 1) ** 0.5)
     all_errors = pandas.concat(errors)
-    return f"{number(all_errors.median(), 2)} points in the median, {number(all_errors.max(), 2)} at most"
+    missed = (all_errors > ERROR_GOAL).sum()
+    median, most = number(all_errors.median(), 2), number(all_errors.max(), 2)
+    goal = f"the goal of {ERROR_GOAL} points is missed by {missed} of {len(all_errors)} agents"
+    return f"{median} points in the median, {most} at most; {goal}"

@@ -11,12 +11,23 @@ from study_tables import write_tables
 
 from tasks.errors import UserError
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.reporting.study.claims import BUDGET, BYTES, CHOICE, LAST_LAYER, PERFORMS, SCALES, all_claims
+from tasks.reporting.study.claims import (
+    BUDGET,
+    BYTES,
+    CHOICE,
+    EXCEPTION,
+    LAST_LAYER,
+    NORMALIZED,
+    PERFORMS,
+    SCALES,
+    all_claims,
+)
 from tasks.reporting.study.comparison import Group, final_scores, main_updates, matrices, score
 from tasks.reporting.study.page import Experiment, write_page
 
 ROOT = Path(__file__).parents[4]
 BOOTSTRAP = BootstrapConfig(resamples=500)
+EXPERIMENTS = [Experiment("main", pruned=40, pruned_finished=38, dense=4, dense_finished=4)]
 
 
 def read(directory):
@@ -28,7 +39,7 @@ def read(directory):
 def study(tmp_path_factory):
     directory = tmp_path_factory.mktemp("study")
     write_tables(directory, seeds=5)
-    write_page(directory, [Experiment("main", 40, 38)], BOOTSTRAP)
+    write_page(directory, EXPERIMENTS, 44, BOOTSTRAP)
     return directory
 
 
@@ -56,17 +67,48 @@ def by_seed(study, task, algorithm, pruner, scope):
 
 
 def test_retention_and_its_interval_are_another_implementation_s(study, claims):
-    claim = claims[PERFORMS, "Hopper, BCQ", "GraSP, scope part"]
+    claim = claims[EXCEPTION, "Hopper, BCQ", "GraSP, scope part"]
     pruned = by_seed(study, "Hopper", "bcq", "grasp", "part")
     dense = by_seed(study, "Hopper", "bcq", "dense", "")
-    assert claim.estimate.value == pytest.approx(middle_half(pruned) / middle_half(dense))
-    random = np.random.default_rng(1)
-    resampled = []
-    for _ in range(20_000):
-        drawn = random.integers(5, size=5)
-        resampled.append(middle_half(pruned[drawn]) / middle_half(dense[drawn]))
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    value, low, high = resampled(pruned, dense, lambda a, b: middle_half(a) / middle_half(b))
+    assert claim.estimate.value == pytest.approx(value)
     assert (claim.estimate.low, claim.estimate.high) == pytest.approx((low, high), abs=0.01)
+
+
+def resampled(own, other, statistic):
+    """A statistic of the scores of two groups with the same seeds, and its 95 % bootstrap interval."""
+    random = np.random.default_rng(1)
+    draws = random.integers(len(own), size=(5_000, len(own)))
+    found = [statistic(own[drawn], other[drawn]) for drawn in draws]
+    return statistic(own, other), *np.quantile(found, [0.025, 0.975])
+
+
+@pytest.mark.parametrize("algorithm", ["bc", "bcq"])
+@pytest.mark.parametrize("task", ["HalfCheetah", "Hopper", "Walker2d"])
+def test_the_published_numbers_are_another_implementation_s(task, algorithm):
+    """Retention and choice of weights of SNIP's agents in scope part, from the published scores."""
+    published = pandas.read_csv(ROOT / "docs/study/claims.csv").set_index(["claim", "agents", "masks"])
+    scores = final_scores(read(ROOT / "docs/study")[0])
+    own = scores[
+        (scores["task"] == task) & (scores["algorithm"] == algorithm) & (scores["updates"] == 25_000)
+    ]
+    own = own[~own["normalize_states"] & own["scope"].isin(["", "part"])]
+    own = own[own["pruning_iterations"].fillna(1).eq(1) & own["pruning_batch_size"].fillna(100).eq(100)]
+    own = own[own["sparsity"].isin([0, 0.95])]
+    snip, shuffled, dense = (
+        own[own["pruner"] == pruner].sort_values("seed")["d4rl_score"].to_numpy()
+        for pruner in ("snip", "snip-shuffled", "dense")
+    )
+    at = f"{task}, {algorithm.upper()}", "SNIP, scope part"
+    kept = EXCEPTION if (task, algorithm) == ("Hopper", "bcq") else PERFORMS
+    for claim, other, statistic, tolerance in (
+        (kept, dense, lambda a, b: middle_half(a) / middle_half(b), 0.01),
+        (CHOICE, shuffled, lambda a, b: middle_half(a) - middle_half(b), 1),
+    ):
+        value, low, high = resampled(snip, other, statistic)
+        row = published.loc[(claim, *at)]
+        assert row["value"] == pytest.approx(value)
+        assert (row["low"], row["high"]) == pytest.approx((low, high), abs=tolerance)
 
 
 def test_differences_are_those_of_interquartile_means_of_the_same_seeds(study, claims):
@@ -127,16 +169,22 @@ def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(st
 
 
 CELL = re.compile(r"(-?[\d.,]+) \((-?[\d.,]+) to (-?[\d.,]+)\): (holds|does not hold|undecided)")
-THRESHOLDS = {PERFORMS: 0.9, BYTES: 3.95, CHOICE: 0, BUDGET: 0, LAST_LAYER: 0, SCALES: 0}
+THRESHOLDS = {
+    **dict.fromkeys([PERFORMS, EXCEPTION, NORMALIZED], 0.9),
+    **dict.fromkeys([CHOICE, BUDGET, LAST_LAYER, SCALES], 0),
+    BYTES: 3.95,
+}
 
 
 def printed_verdicts(page):
-    """Threshold, interval and verdict of each cell of the claims' tables."""
-    threshold = 0.0
+    """Threshold, interval and verdict of each cell of the claims' tables, as if all claims were of more."""
+    claim = ""
     for line in page.splitlines():
-        threshold = next((THRESHOLDS[claim] for claim in THRESHOLDS if claim in line), threshold)
+        claim = next((each for each in THRESHOLDS if each in line), claim)
         for _, low, high, verdict in CELL.findall(line):
-            yield threshold, float(low.replace(",", "")), float(high.replace(",", "")), verdict
+            if claim == EXCEPTION:
+                verdict = {"holds": "does not hold", "does not hold": "holds"}.get(verdict, verdict)
+            yield THRESHOLDS[claim], float(low.replace(",", "")), float(high.replace(",", "")), verdict
 
 
 def assert_no_verdict_goes_beyond_its_interval(page):
@@ -186,7 +234,7 @@ def test_two_seeds_are_too_few_to_say(tmp_path):
     scores, layers = read(tmp_path)
     found = all_claims(final_scores(scores), layers, BOOTSTRAP)
     assert {claim.verdict for claim in found} == {"too few seeds"}
-    write_page(tmp_path, [], BOOTSTRAP)
+    write_page(tmp_path, [], 0, BOOTSTRAP)
     assert "too few seeds" in (tmp_path / "README.md").read_text()
 
 
@@ -219,24 +267,25 @@ def test_a_pilot_within_five_percent_is_told_by_its_score_not_by_its_rounded_dif
     # Other pilots, if there are any, would count too.
     scores = scores[~((scores["updates"] > scores["algorithm"].map({"bc": 40, "bcq": 20})) & ~longer)]
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    write_page(tmp_path, [Experiment("main", 40, 38)], BOOTSTRAP)
+    write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
     page = " ".join((tmp_path / "README.md").read_text().split())
     assert f"which {within} of 1 do" in page
 
 
 def test_the_page_is_the_same_each_time_and_shows_its_figures(study, tmp_path):
     write_tables(tmp_path, seeds=5)
-    write_page(tmp_path, [Experiment("main", 40, 38)], BOOTSTRAP)
+    write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
     page = (tmp_path / "README.md").read_text()
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (study / path.name).read_bytes(), path.name
         assert path.suffix != ".svg" or f"({path.name})" in page
-    assert "| `main` | 40 | 38 |" in page
+    assert "| `main` | 40 | 38 | 4 | 4 |" in page
+    assert "`main` 38 of 40." in page
 
 
 def test_a_missing_table_is_a_user_s_mistake(tmp_path):
     with pytest.raises(UserError, match=r"scores\.csv: no such file; run `python -m pipelines study`"):
-        write_page(tmp_path, [], BOOTSTRAP)
+        write_page(tmp_path, [], 0, BOOTSTRAP)
 
 
 @pytest.mark.parametrize("name", ["scores.csv", "layers.csv", "runs.csv"])
@@ -253,7 +302,7 @@ def test_a_table_in_conflict_is_a_user_s_mistake(tmp_path, name, line, told):
     lines = (tmp_path / name).read_text().splitlines()
     (tmp_path / name).write_text("\n".join([*lines[:line], "<<<<<<< HEAD", *lines[line:]]))
     with pytest.raises(UserError, match=rf"{name}: {told}; get it back with `git checkout HEAD .*{name}`"):
-        write_page(tmp_path, [], BOOTSTRAP)
+        write_page(tmp_path, [], 0, BOOTSTRAP)
 
 
 def test_a_table_that_is_no_csv_or_lacks_a_column_is_a_user_s_mistake(tmp_path):
@@ -261,7 +310,7 @@ def test_a_table_that_is_no_csv_or_lacks_a_column_is_a_user_s_mistake(tmp_path):
     runs = pandas.read_csv(tmp_path / "runs.csv")
     runs.drop(columns="seconds").to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(UserError, match=r"runs\.csv: has no column 'seconds'; get it back"):
-        write_page(tmp_path, [], BOOTSTRAP)
+        write_page(tmp_path, [], 0, BOOTSTRAP)
     (tmp_path / "runs.csv").write_text("")
     with pytest.raises(UserError, match=r"runs\.csv: EmptyDataError: .*; get it back"):
-        write_page(tmp_path, [], BOOTSTRAP)
+        write_page(tmp_path, [], 0, BOOTSTRAP)

@@ -1,0 +1,71 @@
+"""Why SNIP keeps more of the last layers than GraSP: `python -m benchmarks.last_layers DATA…`.
+
+SNIP ranks weights by a magnitude, |θ ⊙ ∂L/∂θ|; GraSP by θ ⊙ Hg with its sign. The table has the percentage of
+its weights that each part's last layer keeps at 95 % sparsity under both, and under GraSP's score without its
+sign, |θ ⊙ Hg|. DATA are directories of datasets, named after their tasks; `dvc repro prepare_data` makes them
+for the tasks in params.yaml.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from unittest import mock
+
+from benchmarks.command import run_main
+from benchmarks.paired import heading, print_table
+from tasks.offline_rl.agents import AgentSpec
+from tasks.offline_rl.algorithms.bcq import BCQConfig
+from tasks.offline_rl.data.replay import ReplayBuffer
+from tasks.offline_rl.data.transitions import Transitions
+from tasks.offline_rl.environments import TASKS
+from tasks.offline_rl.prune_agent import PruneParams, make_masks
+from tasks.pruning.masks import PruningConfig
+from tasks.pruning.objective import Objective, Scores, Weights
+from tasks.pruning.pruners import PRUNERS, Pruner, grasp
+
+LAST = {"actor": ("actor", "pi.2"), "critic": ("critic", "q1.2"), "decoder": ("vae", "decoder.2")}
+"""The network of each part, and the last layer's name."""
+SEEDS = range(5)
+
+
+def unsigned(objective: Objective, weights: Weights) -> Scores:
+    """|θ ⊙ Hg|: the magnitude of GraSP's score."""
+    return {layer: score.abs() for layer, score in grasp(objective, weights).items()}
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="e.g. data/offline_rl/HalfCheetah")
+    data = parser.parse_args().data
+    print(heading("torch"))
+    own = {"unsigned": Pruner(unsigned, PRUNERS["grasp"].batch_size)}
+    with mock.patch.dict(PRUNERS, own):
+        print_table(("task", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
+
+
+def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
+    for directory in data:
+        task = TASKS[directory.name]
+        buffer = ReplayBuffer(Transitions.load(directory / "transitions.safetensors", task), "cpu", False)
+        kept = {pruner: _kept(directory.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
+        for part in LAST:
+            yield directory.name, part, *(f"{own[part]:.1f}" for own in kept.values())
+
+
+def _kept(task: str, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
+    """Percentage of its weights that each last layer keeps, as the mean over seeds."""
+    masks = [
+        make_masks(
+            PruneParams(AgentSpec(task, "bcq", pruner, 0.95, seed), BCQConfig(), PruningConfig()), data
+        )
+        for seed in SEEDS
+    ]
+    return {
+        part: 100 * sum(float(own[network][layer].float().mean()) for own in masks) / len(masks)
+        for part, (network, layer) in LAST.items()
+    }
+
+
+if __name__ == "__main__":
+    run_main(main)
