@@ -121,10 +121,10 @@ def draw_page(output: Path) -> None:
     experiments = []
     planned: set[tuple[str, ...]] = set()
     for name, config in _experiments(()).items():
-        dense, pruned = set(), set()
-        for agent in agents(config):
-            (dense if agent.pruner == DENSE else pruned).add(_key(_settings(config, agent), agent))
-        counts = [len(keys) for keys in (pruned, pruned & finished, dense, dense & finished)]
+        keys = {agent: _key(_settings(config, agent), agent) for agent in agents(config)}
+        pruned = {key for agent, key in keys.items() if agent.pruner != DENSE}
+        dense = set(keys.values()) - pruned
+        counts = [len(own) for own in (pruned, pruned & finished, dense, dense & finished)]
         experiments.append(Experiment(name, *counts))
         planned |= dense | pruned
     write_page(output, experiments, len(planned), BootstrapConfig())
