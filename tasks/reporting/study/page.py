@@ -341,7 +341,8 @@ class _Pilot:
 
 
 def _pilots(agents: pandas.DataFrame) -> Iterator[_Pilot]:
-    for (task, algorithm, pruner), rows in agents[is_main(agents)].groupby(["task", "algorithm", "pruner"]):
+    main_agents = agents[is_main(agents) & agents["sparsity"].isin([0, 0.95])]
+    for (task, algorithm, pruner), rows in main_agents.groupby(["task", "algorithm", "pruner"]):
         updates = main_updates(agents, str(algorithm))
         longer = rows[rows["updates"] > updates]
         main = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]

@@ -314,3 +314,17 @@ def test_a_table_that_is_no_csv_or_lacks_a_column_is_a_user_s_mistake(tmp_path):
     (tmp_path / "runs.csv").write_text("")
     with pytest.raises(UserError, match=r"runs\.csv: EmptyDataError: .*; get it back"):
         write_page(tmp_path, [], 0, BOOTSTRAP)
+
+
+def test_agents_of_other_sparsities_have_a_table_and_are_in_no_other(study, tmp_path):
+    write_tables(tmp_path, seeds=5)
+    scores = pandas.read_csv(tmp_path / "scores.csv")
+    snip = (scores["pruner"] == "snip") & (scores["scope"] == "part") & (scores["algorithm"] == "bc")
+    others = scores[snip & (scores["updates"] == 40)].assign(sparsity=0.5, d4rl_score=1.0)
+    pandas.concat([scores, others]).to_csv(tmp_path / "scores.csv", index=False)
+    write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
+    before, after = ((directory / "README.md").read_text().splitlines() for directory in (study, tmp_path))
+    new = [line for line in after if line not in before]
+    row = next(line for line in new if line.startswith("| Hopper, BC | SNIP |"))
+    assert row.split("|")[4] == " 1.0 (1.0 to 1.0) "
+    assert [line for line in before if line.startswith("| ") and line not in after] == []
