@@ -54,7 +54,8 @@ def started_here() -> Iterator[None]:
         with takes_its_children_along():
             try:
                 # Without `local`, Ray joins any cluster that it finds here, even one that is ending.
-                join(address="local", include_dashboard=False, _system_config=NO_HEALTH_CHECKS)
+                # A copy, as Ray adds to it, and would warn of its own additions the next time.
+                join(address="local", include_dashboard=False, _system_config=dict(NO_HEALTH_CHECKS))
             except Exception as error:
                 if STARTUP_TIMEOUT not in str(error):
                     raise
