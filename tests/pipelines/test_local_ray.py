@@ -56,7 +56,9 @@ def run_stage(dvc):
 def ray_of(dvc):
     """The processes of Ray that belong to `dvc`."""
     command = ["-m", "pipelines.engine.local_ray", str(dvc.pid)]
-    host = next(process for process in psutil.process_iter() if process.cmdline()[1:4] == command)
+    # A zombie has no command line: None.
+    every = psutil.process_iter(["cmdline"])
+    host = next(process for process in every if (process.info["cmdline"] or [])[1:4] == command)
     return [host, *host.children(recursive=True)]
 
 
