@@ -9,7 +9,6 @@ for the tasks in params.yaml.
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from unittest import mock
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
@@ -39,9 +38,8 @@ def main() -> None:
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="e.g. data/offline_rl/HalfCheetah")
     data = parser.parse_args().data
     print(heading("torch"))
-    own = {"unsigned": Pruner(unsigned, PRUNERS["grasp"].batch_size)}
-    with mock.patch.dict(PRUNERS, own):
-        print_table(("task", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
+    PRUNERS["unsigned"] = Pruner(unsigned, PRUNERS["grasp"].batch_size)
+    print_table(("task", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
 
 
 def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
@@ -55,12 +53,8 @@ def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
 
 def _kept(task: str, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
     """Percentage of its weights that each last layer keeps, as the mean over seeds."""
-    masks = [
-        make_masks(
-            PruneParams(AgentSpec(task, "bcq", pruner, 0.95, seed), BCQConfig(), PruningConfig()), data
-        )
-        for seed in SEEDS
-    ]
+    agents = [AgentSpec(task, "bcq", pruner, 0.95, seed) for seed in SEEDS]
+    masks = [make_masks(PruneParams(agent, BCQConfig(), PruningConfig()), data) for agent in agents]
     return {
         part: 100 * sum(float(own[network][layer].float().mean()) for own in masks) / len(masks)
         for part, (network, layer) in LAST.items()

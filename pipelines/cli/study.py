@@ -126,7 +126,7 @@ def draw_page(output: Path) -> None:
         dense = set(keys.values()) - pruned
         counts = [len(own) for own in (pruned, pruned & finished, dense, dense & finished)]
         experiments.append(Experiment(name, *counts))
-        planned |= dense | pruned
+        planned.update(keys.values())
     write_page(output, experiments, len(planned), BootstrapConfig())
 
 
