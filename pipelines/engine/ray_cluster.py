@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.library_settings import set_variables
 from pipelines.engine.lifecycle import dvc_above
 from pipelines.engine.local_ray import join, shared_ray, started_here
 from tasks.errors import UserError
@@ -23,13 +24,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     Raises:
         UserError: the cluster cannot be reached, or it was lost meanwhile.
     """
-    # Ray reads these when it is imported. Without the second, a task with num_gpus=0 sees every GPU.
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
-    # Set so that a cluster with a token can be joined by host:port, and a local one starts without a warning.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    # `excludes` below is complete; Ray would add to it, with two warnings.
-    os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] = ""
+    set_variables()
     import ray
 
     address = cluster_address(config)

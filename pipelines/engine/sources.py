@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grimp
 
+from pipelines.engine.installed import distributions
 from pipelines.engine.lifecycle import interrupted_later
 from tasks.errors import UserError
 
@@ -60,13 +61,8 @@ def package_versions(*modules: str) -> Mapping[str, str]:
 
 def versions_of(modules: frozenset[str]) -> dict[str, str]:
     """Public versions of the installed packages that provide the top modules among `modules`."""
-    names = {name for module in modules for name in _distributions().get(module, ())}
+    names = {name for module in modules for name in distributions().get(module, ())}
     return {name: public_version(name) for name in sorted(names)}
-
-
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.experiments import Experiment
+from pipelines.engine.library_settings import set_variables
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
@@ -262,9 +263,7 @@ def tracking(
     Raises:
         UserError: the tracking server or database cannot be used.
     """
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    # An unreachable server is reported after some ten seconds rather than after minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    set_variables()
     with _as_user_error(tracking_uri(config)):
         tracker = _open(config, stage, profile, experiment)
         try:
