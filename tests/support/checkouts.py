@@ -62,7 +62,8 @@ class Checkout:
 
     def copy(self, path: Path) -> "Checkout":
         """Everything as it is: cells, MLflow's database, DVC's cache and outs."""
-        shutil.copytree(self.path, path, symlinks=True)
+        # A socket, which the last run may not have removed yet, cannot be copied.
+        shutil.copytree(self.path, path, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
         return Checkout(path)
 
     @property
