@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from pipelines.engine import installed
-from pipelines.engine.library_settings import set_variables
+from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import act_for, dvc_above, name_of
 from pipelines.engine.turns import DVC
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.library_settings import set_variables
+from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import dvc_above
 from pipelines.engine.local_ray import join, shared_ray, started_here
 from tasks.errors import UserError

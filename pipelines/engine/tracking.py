@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.experiments import Experiment
-from pipelines.engine.library_settings import set_variables
+from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
