@@ -38,7 +38,7 @@ STREAMS = (0, 1, 2)
 def run_as_fork() -> None:
     """Run this process' command as a fork of the server of its `dvc`, and exit with the fork's status.
 
-    Returns if this process is no stage of a `dvc`, or if there is no server yet: the next stage has one.
+    Returns if this process is no stage of a `dvc`, or if there is no server: the next stage has one.
     """
     dvc = dvc_above()
     if dvc is None:
@@ -52,7 +52,9 @@ def run_as_fork() -> None:
         except (FileNotFoundError, ConnectionRefusedError):
             _start(dvc, address)
         else:
-            sys.exit(_hand_over(server))
+            status = _hand_over(server)
+            if status is not None:
+                sys.exit(status)
 
 
 def _start(dvc: psutil.Process, address: Path) -> None:
@@ -65,25 +67,44 @@ def _start(dvc: psutil.Process, address: Path) -> None:
         )
 
 
-def _hand_over(server: socket.socket) -> int:
-    """Have `server` fork a process that does what this one was started for; returns its exit status."""
+def _hand_over(server: socket.socket) -> int | None:
+    """Have `server` fork a process that does what this one was started for.
+
+    Returns:
+        The fork's exit status; None if the server ended before it forked.
+    """
     task = {
         "process": os.getpid(),
         "arguments": sys.argv,
         "directory": str(Path.cwd()),
         "environment": dict(os.environ),
     }
-    socket.send_fds(server, [b"\n"], STREAMS)
-    server.sendall(json.dumps(task).encode())
-    server.shutdown(socket.SHUT_WR)
-    with server.makefile() as answers:
-        fork = int(answers.readline())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: os.kill(fork, number))
-        status = answers.readline()
-    if not status:
+    try:
+        socket.send_fds(server, [b"\n"], STREAMS)
+        server.sendall(json.dumps(task).encode())
+        server.shutdown(socket.SHUT_WR)
+        fork = _answer(server)
+    except ConnectionError:
+        return None
+    if fork is None:
+        return None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os.kill(fork, number))
+    status = _answer(server)
+    if status is None:
         sys.exit("error: the fork server has ended, and this stage with it; finished cells are kept")
-    return int(status)
+    return status
+
+
+def _answer(server: socket.socket) -> int | None:
+    """The next number that the server sends; None if it has ended."""
+    digits = b""
+    while not digits.endswith(b"\n"):
+        received = server.recv(1)
+        if not received:
+            return None
+        digits += received
+    return int(digits)
 
 
 def _serve(dvc: psutil.Process, listener: socket.socket) -> bool:

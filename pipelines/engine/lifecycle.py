@@ -14,8 +14,8 @@ from types import FrameType
 import psutil
 
 GRACE_SECONDS = 15.0
-_acts_for: psutil.Process | None = None
-"""The process that this one acts for."""
+_above: list[psutil.Process] = []
+"""The process that this one acts for, if any, and those above that one."""
 
 
 def this_process() -> str:
@@ -107,9 +107,9 @@ def act_for(pid: int) -> None:
     Raises:
         KeyboardInterrupt: it has ended already.
     """
-    global _acts_for
     try:
-        _acts_for = psutil.Process(pid)
+        process = psutil.Process(pid)
+        _above[:] = [process, *process.parents()]
     except psutil.NoSuchProcess:
         raise KeyboardInterrupt from None
 
@@ -122,14 +122,14 @@ def dvc_above() -> psutil.Process | None:
 
 def _parents() -> list[psutil.Process]:
     """Within a DVC stage, the processes above this one up to and including `dvc`; else none."""
-    parents = [_acts_for, *_acts_for.parents()] if _acts_for else psutil.Process().parents()
+    parents = _above or psutil.Process().parents()
     if "DVC_STAGE" not in os.environ:
         return []
     for depth, process in enumerate(parents):
         if _is_dvc(process):
             return parents[: depth + 1]
     # DVC starts a stage in DVC's session. A stage without its parent belongs to init, in another session.
-    if parents and not _acts_for and os.getsid(parents[0].pid) != os.getsid(0):
+    if parents and not _above and os.getsid(parents[0].pid) != os.getsid(0):
         raise KeyboardInterrupt
     return parents[:1]
 

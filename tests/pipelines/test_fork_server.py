@@ -1,78 +1,29 @@
 """Stages of a `dvc repro` as forks: real processes."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import psutil
 import pytest
-from waiting import PATIENCE_S
+from stages import ROOT, helper_of, run_stage, start_stage, started_dvc, until
+from waiting import PATIENCE_S, wait_until
 
 from pipelines.engine import installed
 from pipelines.engine.turns import alone
 
-ROOT = Path(__file__).parents[2]
 STAGE = """
 from pipelines.cli.fork_server import run_as_fork
 run_as_fork()
 print("not a fork", flush=True)
 """
-DVC = """
-import subprocess, sys
-for line in sys.stdin:
-    stage = subprocess.run([sys.executable, "stage.py", *line.split()], stdin=subprocess.DEVNULL)
-    print("status", stage.returncode, flush=True)
-"""
 
 
 @pytest.fixture
 def dvc(tmp_path):
-    """A process named dvc, which runs a stage for each line that it reads, the stage's arguments."""
-    (tmp_path / "stage.py").write_text(STAGE)
-    (tmp_path / "dvc").write_text(DVC)
     (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
-    (tmp_path / ".dvc/tmp").mkdir(parents=True)
-    process = subprocess.Popen(
-        [sys.executable, "dvc"],
-        cwd=tmp_path,
-        env=os.environ | {"DVC_STAGE": "evaluate", "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-def start_stage(dvc, *arguments):
-    dvc.stdin.write(" ".join(arguments) + "\n")
-    dvc.stdin.flush()
-
-
-def until(dvc, beginning):
-    """What `dvc` and its stages print, up to a line with this beginning."""
-    lines = [dvc.stdout.readline()]
-    while lines[-1] and not lines[-1].startswith(beginning):
-        lines.append(dvc.stdout.readline())
-    return "".join(lines)
-
-
-def run_stage(dvc, *arguments):
-    """What a stage of `dvc` prints, and its exit status at the end."""
-    start_stage(dvc, *arguments)
-    return until(dvc, "status")
+    with started_dvc(tmp_path, STAGE) as process:
+        yield process
 
 
 def server_of(dvc):
-    """The fork server of `dvc`."""
-    command = ["-m", "pipelines.cli.fork_server", str(dvc.pid)]
-    # A zombie has no command line: None.
-    every = psutil.process_iter(["cmdline"])
-    return next(process for process in every if (process.info["cmdline"] or [])[1:4] == command)
+    return helper_of(dvc, "pipelines.cli.fork_server")
 
 
 def waiting_stage(dvc):
@@ -128,6 +79,18 @@ def test_a_fork_that_is_killed_fails_its_stage_alone(dvc, tmp_path):
         assert "error: the fork server has ended" in until(dvc, "status")
         assert not psutil.wait_procs([stage, fork], timeout=PATIENCE_S)[1]
     assert run_stage(dvc).endswith("not a fork\nstatus 0\n")
+
+
+def test_a_stage_whose_server_ends_before_the_fork_runs_without_it(dvc, tmp_path):
+    run_stage(dvc)
+    wait_until(lambda: list(tmp_path.glob(".dvc/tmp/fork-*.sock")), "the server can be reached")
+    server = server_of(dvc)
+    server.suspend()
+    start_stage(dvc)
+    (stage,) = wait_until(psutil.Process(dvc.pid).children, "the stage has started")
+    wait_until(lambda: stage.net_connections("unix"), "the stage waits for the server's answer")
+    server.kill()
+    assert until(dvc, "status") == "not a fork\nstatus 0\n"
 
 
 def test_an_installation_changes_the_digest(tmp_path, monkeypatch):
