@@ -1,7 +1,7 @@
 """Stages of a `dvc repro` as forks of one process, which has imported the libraries that stages share.
 
 Most of the time in which a stage opens is that of importing PyTorch, MLflow and pandas. So the first stage
-starts a fork server, `python -m pipelines.cli.fork_server PID SOCKET`: a process that imports them once,
+starts a fork server, `python -m pipelines.cli.fork_server PID SOCKET FILE`: a process that imports them once,
 and ends as soon as the `dvc` with this process id has ended. For each later stage it forks a process that
 does the work. The process that `dvc` started for the stage hands over its arguments, environment and standard
 streams, passes on signals, and ends as the fork ends.
@@ -59,11 +59,19 @@ def run_as_fork() -> None:
 
 def _start(dvc: psutil.Process, address: Path) -> None:
     address.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pipelines.cli.fork_server", str(dvc.pid), str(address)]
-    with LOG.open("w") as log:
-        # In a session of its own, so that Ctrl-C reaches only the process that passes it on to the fork.
+    with socket.socket(socket.AF_UNIX) as listener, LOG.open("w") as log:
+        # The server inherits a socket that listens: a stage that comes while it starts waits for it.
+        listener.bind(str(address))
+        listener.listen()
+        arguments = f"{dvc.pid}", str(address), f"{listener.fileno()}"
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, "-m", "pipelines.cli.fork_server", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=[listener.fileno()],
+            # Ctrl-C reaches only the process that passes it on to the fork.
+            start_new_session=True,
         )
 
 
@@ -143,12 +151,10 @@ def _become(task: dict[str, Any], streams: list[int]) -> None:
 
 def main() -> None:
     """Import the libraries, then serve."""
-    dvc, address = psutil.Process(int(sys.argv[1])), sys.argv[2]
+    dvc, address, file = psutil.Process(int(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3])
     gc.disable()  # as in a stage
     set_variables()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)  # first of all, so that the next stage waits and starts no other server
-        listener.listen()
+    with socket.socket(fileno=file) as listener:
         for library in LIBRARIES:
             importlib.import_module(library)
         installed.distributions()
@@ -159,7 +165,7 @@ def main() -> None:
 
         run_command()
     else:
-        Path(address).unlink(missing_ok=True)
+        address.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
