@@ -21,8 +21,8 @@ X264 = {"preset": "veryfast", "bf": "0", "threads": "4", "mbtree": "0"}
 joined unchanged. `veryfast` takes 12 ms of a core for a frame of 1280x720, the default preset 30 ms, and
 files are as large. The bytes must not depend on the machine or the moment. So the number of threads, which
 affects them, is fixed, and macroblock trees are off: with AVX-512, x264 165 computes them differently now and
-then (of 2,400 files of the same 12 frames of 320x240, 4 differed). Without them, a file of 1280x720 is a third
-larger, and its PSNR 0.4 dB higher."""
+then (of 2,400 files of the same 12 frames of 320x240, 4 differed). Without them, a file of 1280x720 is a
+third larger, and its PSNR 0.4 dB higher."""
 
 BT709 = 1
 """Code of ITU-T H.273 for BT.709's primaries, transfer function and matrix alike."""
