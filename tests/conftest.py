@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ class ByFixture(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config, log):
     return ByFixture(config, log)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """PyTorch has one thread again after a test in which a stage has set another number."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,16 @@
-"""Cells on an executor: `local`, one after another in this process, or `ray`, on a cluster.
+"""Cells on an executor: `local`, in forks of this process, or `ray`, on a cluster.
 
 Both run the same generator, :func:`~pipelines.engine.execution.execute`, and hand its events to the same
 :class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
 """
 
-import collections
 import contextlib
-import errno
 from collections.abc import Iterator, Sequence
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.comparison import reasons
-from pipelines.engine.execution import (
-    ExecutorConfig,
-    OutOfMemoryError,
-    batches,
-    checkpoints_of,
-    device_of,
-    execute,
-    stack_size,
-)
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.local_executor import LocalExecutor
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.sweep import Recorder, Sweep
@@ -75,39 +66,6 @@ def fan_out(
             for turn in turns:
                 executor.run(sweep, turn)
         sweep.raise_failures()
-
-
-class LocalExecutor:
-    """Computes cells one after another in this process."""
-
-    def __init__(self, config: ExecutorConfig, gpu: bool):
-        self.config = config
-        self.gpu = gpu
-
-    def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
-        """Compute `cells`, which the sweep's store lacks."""
-        size = stack_size(self.config, len(cells), device_of(self.config, self.gpu) == "cuda")
-        pending = collections.deque(batches(cells, sweep.store, size))
-        while pending:
-            batch = pending.popleft()
-            sweep.started(batch)
-            inputs, states = [cell.inputs for cell in batch.cells], checkpoints_of(batch, sweep.store)
-            events = execute(batch, inputs, states, self.config, self.gpu)
-            while True:
-                try:
-                    event = next(events)
-                except StopIteration:
-                    break
-                except OutOfMemoryError as error:
-                    pending.extend(sweep.out_of_memory(batch, error))
-                    break
-                except Exception as error:
-                    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                        raise  # the disk would be full for the other cells too
-                    sweep.failed(batch, error)
-                    break
-                # Not in the `try`: if MLflow or the store can't be reached, the cell has not failed.
-                sweep.handle(batch, event)
 
 
 @contextlib.contextmanager

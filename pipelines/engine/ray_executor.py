@@ -6,7 +6,6 @@ checkpoints and results come back as events, so no worker reads the driver's dis
 
 import dataclasses
 import functools
-import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,12 +25,9 @@ from pipelines.engine.execution import (
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sources import check_packages
-from pipelines.engine.sweep import Sweep
+from pipelines.engine.sweep import TRANSIENT_RETRIES, Sweep
 from tasks.errors import UserError
 
-log = logging.getLogger(__name__)
-
-TRANSIENT_RETRIES = 3
 CPU_UNIT = 1e-4
 """Smallest fraction of a core that Ray counts."""
 
@@ -145,16 +141,11 @@ def _again(batch: Batch, sweep: Sweep, error: Exception) -> Iterable[Batch]:
     """The batches to run in place of one that was lost with its worker or node."""
     import ray
 
-    last = batch.attempt == TRANSIENT_RETRIES
     # Ray kills a worker when its node's memory runs low, which other processes may have caused.
+    last = batch.attempt == TRANSIENT_RETRIES
     if isinstance(error, ray.exceptions.OutOfMemoryError) and (last or len(batch.cells) > 1):
         return sweep.out_of_memory(batch, error)
-    if last:
-        sweep.failed(batch, error)
-        return []
-    log.warning("%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__)
-    unfinished = [cell for cell in batch.cells if not sweep.store.has(cell)]
-    return batches(unfinished, sweep.store, len(batch.cells), batch.attempt + 1)
+    return sweep.lost(batch, error)
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

@@ -11,11 +11,13 @@ from pathlib import Path
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import Batch, Finished, first_line, halves
+from pipelines.engine.execution import Batch, Finished, batches, first_line, halves
 from tasks.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 
 log = logging.getLogger(__name__)
+
+TRANSIENT_RETRIES = 3
 
 
 class Recorder:
@@ -125,6 +127,15 @@ class Sweep:
             ),
         )
         return []
+
+    def lost(self, batch: Batch, error: Exception) -> list[Batch]:
+        """Record that a batch was lost with its process or node; returns what to run in its place."""
+        if batch.attempt == TRANSIENT_RETRIES:
+            self.failed(batch, error)
+            return []
+        log.warning("%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__)
+        unfinished = [cell for cell in batch.cells if not self.store.has(cell)]
+        return list(batches(unfinished, self.store, len(batch.cells), batch.attempt + 1))
 
     def failed(self, batch: Batch, error: BaseException) -> None:
         """Record that a batch's cells have failed, and why."""

@@ -119,13 +119,22 @@ def _is_at(path: Path, file: int) -> bool:
 
 
 def _holders(lock: Path) -> str:
-    """The ids of the other processes that have opened a lock."""
+    """The ids of the other processes that have opened a lock, without those that they have forked."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if link.samefile(lock):
                 found.add(int(link.parts[2]))
-    return _listed(found - {os.getpid()})
+    found.discard(os.getpid())
+    return _listed({pid for pid in found if _parent(pid) not in found})
+
+
+def _parent(pid: int) -> int | None:
+    with contextlib.suppress(OSError):  # it has ended
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("PPid:"):
+                return int(line.split()[1])
+    return None
 
 
 def _listed(pids: set[int]) -> str:

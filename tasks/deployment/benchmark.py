@@ -22,7 +22,7 @@ from tasks.deployment.network import Network
 from tasks.deployment.networks import open_network
 from tasks.deployment.onnx_model import read_card, unbatched_shapes
 from tasks.deployment.parity import Reference, compare, random_inputs, reference
-from tasks.deployment.runtimes import NOT_INSTALLED, THREADS_ARE_FINAL, RuntimeAt
+from tasks.deployment.runtimes import NOT_INSTALLED, SLOW_TO_PREPARE, THREADS_ARE_FINAL, RuntimeAt
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Precision
 from tasks.deployment.timing import Timing, take_turns
 from tasks.job import Event, Job, Metrics, Progress, per_job
@@ -217,7 +217,9 @@ class _Bench:
         examples = self._examples_of(size)
         # Compilers run in parallel, each in its own process, and finish before anything is timed.
         prepare = partial(self._prepare, threads=threads, size=size, examples=examples)
-        outcomes = {outcome.row.runtime: outcome for outcome in self._pool.map(prepare, self.params.runtimes)}
+        slow_first = sorted(self.params.runtimes, key=lambda runtime: runtime.name not in SLOW_TO_PREPARE)
+        prepared = {outcome.row.runtime: outcome for outcome in self._pool.map(prepare, slow_first)}
+        outcomes = {runtime.name: prepared[runtime.name] for runtime in self.params.runtimes}
         right = {name: self._workers[name] for name, each in outcomes.items() if each.row.status == "ok"}
         for name, timing in take_turns(right, self.params.seconds).items():
             outcomes[name] = replace(outcomes[name], row=_with_timing(outcomes[name].row, timing))

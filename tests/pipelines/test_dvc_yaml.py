@@ -1,5 +1,6 @@
 """dvc.yaml against the code: what a stage reads and imports, it depends on."""
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -38,6 +39,7 @@ DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CHECKS = {"packages", "config"}
 """Stages without cells."""
 FAN_OUTS = sorted(set(DVC) - CHECKS)
+CONFIG = pydantic.TypeAdapter(Config)
 WRITERS = ("pipelines.engine.cells", "pipelines.engine.provenance", "pipelines.engine.stage")
 """What of the engine writes outs."""
 
@@ -80,7 +82,7 @@ def plan(stage, values):
         if hasattr(module, "probe"):
             patch.setattr(module, "probe", lambda path: clip())
         with pytest.raises(PlannedError):
-            module.run(planner, pydantic.TypeAdapter(Config).validate_python(values))
+            module.run(planner, CONFIG.validate_python(values))
     return planner
 
 
@@ -180,8 +182,8 @@ OTHER = {
 def changed(values, leaf):
     """The configuration with another value at one leaf."""
     name = ".".join(leaf)
-    copy = pydantic.TypeAdapter(dict).validate_json(pydantic.TypeAdapter(dict).dump_json(values))
-    at = copy
+    other = copy.deepcopy(values)
+    at = other
     for key in leaf[:-1]:
         at = at[key]
     if name == "offline_rl.data.source":
@@ -200,7 +202,7 @@ def changed(values, leaf):
         at[leaf[-1]] /= 2
     else:
         at[leaf[-1]] += 1
-    return copy
+    return other
 
 
 def covers(params, leaf):

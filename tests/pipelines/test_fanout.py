@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import multiprocessing
 import os
 import re
 import socket
@@ -29,8 +30,8 @@ from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, 
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.local_ray import STARTS
 from pipelines.engine.ray_cluster import ray_cluster
-from pipelines.engine.ray_executor import TRANSIENT_RETRIES, _again, _execute_remotely, _Input, _receive
-from pipelines.engine.sweep import CellsFailedError, Sweep
+from pipelines.engine.ray_executor import _again, _execute_remotely, _Input, _receive
+from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from tasks.errors import UserError
 from tasks.job import Progress
 
@@ -64,6 +65,12 @@ class Recorder(sweep.Recorder):
 
     def about(self, kind):
         return [words[1:] for words in self.said if words[0] == kind]
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    """Two cells run at a time, whatever the machine has."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
 
 @pytest.fixture(params=["local", "ray"])
@@ -175,14 +182,17 @@ def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
     assert contents(store, [cell]) == contents(undisturbed, [cell])
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint(store, cluster, tmp_path):
-    cells = [Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))]
+def test_a_killed_worker_goes_on_from_its_checkpoint(store, executor, tmp_path):
+    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))
+    cells = [killed, *sums(1)]
     (tmp_path / "deaths").mkdir()
     recorder = Recorder()
-    fan_out(cells, cluster, store, recorder)
+    fan_out(cells, executor, store, recorder)
     assert len(list((tmp_path / "deaths").iterdir())) == 2
-    assert (store.path(cells[0].digest) / "began_at").read_text() == "1"
-    assert recorder.about("metrics") == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
+    assert (store.path(killed.digest) / "began_at").read_text() == "1"
+    told = [metrics for metrics in recorder.about("metrics") if metrics[0] == "killed"]
+    assert told == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
+    assert store.has(cells[1])
 
 
 def test_a_worker_whose_directory_was_removed_finds_another(store, tmp_path, monkeypatch):
@@ -207,14 +217,32 @@ def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(address,
         raise ray.exceptions.AuthenticationError("RPC error: WrongClusterID")
 
 
-def test_a_worker_that_always_dies_is_given_up(store, cluster, tmp_path):
+def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
     (tmp_path / "deaths").mkdir()
     killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=99))
     cells = [killed, *sums(1)]
-    with pytest.raises(CellsFailedError, match="WorkerCrashedError"):
-        fan_out(cells, cluster, store, Recorder())
+    with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
+        fan_out(cells, executor, store, Recorder())
     assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more
     assert store.has(cells[1])
+
+
+def test_local_computes_as_many_cells_at_a_time_as_there_are_cores_for(store, tmp_path):
+    fan_out([Cell(name, meet, MeetParams(str(tmp_path), name, 2)) for name in "ab"], LOCAL, store, Recorder())
+    recorder = Recorder()
+    fan_out(sums(2), dataclasses.replace(LOCAL, num_cpus=2), store, recorder)
+    course = [kind for kind, *_ in recorder.said if kind in {"started", "finished"}]
+    assert course == ["started", "finished", "started", "finished"]
+
+
+def test_an_interrupted_driver_takes_its_forks_along(store, tmp_path):
+    class Interrupted(Recorder):
+        def metrics(self, cell, step, values):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fan_out(sums(4, seconds=0.1, steps=10_000), LOCAL, store, Interrupted())
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize("asked", [{"num_cpus": 999}, {"num_gpus": 77}, {"memory_gb": 99999}])

@@ -36,6 +36,9 @@ NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
 THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
 """Runtimes whose number of threads can be set only once in a process."""
 
+SLOW_TO_PREPARE = frozenset({"tvm-tuned", "torch-compile", "tvm", "iree", "onnxruntime-tensorrt"})
+"""Runtimes that take longest to compile a network. They begin first, while others use the other cores."""
+
 
 def open_runtime(name: str, streams: int = 1) -> Runtime:
     """The adapter of the runtime `name`, imported only now because many runtimes aren't installed.

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,7 @@ class TVM(Runtime):
 
     def __init__(self, tune_s: float = 0) -> None:
         self._tune_s = tune_s
+        import_module("tvm.relax.frontend.onnx")  # here, or its two seconds would count for the first network
 
     def unavailable(self) -> str | None:
         """Reason why the runtime can't run here; None if it can."""
