@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 DVC = """
@@ -64,6 +65,10 @@ def run_stage(dvc: subprocess.Popen, *arguments: str) -> str:
 def helper_of(dvc: subprocess.Popen, module: str) -> psutil.Process:
     """The process that runs `module` for `dvc`."""
     command = ["-m", module, str(dvc.pid)]
-    # A zombie has no command line: None.
-    every = psutil.process_iter(["cmdline"])
-    return next(process for process in every if (process.info["cmdline"] or [])[1:4] == command)
+
+    def found() -> psutil.Process | None:
+        # A zombie has no command line, and a process that starts has none yet.
+        every = psutil.process_iter(["cmdline"])
+        return next((process for process in every if (process.info["cmdline"] or [])[1:4] == command), None)
+
+    return wait_until(found, f"{module} runs")
