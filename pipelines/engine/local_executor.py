@@ -35,7 +35,7 @@ class LocalExecutor:
     """Computes cells in forks of this process, which have imported what it has.
 
     Where only one cell runs at a time, it runs in this process: if there is one, if a cell takes more than
-    half of the cores, and on a GPU, which a fork cannot use once its parent has.
+    half of the cores or of the memory, and on a GPU, which a fork cannot use once its parent has.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -46,8 +46,7 @@ class LocalExecutor:
         """Compute `cells`, which the sweep's store lacks."""
         on_gpu = device_of(self.config, self.gpu) == "cuda"
         pending = deque(batches(cells, sweep.store, stack_size(self.config, len(cells), on_gpu)))
-        places = 1 if on_gpu else len(os.sched_getaffinity(0)) // self.config.num_cpus
-        places = max(min(places, len(pending)), 1)
+        places = 1 if on_gpu else max(min(_places(self.config), len(pending)), 1)
         idle = [(_Fork if places > 1 else _Here)(self.config, self.gpu) for _ in range(places)]
         busy: list[_Worker] = []
         try:
@@ -66,6 +65,14 @@ class LocalExecutor:
         finally:
             for worker in [*busy, *idle]:
                 worker.close()
+
+
+def _places(config: ExecutorConfig) -> int:
+    """The number of batches that this machine's cores and memory allow at a time."""
+    cores = len(os.sched_getaffinity(0)) // config.num_cpus
+    if config.memory_gb is None:
+        return cores
+    return min(cores, int(psutil.virtual_memory().total / 2**30 / config.memory_gb))
 
 
 class ProcessLostError(Exception):
