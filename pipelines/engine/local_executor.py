@@ -35,7 +35,8 @@ class LocalExecutor:
     """Computes cells in forks of this process, which have imported what it has.
 
     Where only one cell runs at a time, it runs in this process: if there is one, if a cell takes more than
-    half of the cores or of the memory, and on a GPU, which a fork cannot use once its parent has.
+    half of the memory, if it has several threads, and on a GPU. A fork can use neither OpenMP's threads nor a
+    GPU once its parent has: it hangs, or fails.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -69,7 +70,7 @@ class LocalExecutor:
 
 def _places(config: ExecutorConfig) -> int:
     """The number of batches that this machine's cores and memory allow at a time."""
-    cores = len(os.sched_getaffinity(0)) // config.num_cpus
+    cores = len(os.sched_getaffinity(0)) if config.num_cpus == 1 else 1
     if config.memory_gb is None:
         return cores
     return min(cores, int(psutil.virtual_memory().total / 2**30 / config.memory_gb))

@@ -227,16 +227,16 @@ def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
     assert store.has(cells[1])
 
 
-def test_local_computes_as_many_cells_at_a_time_as_there_are_cores(store, tmp_path):
+def test_local_computes_a_cell_per_core_at_a_time(store, tmp_path):
     fan_out([Cell(name, meet, MeetParams(str(tmp_path), name, 2)) for name in "ab"], LOCAL, store, Recorder())
 
 
 @pytest.mark.parametrize(
-    "half", [{"num_cpus": 2}, {"memory_gb": 0.6 * psutil.virtual_memory().total / 2**30}]
+    "given", [{"num_cpus": 2}, {"memory_gb": 0.6 * psutil.virtual_memory().total / 2**30}]
 )
-def test_cells_that_take_more_than_half_of_the_machine_run_one_by_one(store, half):
+def test_cells_with_several_threads_or_much_memory_run_one_by_one(store, given):
     recorder = Recorder()
-    fan_out(sums(2), dataclasses.replace(LOCAL, **half), store, recorder)
+    fan_out(sums(2), dataclasses.replace(LOCAL, **given), store, recorder)
     course = [kind for kind, *_ in recorder.said if kind in {"started", "finished"}]
     assert course == ["started", "finished", "started", "finished"]
 
