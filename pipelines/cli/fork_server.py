@@ -87,32 +87,22 @@ def _hand_over(server: socket.socket) -> int | None:
         "directory": str(Path.cwd()),
         "environment": dict(os.environ),
     }
-    try:
-        socket.send_fds(server, [b"\n"], STREAMS)
-        server.sendall(json.dumps(task).encode())
-        server.shutdown(socket.SHUT_WR)
-        fork = _answer(server)
-    except ConnectionError:
-        return None
-    if fork is None:
-        return None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: os.kill(fork, number))
-    status = _answer(server)
-    if status is None:
-        sys.exit("error: the fork server has ended, and this stage with it; finished cells are kept")
-    return status
-
-
-def _answer(server: socket.socket) -> int | None:
-    """The next number that the server sends; None if it has ended."""
-    digits = b""
-    while not digits.endswith(b"\n"):
-        received = server.recv(1)
-        if not received:
+    with server.makefile() as answers:
+        try:
+            socket.send_fds(server, [b"\n"], STREAMS)
+            server.sendall(json.dumps(task).encode())
+            server.shutdown(socket.SHUT_WR)
+            fork = answers.readline()
+        except ConnectionError:
             return None
-        digits += received
-    return int(digits)
+        if not fork:
+            return None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: os.kill(int(fork), number))
+        status = answers.readline()
+    if not status:
+        sys.exit("error: the fork server has ended, and this stage with it; finished cells are kept")
+    return int(status)
 
 
 def _serve(dvc: psutil.Process, listener: socket.socket) -> bool:

@@ -16,8 +16,7 @@ from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.sweep import Recorder, Sweep
 
 BRIEF_CELLS = 16
-"""Number of cells of a second or two that take as long one after another as on two cores of a cluster that
-has to start first (6 s)."""
+"""Number of cells of a second or two for which no cluster is started on this machine, which takes 6 s."""
 
 
 def fan_out(

@@ -202,11 +202,12 @@ def _events(
 
 def _portable(error: Exception) -> Exception:
     """The error as another process can read it, with the traceback, which pickling drops, as a note."""
-    error.add_note("In the cell's process:\n" + "".join(traceback.format_exception(error)))
+    trace = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError("".join(traceback.format_exception(error)))
+        return RuntimeError(trace)
+    error.add_note(f"In the cell's process:\n{trace}")
     return error
 
 

@@ -18,6 +18,7 @@ from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 log = logging.getLogger(__name__)
 
 TRANSIENT_RETRIES = 3
+"""How often cells are started again whose process or node was lost."""
 
 
 class Recorder:

@@ -228,6 +228,7 @@ def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
 
 
 def test_local_computes_a_cell_per_core_at_a_time(store, tmp_path):
+    """Cells that wait for each other end."""
     fan_out([Cell(name, meet, MeetParams(str(tmp_path), name, 2)) for name in "ab"], LOCAL, store, Recorder())
 
 
