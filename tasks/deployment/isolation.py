@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
 """Settings of the caller that would limit a runtime's threads, whose number is given with each network."""
 KILLED_WAIT_S = 10
+STATUS_BYTES = 16
+"""Longest message with an exit status."""
 
 
 class WorkerFailed(Exception):  # noqa: N818 (an outcome that the table reports)
@@ -65,11 +71,98 @@ class Samples:
         return sum(self.cpu_s) / sum(self.wall_s)
 
 
+class _Template:
+    """A process that has imported a runtime, and whose forks are workers, one after another.
+
+    Most imports take one to three seconds, which would otherwise be spent again for each network.
+    """
+
+    def __init__(self, runtime: str) -> None:
+        python = interpreter(runtime)
+        if python is None:
+            raise WorkerFailed("its environment isn't built; run `make compilers`")
+        self.fork_status: int | None = None
+        """Exit status of the fork, or minus the signal that killed it; None while it lives."""
+        self._written_before = 0
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it stays open)
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [str(python), "-m", WORKER, runtime, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=_environment(),
+                start_new_session=True,
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process can fork."""
+        return self._process.poll() is None
+
+    def fork(self, files: str) -> Connection:
+        """Fork a worker, with the directory `files` for its own; returns the other end of its connection."""
+        self.fork_status = None
+        self._written_before = os.fstat(self._log.fileno()).st_size
+        ours, theirs = Pipe()
+        with theirs:
+            socket.send_fds(self._socket, [files.encode()], [theirs.fileno()])
+        return ours
+
+    def end_fork(self, patience_s: float = 0) -> int:
+        """Kill the fork and all processes that it started, unless it ends by itself within `patience_s`.
+
+        Returns:
+            The fork's exit status; the template's if that has ended as well.
+        """
+        if self.fork_status is None:
+            self._socket.settimeout(KILLED_WAIT_S)
+            try:
+                if not wait([self._socket], patience_s):
+                    self._socket.sendall(b"\n")
+                status = self._socket.recv(STATUS_BYTES)
+            except OSError:
+                status = b""
+            self.fork_status = int(status) if status else self.kill()
+        return self.fork_status
+
+    def kill(self) -> int:
+        """Kill the process, its fork, and all processes that they started; returns its status."""
+        self._socket.close()  # which ends it and its fork, unless it is still importing
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILLED_WAIT_S)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.fork_status = self._process.wait()
+        return self.fork_status
+
+    def last_words(self) -> str:
+        """The last line that the fork has written; empty if there is none."""
+        size = os.fstat(self._log.fileno()).st_size - self._written_before
+        written = os.pread(self._log.fileno(), size, self._written_before).decode(errors="replace")
+        return next((line.strip() for line in reversed(written.split("\n")) if line.strip()), "")
+
+
+_idle: dict[str, list[_Template]] = defaultdict(list)
+"""Templates without a fork, by runtime. They end with this process."""
+
+
+def _template(runtime: str) -> _Template:
+    """An idle template of the runtime, or a new one, which imports it in the background."""
+    while _idle[runtime]:
+        template = _idle[runtime].pop()
+        if template.alive:
+            return template
+    return _Template(runtime)
+
+
 class Worker:
     """A process with one runtime; a context manager that kills the process at the end, whatever it is doing.
 
-    The process starts at once and imports its runtime in the background; the first request waits for the
-    import. It writes nothing to this process's output. If a request isn't answered within `time_limit_s`, the
+    The process is a fork of a :class:`_Template`. The first request waits until the runtime is imported. The
+    process writes nothing to this process's output. If a request isn't answered within `time_limit_s`, the
     process and all processes that it started are killed. After a :class:`WorkerFailed`, the worker can still
     be used if it is `alive`, because its runtime has only raised an error.
 
@@ -79,22 +172,9 @@ class Worker:
 
     def __init__(self, runtime: str, time_limit_s: float) -> None:
         self.runtime, self.time_limit_s = runtime, time_limit_s
-        python = interpreter(runtime)
-        if python is None:
-            raise WorkerFailed("its environment isn't built; run `make compilers`")
+        self._template = _template(runtime)
         self._files = tempfile.TemporaryDirectory(prefix="worker-")
-        self._log = Path(self._files.name, "log")
-        self._connection, theirs = Pipe()
-        with self._log.open("wb") as log, theirs:
-            self._process = subprocess.Popen(
-                [str(python), "-m", WORKER, runtime, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_environment(Path(self._files.name)),
-                start_new_session=True,
-            )
+        self._connection = self._template.fork(self._files.name)
 
     def __enter__(self) -> Self:
         return self
@@ -103,15 +183,16 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the process, and remove its files."""
-        self._kill()
+        """End the process, and remove its files. Its template waits for the next worker."""
         self._connection.close()
+        self._template.end_fork()
+        _idle[self.runtime].append(self._template)
         self._files.cleanup()
 
     @property
     def alive(self) -> bool:
         """Whether the process can take another request."""
-        return self._process.poll() is None
+        return self._template.fork_status is None
 
     def describe(self) -> Description:
         """Describe the runtime, once it is imported."""
@@ -142,7 +223,7 @@ class Worker:
         try:
             self._connection.send_bytes(json.dumps({"do": action, **request}).encode())
             if not self._connection.poll(self.time_limit_s):
-                self._kill()
+                self._template.kill()
                 raise WorkerFailed(f"no answer within {self.time_limit_s:g} s")
             answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
@@ -152,29 +233,14 @@ class Worker:
         return answer
 
     def _how_it_ended(self) -> str:
-        try:
-            status = self._process.wait(KILLED_WAIT_S)
-        except subprocess.TimeoutExpired:
-            self._kill()
-            return "closed its connection"
+        status = self._template.end_fork(KILLED_WAIT_S)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        lines = self._log.read_text(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), None)
+        last = self._template.last_words()
         return f"{how}: {last[:300]}" if last else how
 
-    def _kill(self) -> None:
-        """Kill the process and all processes that it started, e.g. compilers."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        self._process.wait(KILLED_WAIT_S)
 
-
-def _environment(files: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """This process's environment variables, with `tasks` importable."""
     inherited = {name: value for name, value in os.environ.items() if name not in THREADS}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # Kernels are compiled anew in every process, or the compile time would depend on earlier runs. PyTorch's
-    # own precompiled headers (7 s), which it keeps elsewhere, are shared.
-    return inherited | {"PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(files / "inductor")}
+    return inherited | {"PYTHONPATH": path}

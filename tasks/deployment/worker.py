@@ -1,21 +1,26 @@
-"""The process of one runtime: `python -m tasks.deployment.worker NAME FD`.
+"""The processes of one runtime: `python -m tasks.deployment.worker NAME FD`.
 
-It answers the requests of :class:`tasks.deployment.isolation.Worker`: JSON over the private socket FD, and
-arrays in .npz files. It imports only NumPy and the runtime, since a runtime's environment may lack everything
-else.
+This process imports the runtime and forks workers. A message over the socket FD, with the path of a directory
+and another socket, asks for a worker; any other message ends it. The answer is the exit status of the worker.
+
+A worker answers the requests of :class:`tasks.deployment.isolation.Worker`: JSON over its socket, and arrays
+in .npz files. Both import only NumPy and the runtime, since a runtime's environment may lack everything else.
 """
 
 import ctypes
 import gc
 import json
+import multiprocessing
 import os
 import signal
+import socket
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +30,61 @@ from tasks.deployment.runtimes import open_runtime
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, load_arrays, save_arrays
 from tasks.errors import in_a_line
 
+PATH_BYTES = 4096
+"""Longest path of a directory."""
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 MESSAGE = 200
 """Longest answer for an exception, in characters. The first line of OpenVINO's names only a source file."""
 
 
 def main(open_runtime: Callable[[str], Runtime] = open_runtime) -> None:
-    """Answer requests until the other end of the socket closes."""
+    """Import the runtime, then fork workers, one after another, until the other end of the socket closes."""
     name, descriptor = sys.argv[1], int(sys.argv[2])
-    os.set_inheritable(descriptor, False)  # else a compiler it starts would keep the socket open
+    with socket.socket(fileno=descriptor) as requests:
+        requests.set_inheritable(False)  # else a compiler that an import starts would keep the socket open
+        # Imports set off garbage collections, each of which goes through all existing objects. They take 0.5
+        # of the 2.4 seconds (CPU) in which Inductor is imported.
+        gc.disable()
+        runtime = open_runtime(name)
+        gc.freeze()
+        gc.enable()
+        while True:
+            files, connections, _, _ = socket.recv_fds(requests, PATH_BYTES, 1)
+            if not files:
+                return
+            if connections:  # otherwise, a worker was to end that had ended already
+                status = _fork(runtime, files.decode().strip(), connections[0], requests)
+                with suppress(BrokenPipeError):
+                    requests.sendall(str(status).encode())
+
+
+def _fork(runtime: Runtime, files: str, descriptor: int, requests: socket.socket) -> int:
+    """Fork a worker, and wait until it has ended or there is a message, which means that it has to end.
+
+    Returns:
+        Its exit status, or minus the signal that killed it.
+    """
+    with Connection(descriptor) as connection:
+        work = partial(_work, runtime, files, connection, requests)
+        fork = multiprocessing.get_context("fork").Process(target=work)
+        fork.start()
+    wait([fork.sentinel, requests])
+    with suppress(ProcessLookupError):
+        os.killpg(fork.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    fork.kill()  # if it was not yet the leader of a group
+    fork.join()
+    return fork.exitcode  # type: ignore[return-value]
+
+
+def _work(runtime: Runtime, files: str, connection: Connection, requests: socket.socket) -> None:
+    """Answer requests until the other end of the connection closes."""
+    requests.close()
+    os.setsid()
     _die_with_parent()
-    connection = Connection(descriptor)
-    # Imports set off garbage collections, each of which goes through all existing objects. They take 0.5 of
-    # the 2.4 seconds (CPU) in which Inductor is imported.
-    gc.disable()
-    session = Session(open_runtime(name))
-    gc.freeze()
-    gc.enable()
+    # Kernels are compiled anew for every worker, or the compile time would depend on earlier runs. PyTorch's
+    # own precompiled headers (7 s), which it keeps elsewhere, are shared.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{files}/inductor"
+    session = Session(runtime)
     while True:
         try:
             request = json.loads(connection.recv_bytes())

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -71,6 +72,35 @@ def test_one_that_dies_gives_the_signal_and_its_last_words(model):
             worker.describe()
 
 
+def test_workers_of_a_runtime_are_forks_of_one_import(model):
+    """The next one has nothing of the one before, whether that has ended well or not."""
+    for name in ["toy", "toy-dies"]:
+        processes = []
+        for _ in range(2):
+            with Worker(name, time_limit_s=PATIENCE_S) as worker:
+                worker.describe()
+                template = psutil.Process(worker._template._process.pid)
+                processes.append((template.pid, [child.pid for child in template.children()]))
+                with pytest.raises(WorkerFailed, match="AssertionError"):
+                    worker.measure(calls=1)  # no network is prepared
+                with contextlib.suppress(WorkerFailed):
+                    worker.prepare(model, {"state": STATES}, threads=1)
+        (first, forks), (second, others) = processes
+        assert first == second
+        assert len(forks) == len(others) == 1
+        assert forks != others
+
+
+def test_a_template_that_was_killed_is_replaced(model):
+    with Worker("toy", time_limit_s=PATIENCE_S) as worker:
+        worker.describe()
+        os.kill(worker._template._process.pid, signal.SIGKILL)
+        with pytest.raises(WorkerFailed, match=r"^killed by SIGKILL$"):
+            worker.prepare(model, {"state": STATES}, threads=1)
+    with Worker("toy", time_limit_s=PATIENCE_S) as worker:
+        assert worker.describe().unavailable is None
+
+
 def test_one_that_cannot_be_imported_gives_the_error():
     with (
         Worker("no such toy", time_limit_s=PATIENCE_S) as worker,
@@ -82,9 +112,9 @@ def test_one_that_cannot_be_imported_gives_the_error():
 def test_one_that_hangs_is_killed_with_all_it_started(model):
     with Worker("toy-hangs", time_limit_s=PATIENCE_S) as worker:
         worker.describe()
-        process = psutil.Process(worker._process.pid)
-        running = [process, *process.children()]
-        assert len(running) == 2
+        template = psutil.Process(worker._template._process.pid)
+        running = [template, *template.children()]
+        assert len(running) == 3  # the template, what it has started, and the worker
         worker.time_limit_s = 1
         with pytest.raises(WorkerFailed, match=r"^no answer within 1 s$"):
             worker.prepare(model, {"state": STATES}, threads=1)
