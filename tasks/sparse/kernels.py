@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tasks.sparse.compilation import compiled
 from tasks.sparse.vectors import (
     DOTS,
     add_dots,
@@ -59,7 +60,6 @@ class Adjacency(NamedTuple):
 
 
 def _forward(lanes: int) -> Any:
-    @njit(error_model="numpy")
     def forward(
         matrix: Adjacency,
         parameters: Floats,
@@ -102,14 +102,15 @@ def _forward(lanes: int) -> Any:
                 store(own, (inputs + unit) * lanes, total)
             _from_lanes(own[inputs + computed - outputs :], n, first, y)
 
-    return forward
+    forward.__qualname__ = f"forward_{lanes}"
+    return compiled(forward)
 
 
 forward = _forward(LANES)
 forward_few = _forward(FEW)
 
 
-@njit(error_model="numpy")
+@compiled
 def share(
     matrix: Adjacency, parameters: Floats, x: Floats, units: Floats, starts: Indices, sums: Floats
 ) -> None:
@@ -138,7 +139,7 @@ def share(
             sums[unit, row] = sums[unit, row - rows]
 
 
-@njit(error_model="numpy")
+@compiled
 def backward(
     matrix: Adjacency,
     parameters: Floats,

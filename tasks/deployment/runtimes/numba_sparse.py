@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from tasks.deployment.runtimes.protocol import ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.torch_eager import read_network, runner, set_threads
-from tasks.sparse.perceptron import SparsePerceptron
+from tasks.sparse.perceptron import SparsePerceptron, to_array
 
 
 class NumbaSparse(Runtime):
@@ -49,7 +49,7 @@ class KeptWeights(nn.Module):
         """
         if x.shape[1] != self._graph.inputs:
             raise ValueError(f"{x.shape[1]} numbers a row, not {self._graph.inputs}")
-        return torch.from_numpy(self._graph.infer(self._kept, x.numpy()))
+        return torch.from_numpy(self._graph.infer(self._kept, to_array(x)))
 
 
 def with_kept_weights(module: nn.Module) -> nn.Module:

@@ -1,0 +1,55 @@
+"""Numba's compiler for the kernels, whose machine code is kept for other processes.
+
+Compiling all kernels takes five seconds, which each process would otherwise spend again.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba.core import config
+from platformdirs import user_cache_path
+
+from tasks.data.hashing import sha256_of_value
+
+SOURCES = ("kernels.py", "vectors.py")
+
+
+def directory() -> Path:
+    """Where machine code is kept: a directory for each version of the sources and each kind of processor.
+
+    Numba tells processors apart, but doesn't look at sources that a kernel's module imports.
+    """
+    name, features = config.CPU_NAME, config.CPU_FEATURES  # type: ignore[attr-defined]
+    processor = name or binding.get_host_cpu_name(), features or binding.get_host_cpu_features().flatten()
+    sources = [Path(__file__).with_name(name).read_text() for name in SOURCES]
+    digest = sha256_of_value([numba.__version__, llvmlite.__version__, *processor, *sources])
+    return user_cache_path("singleshot") / "kernels" / digest[:16]
+
+
+def _can_keep() -> bool:
+    """Whether the directory can be written; it can't if, for example, the user's home is read-only."""
+    kept = directory()
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    # The setting is for all functions of the process, but only the kernels ask for a cache.
+    config.CACHE_DIR = str(kept)  # type: ignore[attr-defined]
+    return os.access(kept, os.W_OK)
+
+
+CAN_KEEP = _can_keep()
+
+
+def compiled(kernel: Callable[..., None]) -> Any:
+    """Compile `kernel` when it is first called, or take the machine code that another process has kept.
+
+    A kernel has a name of its own, and is always called with the same types: processes that keep code under
+    one name at once, but for different types or processors, would confuse their files.
+    """
+    return numba.njit(error_model="numpy", cache=CAN_KEEP)(kernel)
