@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
+from pipelines.config.plain import LOCK as DVC_LOCK
+from pipelines.config.plain import RESTORE
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
 from pipelines.engine.remote_cells import open_store
@@ -247,16 +249,23 @@ def check_cells() -> Finding:
 
 
 def check_dvc() -> Finding:
-    """Check that this is a DVC repository, inside git unless configured without, that sends no statistics."""
-    from dvc.exceptions import NotDvcRepoError
+    """Check that this is a DVC repository, inside git unless configured without, that sends no statistics.
+
+    DVC writes its lock file in place, and a disk that is full cuts it off.
+    """
+    from dvc.dvcfile import Lockfile
+    from dvc.exceptions import NotDvcRepoError, PrettyDvcException
     from dvc.repo import Repo
     from dvc.scm import SCMError
 
     try:
         with Repo() as repo:
             core = repo.config["core"]
+            Lockfile(repo, str(DVC_LOCK)).load()
     except NotDvcRepoError:
         return Finding("problem", "no .dvc here", "run in the repository's root, or `git checkout .dvc`")
+    except PrettyDvcException as error:
+        return Finding("problem", str(error), RESTORE)
     except SCMError as error:
         fix = "git init, or `dvc config core.no_scm true` where there is to be no git"
         return Finding("problem", str(error), fix)

@@ -251,6 +251,19 @@ def test_dvc_in_each_state(repository, tmp_path, monkeypatch):
     assert (finding.state, finding.fix) == ("warning", "dvc config core.analytics false")
 
 
+def test_a_lock_file_that_a_full_disk_has_cut_off(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    lock = "schema: '2.0'\nstages:\n  config:\n    cmd: python -m pipelines run config\n"
+    Path("dvc.lock").write_text(lock)
+    assert doctor.check_dvc().state == "ok"
+    for begun in ("  prepare_data:\n    c", "    outs:\n    - path"):  # no YAML; YAML, but no lock file
+        Path("dvc.lock").write_text(lock + begun)
+        finding = doctor.check_dvc()
+        assert finding.state == "problem"
+        assert "delete it if git has none" in finding.fix
+    Path("dvc.lock").unlink()
+
+
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
     finding = mlflow(f"sqlite:///{tmp_path}/mlflow.db")
     assert finding.state == "ok"

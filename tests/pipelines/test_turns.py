@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from checkouts import BIN, ROOT
@@ -145,17 +146,21 @@ def test_make_params_says_that_a_run_will_read_its_settings(checkout, start):
     dvc.process.wait()
 
 
-def test_make_repro_refuses_what_dvc_would_expand_without_end(checkout):
+def test_make_repro_refuses_files_that_dvc_would_fail_on(checkout):
     environment = checkout / ".venv"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (environment / "bin/python").chmod(0o755)
     (checkout / "requirements.lock").touch()
     (environment / ".installed").touch()
+    repro = partial(subprocess.run, ["make", "repro"], cwd=checkout, capture_output=True, text=True)
+    (checkout / "dvc.lock").write_text("schema: '2.0'\nstages:\n  config:\n    c")
+    assert repro().stderr.startswith("error: dvc.lock: is damaged")
+    (checkout / "dvc.lock").unlink()
     (checkout / "params.yaml").unlink()
     doubled = "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60))
     (checkout / "params.yaml").write_text(f"a0: &a0 [1, 1]\n{doubled}")
-    done = subprocess.run(["make", "repro"], cwd=checkout, capture_output=True, text=True, check=False)
+    done = repro()
     assert done.returncode != 0
     assert done.stderr.startswith("error: params.yaml: has an alias")
 
