@@ -15,9 +15,6 @@ from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.sweep import Recorder, Sweep
 
-BRIEF_CELLS = 16
-"""Number of cells of a second or two for which no cluster is started on this machine, which takes 6 s."""
-
 
 def fan_out(
     cells: Sequence[Cell],
@@ -39,8 +36,8 @@ def fan_out(
         recorder: records the course and the metrics of every cell.
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
-        brief: the cells take a second or so each; no cluster is started for fewer than `BRIEF_CELLS` of them,
-            but a running cluster is used.
+        brief: the cells take a second or so each: no cluster is started for them on this machine, but a
+            running cluster is used.
         unit: the unit in which progress is shown; a cell counts as `Cell.size` units.
 
     Raises:
@@ -60,7 +57,7 @@ def fan_out(
         if again := reasons(missing, store.manifests()):
             print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
-        brief = (brief and len(missing) < BRIEF_CELLS) or len(turns[0]) == 1
+        brief = brief or len(turns[0]) == 1
         with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder, unit) as sweep:
             for turn in turns:
                 executor.run(sweep, turn)
