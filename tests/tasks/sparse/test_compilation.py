@@ -3,6 +3,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tasks.sparse import compilation
 
 CODE = """
@@ -38,10 +40,19 @@ def compute(cache, **environment):
     return json.loads(answer.stdout)
 
 
-def test_kernels_are_compiled_once_for_each_processor(tmp_path):
-    first = compute(tmp_path)
-    again = compute(tmp_path)
-    other = compute(tmp_path, NUMBA_CPU_NAME="generic")
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def first(cache):
+    return compute(cache)
+
+
+def test_kernels_are_compiled_once_for_each_processor(cache, first):
+    again = compute(cache)
+    other = compute(cache, NUMBA_CPU_NAME="generic")
     assert first["compiled"] == other["compiled"] == again["taken"] == [1, 1, 1, 1]
     assert first["taken"] == other["taken"] == again["compiled"] == [0, 0, 0, 0]
     assert again["results"] == first["results"]
@@ -55,7 +66,7 @@ def test_kernels_are_compiled_anew_after_a_change_of_a_source(monkeypatch, tmp_p
     assert compilation.directory() != before
 
 
-def test_kernels_run_where_nothing_can_be_kept(tmp_path):
+def test_kernels_run_where_nothing_can_be_kept(tmp_path, first):
     nowhere = tmp_path / "a file"
-    nowhere.write_text("")
-    assert compute(nowhere)["results"] == compute(tmp_path / "cache")["results"]
+    nowhere.touch()
+    assert compute(nowhere)["results"] == first["results"]
