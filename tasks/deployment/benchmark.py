@@ -98,7 +98,8 @@ class TimingRow:
     first_call_ms: float | None = None
     """Time of the first call in milliseconds, while other runtimes compile on the other cores."""
     peak_memory_mb: float | None = None
-    """Peak memory of the runtime's process in MB, with its libraries, without GPU memory."""
+    """Peak memory of the runtime's process in MB, with the parts of its libraries that the network needs,
+    without GPU memory."""
     file_bytes: int
     """Bytes of the ONNX file."""
     calls: int | None = None

@@ -63,7 +63,8 @@ class Samples:
     cpu_s: Sequence[float]
     """Processor time of each call, of all threads of the process."""
     peak_memory_bytes: int | None
-    """Peak of the process since the network was prepared, libraries included; None if it is unknown."""
+    """Peak of the process since the network was prepared, with those pages of libraries that it has used since
+    its fork; None if it is unknown."""
 
     @property
     def cpu_per_wall(self) -> float:
