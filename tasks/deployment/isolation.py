@@ -63,7 +63,7 @@ class Samples:
     cpu_s: Sequence[float]
     """Processor time of each call, of all threads of the process."""
     peak_memory_bytes: int | None
-    """Peak of the process since the network was prepared, with those pages of libraries that it has used since
+    """Peak of the process since the network was prepared, with the pages of libraries that it has used since
     its fork; None if it is unknown."""
 
     @property
