@@ -12,6 +12,7 @@ import torch
 from benchmarks.agents import CONFIGS, random_transitions, updating
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
+from pipelines.engine.execution import keep_freed_memory
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.execution import Execution
 
@@ -27,7 +28,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=positive(int), default=7, help="rounds to compare (default: 7)")
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)  # as in training
+    torch.set_flush_denormal(True)  # as in training, like the next line
+    keep_freed_memory()
     data = ReplayBuffer(random_transitions(10_000))
     print(heading("torch", "numba"))
     columns = ("algorithm", "sparsity", "updates/s dense", "masked", "sparse", "times masked", "by CPU time")

@@ -73,7 +73,7 @@ def inspect_file(path: Path) -> None:
     if bound:
         times = size / bound
         print(
-            f"lower bound for masks and values about which nothing is known: {bound:,.0f} bytes; "
+            f"entropy bound, for masks and values without any pattern: {bound:,.0f} bytes; "
             f"the file takes {times:.3f} times as many"
         )
 

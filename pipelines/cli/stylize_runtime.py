@@ -33,9 +33,8 @@ def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> Sty
     measured = measure_stylizers(model, settings, threads)
     speeds = {name: each.frames_per_second for name, each in measured.items() if each.frames_per_second}
     runtime = max(speeds, key=lambda name: speeds[name])
-    print(f"{_summary(measured, runtime)}; {path} keeps that")
-    with whole_file(path) as file:
-        file.write_text(json.dumps(key | {"runtime": runtime, "frames_per_second": speeds}, indent=1) + "\n")
+    choice = json.dumps(key | {"runtime": runtime, "frames_per_second": speeds}, indent=1)
+    print(f"{_summary(measured, runtime)}; {_keep(path, choice)}")
     return runtime
 
 
@@ -43,6 +42,16 @@ def kept_runtimes() -> list[StylizerName]:
     """The runtimes that were the fastest on a machine like this one, each once."""
     files = map(_read, sorted(_directory().glob("*.json")))
     return sorted({kept["runtime"] for kept in files if kept and kept["machine"] == machine()})
+
+
+def _keep(path: Path, choice: str) -> str:
+    """Write the file, if that is possible; returns whether it was, in words."""
+    try:
+        with whole_file(path) as file:
+            file.write_text(f"{choice}\n")
+    except OSError as error:
+        return f"{path} can't keep that ({error.strerror}); set XDG_CACHE_HOME to a writable directory"
+    return f"{path} keeps that"
 
 
 def _summary(measured: Mapping[StylizerName, Measured], runtime: StylizerName) -> str:

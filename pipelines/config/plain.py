@@ -15,7 +15,7 @@ from tasks.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
 LOCK = Path("dvc.lock")
-RESTORE = "`git checkout dvc.lock`, or delete it if git has none; finished cells are kept"
+RESTORE = "delete it, or restore it with `git checkout dvc.lock` if git has it; finished cells are kept"
 MOST_BYTES = 1 << 18
 """Largest size of params.yaml, fifty times its usual size."""
 DEEPEST = 20
@@ -53,8 +53,9 @@ def check_whole(path: Path) -> None:
     if not path.exists():
         return
     try:
-        yaml.load(path.read_bytes(), yaml.CSafeLoader)
-    except yaml.YAMLError as error:
+        with path.open() as file:
+            yaml.load(file, yaml.CSafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: is damaged ({in_a_line(error)}); {RESTORE}") from None
 
 

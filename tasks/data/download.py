@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import platformdirs
 import requests
 import urllib3
 from filelock import FileLock
@@ -15,6 +14,7 @@ from tqdm import tqdm
 from urllib3.util.retry import Retry
 
 from tasks.data.hashing import sha256_of
+from tasks.data.user_cache import user_cache
 from tasks.errors import UserError
 
 CHUNK_BYTES = 1 << 16
@@ -65,7 +65,7 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
     interrupted download resumes.
     """
     name = f"{hashlib.sha256(url.encode(errors='surrogateescape')).hexdigest()[:16]}-{_file_name(url)}"
-    path = platformdirs.user_cache_path("singleshot") / "downloads" / name
+    path = user_cache("downloads") / name
     return path, download(url, path, sha256)
 
 

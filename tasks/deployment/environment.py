@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
+from tasks.data.user_cache import user_cache
 from tasks.errors import UserError
 from tasks.uv import run_uv
 
@@ -31,10 +32,11 @@ def build_tensorflow_environment() -> Path:
     """Build the environment unless it is there, and return its interpreter.
 
     Raises:
-        UserError: uv can't install the packages in the lock file, or there is no disk space for them.
+        UserError: uv can't install the packages in the lock file, there is no disk space for them, or the
+            cache can't be written.
     """
     directory = _directory()
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    user_cache(directory.parent.name)
     with FileLock(f"{directory}.lock"):
         if python := tensorflow_python():
             return python

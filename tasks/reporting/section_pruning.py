@@ -197,8 +197,8 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
     if seeds >= MANY_SEEDS:
         return ""
     more = (
-        f"The paper has {paper.SWEEP_SEEDS} seeds. For as many, run make params "
-        'SET="offline_rl.sweep.seeds=[0,1,2,3,4]" and make repro, which computes only what is new.'
+        f"The paper has {paper.SWEEP_SEEDS} seeds. For as many, repeat make params, as you ran it, "
+        'with SET="offline_rl.sweep.seeds=[0,1,2,3,4]", then make repro, which computes only what is new.'
     )
     if seeds >= FEW_SEEDS:
         return (

@@ -12,31 +12,30 @@ import llvmlite
 import numba
 from llvmlite import binding
 from numba.core import config
-from platformdirs import user_cache_path
 
 from tasks.data.hashing import sha256_of_value
+from tasks.data.user_cache import user_cache
+from tasks.errors import UserError
 
 SOURCES = ("kernels.py", "vectors.py")
 
 
-def directory() -> Path:
-    """Where machine code is kept: a directory for each version of the sources and each kind of processor.
+def digest() -> str:
+    """A hash of the sources' version and the kind of processor, each of which has a directory of its own.
 
     Numba tells processors apart, but doesn't look at sources that a kernel's module imports.
     """
     name, features = config.CPU_NAME, config.CPU_FEATURES  # type: ignore[attr-defined]
     processor = name or binding.get_host_cpu_name(), features or binding.get_host_cpu_features().flatten()
     sources = [Path(__file__).with_name(name).read_text() for name in SOURCES]
-    digest = sha256_of_value([numba.__version__, llvmlite.__version__, *processor, *sources])
-    return user_cache_path("singleshot") / "kernels" / digest[:16]
+    return sha256_of_value([numba.__version__, llvmlite.__version__, *processor, *sources])
 
 
 def _can_keep() -> bool:
-    """Whether the directory can be written; it can't if, for example, the user's home is read-only."""
-    kept = directory()
+    """Whether the user's cache can be written; it can't if, for example, the user's home is read-only."""
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-    except OSError:
+        kept = user_cache("kernels", digest()[:16])
+    except UserError:
         return False
     # The setting is for all functions of the process, but only the kernels ask for a cache.
     config.CACHE_DIR = str(kept)  # type: ignore[attr-defined]

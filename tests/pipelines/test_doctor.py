@@ -260,7 +260,7 @@ def test_a_lock_file_that_a_full_disk_has_cut_off(repository, monkeypatch):
         Path("dvc.lock").write_text(lock + begun)
         finding = doctor.check_dvc()
         assert finding.state == "problem"
-        assert "delete it if git has none" in finding.fix
+        assert finding.fix.startswith("delete it")
     Path("dvc.lock").unlink()
 
 

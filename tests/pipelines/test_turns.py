@@ -154,7 +154,7 @@ def test_make_repro_refuses_files_that_dvc_would_fail_on(checkout):
     (checkout / "requirements.lock").touch()
     (environment / ".installed").touch()
     repro = partial(subprocess.run, ["make", "repro"], cwd=checkout, capture_output=True, text=True)
-    (checkout / "dvc.lock").write_text("schema: '2.0'\nstages:\n  config:\n    c")
+    (checkout / "dvc.lock").write_text("schema: '2.0'\nstages:\n  config:\n    cmd: a\n    d")
     assert repro().stderr.startswith("error: dvc.lock: is damaged")
     (checkout / "dvc.lock").unlink()
     (checkout / "params.yaml").unlink()

@@ -13,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from platformdirs import user_cache_path
-
 from tasks.data.hashing import sha256_of_value
+from tasks.data.user_cache import user_cache
 from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 
@@ -84,7 +83,7 @@ class TVM(Runtime):
 
         # The tuner sees only loops, so operators must be lowered to loops first.
         module = tvm.relax.get_pipeline("zero")(module)
-        directory = user_cache_path("singleshot") / "tvm" / key
+        directory = user_cache("tvm") / key
         if not directory.is_dir():
             _tune(module, target, self._tune_s, directory)
         # TVM's own compile_relax fuses once more before it looks schedules up, and then finds none, because
@@ -134,7 +133,6 @@ def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, d
                 raise TimeoutError
 
     deadline = time.monotonic() + seconds
-    directory.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=directory.parent))
     try:
         try:

@@ -72,21 +72,23 @@ def test_bfloat16_is_what_it_is_called(matrix):
     assert 2**-12 < error < 2**-4
 
 
-def test_openvino_tells_nobody(tmp_path):
+@pytest.mark.parametrize("runtime", ["openvino-f32", "onnxruntime"])
+def test_a_runtime_tells_nobody(tmp_path, runtime):
     """Its telemetry leaves an id in the home folder before it sends anything."""
     small_graphs.write_bc(tmp_path / "bc.onnx")
     code = """
 import sys
 from pathlib import Path
-from tasks.deployment.runtimes.openvino import OpenVINO
+from tasks.deployment.runtimes import open_runtime
 from tasks.deployment.runtimes.protocol import ModelFiles
-OpenVINO("float32").prepare(ModelFiles(Path(sys.argv[1]), Path("none"), "dense"), {"state": (1, 17)}, 1)
+model = ModelFiles(Path(sys.argv[1]), Path("none"), "dense")
+open_runtime(sys.argv[2]).prepare(model, {"state": (1, 17)}, 1)
 assert "openvino_telemetry.main" not in sys.modules
 """
     home = tmp_path / "home"
     home.mkdir()
     subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "bc.onnx"],
+        [sys.executable, "-c", code, tmp_path / "bc.onnx", runtime],
         env={"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
         check=True,
     )
