@@ -91,6 +91,7 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
         "params.yaml": check_params,
         "data": functools.partial(check_data, config),
         "disk": functools.partial(check_disk, config),
+        "cache": check_cache,
         "cells": check_cells,
         "DVC": check_dvc,
         "MLflow": functools.partial(check_mlflow, tracking),
@@ -237,6 +238,13 @@ def check_disk(config: "Config | None") -> Finding:
         fix = "free some space, mount a larger disk at .cells and .dvc/cache, or shorten the sweep in conf/"
         return Finding("problem", found, fix)
     return Finding("ok", found)
+
+
+def check_cache() -> Finding:
+    """Check that the user's cache, e.g. of downloads, can be written."""
+    from tasks.data.user_cache import user_cache
+
+    return Finding("ok", str(user_cache()))
 
 
 def check_cells() -> Finding:
