@@ -97,7 +97,7 @@ def rows(output):
 def test_a_whole_copy_of_the_repository_has_no_problem(checkout):
     files = sorted(checkout.path.iterdir())
     found = rows(checkout.run("python", "-m", "pipelines", "doctor"))
-    assert len(found) == 16
+    assert len(found) == 17
     assert "problem" not in {state for state, _ in found.values()}
     assert "6 agents" in found["params.yaml"][1]  # 2 algorithms × (dense + 2 pruners at one sparsity)
     assert "will be made" in found["MLflow"][1]
@@ -119,7 +119,7 @@ def test_broken_things_are_named_and_stop_no_other_check(checkout, tmp_path):
     assert "executor.kind" in problems["params.yaml"]
     assert "experts/hopper.safetensors" in problems["experts"]
     assert "is not a git repository" in problems["DVC"]
-    assert len(found) == 16
+    assert len(found) == 17
 
 
 def test_whatever_a_check_raises_is_a_problem_of_its_own():
