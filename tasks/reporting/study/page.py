@@ -172,10 +172,12 @@ class _ClaimTable:
         cells = {(each.agents, each.masks): each for each in own}
         seeds = {each.agents: each.estimate.seeds for each in own}
         most = max(seeds.values())
-        labels = {row: row if n == most else f"{row} ({n} seeds)" for row, n in seeds.items()}
+        fewer = {row: f"{row} ({n} seed{'s' if n > 1 else ''})" for row, n in seeds.items() if n < most}
         verdicts = collections.Counter(each.verdict for each in own)
         too_few_seeds = verdicts.pop("too few seeds", 0)
-        rows = [(labels[each], *(_found(cells.get((each, kind))) for kind in masks)) for each in seeds]
+        rows = [
+            (fewer.get(each, each), *(_found(cells.get((each, kind))) for kind in masks)) for each in seeds
+        ]
         return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
 
 
