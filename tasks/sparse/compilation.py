@@ -1,6 +1,6 @@
 """Numba's compiler for the kernels, whose machine code is kept for other processes.
 
-Compiling all kernels takes five seconds, which each process would otherwise spend again.
+Compiling the kernels takes about three seconds, which each process would otherwise spend again.
 """
 
 from collections.abc import Callable
