@@ -18,7 +18,8 @@ from tasks.offline_rl.networks import AnyNetwork
 from tasks.offline_rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
-"""Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised."""
+"""Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised; autograd
+differentiates it unless the terms are :class:`~tasks.offline_rl.networks.Differentiated`."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
 

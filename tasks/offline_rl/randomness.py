@@ -49,7 +49,6 @@ class Randomness:
             generator.manual_seed(stream(self.purpose, seed, *counters).initial_seed())
 
     def _share(self, draws: list[Tensor]) -> Tensor:
-        drawn = torch.stack(draws)  # (seeds, *shape)
         if len(draws) == 1:
-            return drawn.expand(len(self.seeds), *drawn.shape[1:])
-        return drawn[self._agents]
+            return draws[0].expand(len(self.seeds), *draws[0].shape)
+        return torch.stack(draws)[self._agents]

@@ -5,6 +5,8 @@ D_ω2(s, z) → a, each with two hidden layers of 750 units, and a latent twice 
 consists of this VAE alone.
 """
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from tasks.offline_rl.architecture import MLP, Architecture
@@ -52,7 +54,7 @@ def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tenso
     return decode(vae, state, noise.clamp(-limit, limit))
 
 
-def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> dict[str, Tensor]:
+def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> Mapping[str, Tensor]:
     """Σ (a - D(s, z))² and KL[N(μ, σ) ‖ N(0, 1)] / 2, each averaged over batch and dimensions: (K,) each.
 
     The KL term counts half as much as the squared error, as in the authors' code.
@@ -60,10 +62,9 @@ def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> d
     if isinstance(vae, SparseNetwork):
         from tasks.offline_rl import sparse_losses  # Numba takes a quarter of a second to import
 
-        reconstruction, kl = sparse_losses.vae_loss(vae, state, action, noise, LOG_STD_LIMITS)
-    else:
-        mean, log_std = encode(vae, state, action)
-        z = mean + log_std.exp() * noise
-        reconstruction = (decode(vae, state, z) - action).square().mean(dim=(1, 2))
-        kl = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp()).mean(dim=(1, 2))
+        return sparse_losses.vae_loss(vae, state, action, noise, LOG_STD_LIMITS)
+    mean, log_std = encode(vae, state, action)
+    z = mean + log_std.exp() * noise
+    reconstruction = (decode(vae, state, z) - action).square().mean(dim=(1, 2))
+    kl = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp()).mean(dim=(1, 2))
     return {"reconstruction_loss": reconstruction, "kl_loss": 0.5 * kl}

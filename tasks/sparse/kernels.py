@@ -144,7 +144,6 @@ def backward(
     matrix: Adjacency,
     parameters: Floats,
     units: Floats,
-    gradients: Floats,
     dy: Floats,
     d_parameters: Floats,
     dx: Floats,
@@ -152,7 +151,9 @@ def backward(
     """Backpropagate `dy` (batch, out): write `dx` (batch, last inputs), and add to `d_parameters`.
 
     `d_parameters` may be empty if its gradients aren't wanted. `units` holds the values that :func:`forward`
-    stored. `gradients` (units, LANES) is a workspace for one block.
+    stored. They are lost: units are visited from the last to the first, so a unit's value isn't read any more
+    once its gradient is known, which takes its place. A block's values and gradients would not both fit into
+    the second-level cache.
     """
     outputs = dy.shape[1]
     computed, kept, count = len(matrix.indptr) - 1, len(matrix.indices), units.shape[1]
@@ -161,18 +162,18 @@ def backward(
     ones = broadcast(np.float32(1), LANES)
     for block in range(len(units)):
         first, own = block * LANES, units[block]
-        _to_lanes(dy, 1, first, gradients[count - outputs :])
+        _to_lanes(dy, 1, first, own[count - outputs :])
         for unit in range(count - 1, first_wanted - 1, -1):
             if unit < count - outputs:
                 total = broadcast(np.float32(0), LANES)
                 for i in range(matrix.csc_indptr[unit], matrix.csc_indptr[unit + 1]):
                     weight = broadcast(parameters[matrix.csc_positions[i]], LANES)
-                    total = multiply_add(weight, load(gradients, matrix.csc_indices[i] * LANES, LANES), total)
+                    total = multiply_add(weight, load(own, matrix.csc_indices[i] * LANES, LANES), total)
                 if unit >= inputs:
                     total = where_positive(load(own, unit * LANES, LANES), total)
-                store(gradients, unit * LANES, total)
+                store(own, unit * LANES, total)
             if unit >= inputs and len(d_parameters):
-                total = load(gradients, unit * LANES, LANES)
+                total = load(own, unit * LANES, LANES)
                 d_parameters[kept + unit - inputs] += dot(total, ones)
                 start, end = matrix.indptr[unit - inputs], matrix.indptr[unit - inputs + 1]
                 several = end - (end - start) % DOTS
@@ -180,10 +181,10 @@ def backward(
                     own_indices = matrix.indices[i : i + DOTS]
                     a, b, c, d = own_indices[0], own_indices[1], own_indices[2], own_indices[3]
                     others = (a * LANES, b * LANES, c * LANES, d * LANES)
-                    add_dots(d_parameters, i, gradients, unit * LANES, own, others, LANES)
+                    add_dots(d_parameters, i, own, unit * LANES, own, others, LANES)
                 for i in range(several, end):
                     d_parameters[i] += dot(total, load(own, matrix.indices[i] * LANES, LANES))
-        _from_lanes(gradients[first_wanted:inputs], 1, first, dx)
+        _from_lanes(own[first_wanted:inputs], 1, first, dx)
 
 
 @njit(error_model="numpy")

@@ -160,10 +160,9 @@ class ForwardPass:
             )
         d_parameters = np.zeros(len(self.parameters) if parameters else 0, np.float32)
         dx = np.empty((len(dy), inputs), np.float32)
-        workspace = workspaces.take((self.graph.units, LANES))
-        kernels.backward(self.graph.matrix, self.parameters, self._units, workspace, dy, d_parameters, dx)
-        workspaces.give_back(self._units, workspace)
-        self._units = None  # must not be read again, because the next pass writes there
+        kernels.backward(self.graph.matrix, self.parameters, self._units, dy, d_parameters, dx)
+        workspaces.give_back(self._units)
+        self._units = None  # must not be read again: gradients are there now, and soon the next pass
         return d_parameters, dx
 
 

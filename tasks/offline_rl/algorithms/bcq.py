@@ -99,13 +99,13 @@ class BCQ(Algorithm):
         # θ ← argmin Σ (y - Q_θ(s, a))²
         candidates = randomness.normal(batch_size, self.config.target_samples, latent)
         y = self.td_target(targets["actor"], targets["critic"], vae, batch, candidates)
-        yield "critic", lambda critic: {"critic_loss": td_loss(critic, batch, y)}
+        yield "critic", lambda critic: td_loss(critic, batch, y)
 
         # φ ← argmax Σ Q_θ1(s, a + ξ_φ(s, a, Φ)), a ~ G_ω(s)
         prior = randomness.normal(batch_size, latent)
         with torch.no_grad():
             action = sample(vae, batch.state, prior, Z_LIMIT)
-        yield "actor", lambda actor: {"actor_loss": self.actor_loss(actor, critic, batch.state, action)}
+        yield "actor", lambda actor: self.actor_loss(actor, critic, batch.state, action)
 
     @torch.no_grad()
     def td_target(
@@ -119,22 +119,24 @@ class BCQ(Algorithm):
         state = batch.next_state  # each state belongs to n consecutive actions
         action = self.perturb(actor, state, sample(vae, state, noise.flatten(1, 2), Z_LIMIT))
         q1, q2 = q(critic, Q1, state, action), q(critic, Q2, state, action)
-        value = λ * torch.minimum(q1, q2) + (1 - λ) * torch.maximum(q1, q2)
+        value = torch.lerp(torch.maximum(q1, q2), torch.minimum(q1, q2), λ)
         best = value.unflatten(1, (-1, n)).amax(dim=2)
         return batch.reward + batch.not_done * self.config.discount * best
 
     def perturb(self, actor: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
         """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
-        ξ = self.config.phi * mlp(actor, ACTOR, state, action).tanh()
-        return (action + ξ).clamp(-1, 1)
+        tanh = mlp(actor, ACTOR, state, action).tanh()
+        return torch.add(action, tanh, alpha=self.config.phi).clamp(-1, 1)
 
-    def actor_loss(self, actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
+    def actor_loss(
+        self, actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor
+    ) -> Mapping[str, Tensor]:
         """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
         if isinstance(actor, SparseNetwork) and isinstance(critic, SparseNetwork):
             from tasks.offline_rl import sparse_losses  # Numba takes a quarter of a second to import
 
             return sparse_losses.actor_loss(actor, critic, state, action, self.config.phi)
-        return -q(critic, Q1, state, self.perturb(actor, state, action)).mean(dim=1)
+        return {"actor_loss": -q(critic, Q1, state, self.perturb(actor, state, action)).mean(dim=1)}
 
     @torch.no_grad()
     def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
@@ -159,7 +161,7 @@ def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor
     return mlp(critic, layers, state, action).squeeze(-1)
 
 
-def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
+def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Mapping[str, Tensor]:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
     if isinstance(critic, SparseNetwork):
         from tasks.offline_rl import sparse_losses
@@ -167,7 +169,7 @@ def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Tensor:
         return sparse_losses.td_loss(critic, batch.state, batch.action, y)
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y
-    return error1.square().mean(dim=1) + error2.square().mean(dim=1)
+    return {"critic_loss": error1.square().mean(dim=1) + error2.square().mean(dim=1)}
 
 
 class BCQPolicy(Policy):

@@ -27,20 +27,29 @@ class Batch:
 
 
 class ReplayBuffer:
-    """Transitions as single-precision tensors, with normalised states if `normalize_states` is true."""
+    """Transitions as single-precision tensors, with normalised states if `normalize_states` is true.
+
+    A transition's values lie side by side, so that a minibatch takes one look-up a transition, not five.
+    """
 
     def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
         self.size = len(transitions)
-        self.state = torch.from_numpy(transitions.observations).to(device)
-        self.action = torch.from_numpy(transitions.actions).to(device)
-        self.reward = torch.from_numpy(transitions.rewards).to(device)
-        self.next_state = torch.from_numpy(transitions.next_observations).to(device)
-        self.not_done = torch.from_numpy(~transitions.terminals).to(device, torch.float32)
-        self.normalizer = Normalizer.of(self.state) if normalize_states else None
+        state, action, next_state = (
+            torch.from_numpy(part).to(device)
+            for part in (transitions.observations, transitions.actions, transitions.next_observations)
+        )
+        self.normalizer = Normalizer.of(state) if normalize_states else None
         if self.normalizer:
-            self.state, self.next_state = self.normalizer(self.state), self.normalizer(self.next_state)
+            state, next_state = self.normalizer(state), self.normalizer(next_state)
+        numbers = (transitions.rewards, ~transitions.terminals)
+        reward, not_done = (torch.from_numpy(part).to(device, torch.float32)[:, None] for part in numbers)
+        parts = [state, action, reward, next_state, not_done]
+        self._sizes = [part.shape[1] for part in parts]
+        self._rows = torch.cat(parts, dim=1)
 
     def sample(self, randomness: Randomness, batch_size: int) -> Batch:
         """A minibatch for each seed, drawn with replacement."""
         i = randomness.integers(self.size, batch_size)  # (K, batch)
-        return Batch(self.state[i], self.action[i], self.reward[i], self.next_state[i], self.not_done[i])
+        rows = self._rows.index_select(0, i.flatten()).unflatten(0, i.shape)
+        state, action, reward, next_state, not_done = rows.split(self._sizes, dim=-1)
+        return Batch(state, action, reward.squeeze(-1), next_state, not_done.squeeze(-1))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""Names of the state of a parameter, besides the number of steps."""
+"""Names of the state of a parameter."""
 
 
 class Adam:
@@ -23,28 +23,25 @@ class Adam:
         self.parameters = list(parameters)
         self.learning_rate, self.decay_steps = learning_rate, decay_steps
         self.state = {
-            parameter: {
-                "step": torch.zeros((), device=parameter.device),
-                **{moment: torch.zeros_like(parameter, requires_grad=False) for moment in MOMENTS},
-            }
+            parameter: {moment: torch.zeros_like(parameter, requires_grad=False) for moment in MOMENTS}
             for parameter in self.parameters
         }
-        self._steps, self._means, self._squares = (
-            [own[kind] for own in self.state.values()] for kind in ("step", *MOMENTS)
-        )
+        self._means, self._squares = ([own[kind] for own in self.state.values()] for kind in MOMENTS)
+        self._step = torch.zeros((), device=self.parameters[0].device)
+        """Number of steps made so far: a tensor, as a number would be a constant in a CUDA graph."""
 
     @torch.no_grad()
     def step(self, gradients: list[Tensor]) -> None:
         """Step against each parameter's gradient, of the same shape and contiguous: strides are ignored."""
         learning_rate = self._learning_rate()
-        torch._foreach_add_(self._steps, 1)
+        self._step.add_(1)
         torch._fused_adam_(
             self.parameters,
             gradients,
             self._means,
             self._squares,
             [],
-            self._steps,
+            [self._step] * len(self.parameters),
             lr=learning_rate,
             beta1=0.9,
             beta2=0.999,
@@ -57,10 +54,8 @@ class Adam:
     def _learning_rate(self) -> float | Tensor:
         if self.decay_steps is None:
             return self.learning_rate
-        # A tensor, from the step count on the device: in a CUDA graph, a Python number would never change.
-        return self.learning_rate * (1 - self._steps[0] / self.decay_steps)
+        return self.learning_rate * (1 - self._step / self.decay_steps)
 
     def restore_steps(self, count: int) -> None:
         """Set the number of steps made so far. Moments are restored by writing to the tensors in `state`."""
-        for step in self._steps:
-            step.fill_(count)
+        self._step.fill_(count)

@@ -12,6 +12,7 @@ from tasks.offline_rl.execution import Execution, sparse_perceptrons
 from tasks.offline_rl.networks import (
     AnyNetwork,
     DenseNetwork,
+    Differentiated,
     LayerTensors,
     SparseNetwork,
     from_parameters,
@@ -81,26 +82,33 @@ class Learner:
         found: dict[str, Tensor] = {}
         for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
             terms = loss(self.networks[name])
-            self.minimize(name, total(terms.values()))
+            self.minimize(name, terms)
             found |= {term: value.detach() for term, value in terms.items()}
         self.update_targets()
         return found
 
-    def minimize(self, name: str, loss: Tensor) -> None:
-        """One step of network `name` down the gradient of `loss`, (K,).
+    def minimize(self, name: str, terms: Mapping[str, Tensor]) -> None:
+        """One step of network `name` down the gradient of the sum of a loss's `terms`, (K,) each.
 
         The loss is summed over agents, not averaged, so that each agent's gradient is the one it has alone.
         """
+        if isinstance(terms, Differentiated):
+            gradients = terms.gradients
+        else:
+            gradients = self._gradients(name, total(terms.values()).sum())
+        self.optimizers[name].step([gradients[key] for key in self.networks[name].parameters()])
+
+    def _gradients(self, name: str, loss: Tensor) -> Mapping[str, Tensor]:
+        """The gradient of `loss` for each parameter of network `name`, 0 for pruned weights."""
         parameters = self.networks[name].parameters()
-        gradients = dict(
-            zip(parameters, torch.autograd.grad(loss.sum(), list(parameters.values())), strict=True)
-        )
+        found = torch.autograd.grad(loss, list(parameters.values()))
+        # Contiguous like the parameters (without cost if they already are): fused Adam ignores strides.
+        gradients = {key: gradient.contiguous() for key, gradient in zip(parameters, found, strict=True)}
         for layer, mask in self.masks.get(name, {}).items():
             # Gradients are masked, not weights after the step: a pruned weight that began at zero and never
             # has a gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
-        # Contiguous like the parameters (without cost if they already are): fused Adam ignores strides.
-        self.optimizers[name].step([gradient.contiguous() for gradient in gradients.values()])
+        return gradients
 
     @torch.no_grad()
     def update_targets(self) -> None:

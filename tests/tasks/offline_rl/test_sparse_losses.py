@@ -1,11 +1,14 @@
 """Losses of sparse networks, with gradients written out, against autograd of the same networks in full."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tasks.offline_rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from tasks.offline_rl.algorithms.bcq import BCQConfig, td_loss
 from tasks.offline_rl.data.replay import Batch
+from tasks.offline_rl.networks import from_parameters
 from tasks.offline_rl.training.learner import Learner
 from tasks.offline_rl.vae import encode, vae_loss
 
@@ -38,22 +41,17 @@ def batch():
 
 
 def compare(name, sparse, full, loss):
-    """Values of `loss(learner)`, and gradients of their sum with other factors by network `name`."""
-    factors = torch.tensor([0.7, -1.3])
-    results = []
-    for learner in (sparse, full):
-        losses = loss(learner)
-        losses = tuple(losses.values()) if isinstance(losses, dict) else (losses,)
-        parameters = list(learner.networks[name].parameters().values())
-        total = sum((value * factor).sum() for value, factor in zip(losses, factors, strict=False))
-        gradients = iter(torch.autograd.grad(total, parameters))
-        found = learner.networks[name].map(lambda _, own=gradients: next(own))
-        results.append((losses, found))
-    (own_losses, own), (losses, expected) = results
-    torch.testing.assert_close(own_losses, losses, rtol=1e-5, atol=1e-6)
+    """Terms of `loss(learner)`, and gradients of their sum by network `name`, against autograd's in full."""
+    own_terms, terms = loss(sparse), loss(full)
+    assert own_terms.keys() == terms.keys()
+    for term, value in terms.items():
+        torch.testing.assert_close(own_terms[term], value.detach(), rtol=1e-5, atol=1e-6)
+    network = full.networks[name]
+    gradients = torch.autograd.grad(sum(terms.values()).sum(), list(network.parameters().values()))
+    expected = from_parameters(dict(zip(network.parameters(), gradients, strict=True)))
     pruned = {layer: mask.bool() for layer, mask in full.masks[name].items()}
     expected = expected.with_weights({layer: w * pruned[layer] for layer, w in expected.weights.items()})
-    own = own.within(expected.map(torch.zeros_like))
+    own = replace(sparse.networks[name], values=own_terms.gradients).within(expected.map(torch.zeros_like))
     for key, tensor in expected.parameters().items():
         scale = tensor.abs().max().item()
         torch.testing.assert_close(own.parameters()[key], tensor, rtol=1e-4, atol=5e-5 * scale + 1e-9)

@@ -1,20 +1,39 @@
+from dataclasses import astuple
+
 import numpy as np
 import torch
 
 from tasks.offline_rl.data.normalization import Normalizer
 from tasks.offline_rl.data.replay import ReplayBuffer
 from tasks.offline_rl.networks import initialize, mlp
+from tasks.offline_rl.randomness import Randomness
 
 
 def test_states_have_zero_mean_and_unit_variance(transitions):
-    raw, normalized = ReplayBuffer(transitions), ReplayBuffer(transitions, normalize_states=True)
-    state = normalized.state.numpy()
-    np.testing.assert_allclose(state.mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(state.std(axis=0), 1, atol=5e-3)
-    scale = raw.state.numpy().std(axis=0, ddof=1) + 1e-3
-    expected = (raw.next_state.numpy() - raw.state.numpy().mean(axis=0)) / scale
-    np.testing.assert_allclose(normalized.next_state.numpy(), expected, atol=1e-5)
+    raw, normalized = (
+        ReplayBuffer(transitions, normalize_states=wanted).sample(Randomness("test", [0]), 500)
+        for wanted in (False, True)
+    )
+    mean, std = (
+        transitions.observations.mean(axis=0),
+        transitions.observations.std(axis=0, ddof=1),
+    )
+    for before, after in ((raw.state, normalized.state), (raw.next_state, normalized.next_state)):
+        np.testing.assert_allclose(after.numpy(), (before.numpy() - mean) / (std + 1e-3), atol=1e-5)
     assert torch.equal(raw.action, normalized.action)
+
+
+def test_a_batch_is_of_transitions_of_the_dataset(transitions):
+    batch = ReplayBuffer(transitions).sample(Randomness("test", [0, 1]), 50)
+    for agent in range(2):
+        for state, action, reward, next_state, not_done in zip(
+            *(part[agent].numpy() for part in astuple(batch)), strict=True
+        ):
+            (i,) = (transitions.observations == state).all(axis=1).nonzero()[0]
+            assert (transitions.actions[i] == action).all()
+            assert transitions.rewards[i] == reward
+            assert (transitions.next_observations[i] == next_state).all()
+            assert transitions.terminals[i] == (not_done == 0)
 
 
 def test_a_folded_network_computes_of_raw_states_what_it_computed_of_normalized_ones():

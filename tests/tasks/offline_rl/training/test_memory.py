@@ -40,6 +40,8 @@ def test_what_an_agent_takes_is_what_pytorch_counts_on_a_cpu(config, transitions
         for name, layers in layers_of(algorithm).items()
     }
 
+    states = data.sample(randomness, EPISODES).state
+
     def train():
         learner = Learner(networks, algorithm, masks)
         for _ in range(2):  # the second update has the gradients of the first beside it
@@ -47,7 +49,7 @@ def test_what_an_agent_takes_is_what_pytorch_counts_on_a_cpu(config, transitions
 
     def act():
         noise = randomness.normal(EPISODES, *algorithm.noise_shape)
-        algorithm.act(networks, data.state[: AGENTS * EPISODES].view(AGENTS, EPISODES, -1), noise)
+        algorithm.act(networks, states, noise)
 
     measured = (peak(train) + peak(act)) / AGENTS
     assert measured < bytes_per_agent(algorithm, EPISODES) < 1.4 * measured
