@@ -24,8 +24,9 @@ HOST_LOG = DVC / "ray.log"
 STARTS = 5
 """Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
 time."""
-STARTUP_TIMEOUT = "timed out during startup"
-"""Part of the message of the bare Exception that Ray raises when it gives up."""
+STARTUP_TIMEOUTS = ("timed out during startup", "Timed out waiting for file")
+"""Parts of the messages of the exceptions that Ray raises when it gives up: a bare one for a node, and a
+RuntimeError for the head's port."""
 NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
 """Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
 60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
@@ -39,6 +40,11 @@ def join(**options: Any) -> None:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     ray.init(logging_level=logging.WARNING, **options)
     signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def took_too_long(error: Exception) -> bool:
+    """Whether Ray gave up starting because it took too long."""
+    return any(message in str(error) for message in STARTUP_TIMEOUTS)
 
 
 @contextlib.contextmanager
@@ -57,7 +63,7 @@ def started_here() -> Iterator[None]:
                 # A copy, as Ray adds to it, and would warn of its own additions the next time.
                 join(address="local", include_dashboard=False, _system_config=dict(NO_HEALTH_CHECKS))
             except Exception as error:
-                if STARTUP_TIMEOUT not in str(error):
+                if not took_too_long(error):
                     raise
                 print("Ray did not start within its 30 seconds: starting it again", file=sys.stderr)
                 continue

@@ -61,9 +61,11 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
         ) from error
 
     def stylize_frames(frames: Tensor) -> Tensor:
-        pictures = to_float(frames.contiguous()).split(1)
-        results = [prepared.run({PICTURES: picture.numpy()})[STYLISED] for picture in pictures]
-        return finished(frames, torch.cat([torch.from_numpy(result) for result in results]), params.settings)
+        return torch.cat([stylize_frame(frame) for frame in frames.contiguous().split(1)])
+
+    def stylize_frame(frame: Tensor) -> Tensor:
+        result = prepared.run({PICTURES: to_float(frame).numpy()})[STYLISED]
+        return finished(frame, torch.from_numpy(result), params.settings)
 
     return Stylizer(stylize_frames, at_once)
 

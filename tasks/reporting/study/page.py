@@ -254,7 +254,7 @@ def _draw(
     bootstrap: BootstrapConfig,
 ) -> None:
     tasks, algorithms = _each(agents, "task"), _each(agents, "algorithm")
-    main_length = scores["algorithm"].map(lambda algorithm: main_updates(agents, algorithm))
+    main_length = scores["algorithm"].map({each: main_updates(agents, each) for each in algorithms})
     main = scores[is_main(scores) & (scores["updates"] == main_length)]
     for number_, pruner in enumerate(("snip", "grasp"), start=1):
         figures.draw_learning_curves(directory / f"figure{number_}.svg", main, pruner)

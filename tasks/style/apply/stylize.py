@@ -87,7 +87,7 @@ def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FUL
     mixed = stylized.float().to(pictures.device).clamp(0, 1)
     if settings.preserve_color or settings.strength < 1:
         mixed = _mixed(to_float(pictures), mixed, settings)
-    return mixed.mul(255).round().byte() if pictures.dtype == torch.uint8 else mixed.to(pictures.dtype)
+    return mixed.mul_(255).round_().byte() if pictures.dtype == torch.uint8 else mixed.to(pictures.dtype)
 
 
 def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.data.images import Frame
 from tasks.errors import UserError
-from tasks.style.video.motion import MIN_SIDE, Flow, optical_flow, targets, warp
+from tasks.style.video.motion import MIN_SIDE, Flow, grey, optical_flow, targets, warp
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,9 @@ def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> Warpi
     """
     errors = []
     for (i, o), (next_i, next_o) in pairwise(_together(original, stylized)):
-        flow = optical_flow(i, next_i)
-        M = visible(flow, optical_flow(next_i, i))
+        now, following = grey(i), grey(next_i)
+        flow = optical_flow(now, following)
+        M = visible(flow, optical_flow(following, now))
         if M.any():
             errors.append((_error(i, next_i, flow, M), _error(o, next_o, flow, M)))
     if not errors:
@@ -58,12 +59,12 @@ def visible(forward: Flow, backward: Flow) -> NDArray[np.bool_]:
     (Sundaram et al. 2010, which Ruder et al. 2016 and Lai et al. 2018 use). A pixel that leaves the picture
     isn't visible either.
     """
-    w, ŵ = forward, warp(backward, forward)
+    x, y = places = targets(forward)
+    w, ŵ = forward, warp(backward, places)
     occluded = _square(w + ŵ) > 0.01 * (_square(w) + _square(ŵ)) + 0.5
     gradients = np.concatenate(np.gradient(w, axis=(0, 1)), axis=-1)
     at_edge = _square(gradients) > 0.01 * _square(w) + 0.002
     height, width = w.shape[:2]
-    x, y = targets(w)
     inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
     return inside & ~occluded & ~at_edge
 
@@ -82,7 +83,7 @@ def _together(original: Iterable[Frame], stylized: Iterable[Frame]) -> Iterator[
 
 def _error(frame: Frame, following: Frame, flow: Flow, M: NDArray[np.bool_]) -> float:
     """Mean over visible pixels of the squared difference of colours in [0, 1], summed over the colours."""
-    difference = frame.astype(np.float32) - warp(following.astype(np.float32), flow)
+    difference = frame.astype(np.float32) - warp(following.astype(np.float32), targets(flow))
     return float(_square(difference)[M].mean(dtype=np.float64)) / 255**2
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.data.images import Frame
-from tasks.style.video.motion import MIN_SIDE, Flow, grey, optical_flow, warp
+from tasks.style.video.motion import MIN_SIDE, Grey, grey, optical_flow, targets, warp
 
 HISTORY = 0.5
 """Fraction of a pixel's colour that comes from the previous frame. A half nearly halves the warping error;
@@ -33,19 +33,25 @@ def smooth(
     to I_{t-1}. Where the original shows something new, after a cut or where an object was hidden, w is near
     0. Frames that are too small for optical flow (`MIN_SIDE`) stay as they are.
     """
-    before: tuple[Frame, NDArray[np.float32]] | None = None
+    before: tuple[Grey, NDArray[np.float32]] | None = None
     for original, frame in zip(originals, stylized, strict=True):
-        smoothed = frame.astype(np.float32)
+        now, smoothed = grey(original), np.ascontiguousarray(frame, np.float32)
         if before and history and max(frame.shape[:2]) >= MIN_SIDE:
-            previous, last = before
-            flow = optical_flow(original, previous, cv2.DISOPTICAL_FLOW_PRESET_FAST)
-            w = history * _agreement(original, previous, flow)
-            smoothed += w[..., None] * (warp(last, flow, cv2.INTER_CUBIC) - smoothed)
-        before = original, smoothed
+            then, last = before
+            places = targets(optical_flow(now, then, cv2.DISOPTICAL_FLOW_PRESET_FAST))
+            w = history * _agreement(now, warp(then.astype(np.float32), places))
+            smoothed = _blend(warp(last, places, cv2.INTER_CUBIC), smoothed, w)
+        before = now, smoothed
         yield smoothed.round().clip(0, 255).astype(np.uint8)
 
 
-def _agreement(original: Frame, previous: Frame, flow: Flow) -> NDArray[np.float32]:
+def _agreement(now: Grey, then: NDArray[np.float32]) -> NDArray[np.float32]:
     """Agreement of each pixel with the previous frame, from 1 for the same down to 0: (height, width)."""
-    now, then = (grey(frame).astype(np.float32) for frame in (original, previous))
-    return np.exp(-np.square(now - warp(then, flow)) / (2 * TOLERANCE**2))
+    return np.exp(np.square(now - then) / (-2 * TOLERANCE**2))
+
+
+def _blend(
+    last: NDArray[np.float32], frame: NDArray[np.float32], w: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """w last + (1 - w) frame. OpenCV reads each once, and takes half of NumPy's time."""
+    return cv2.blendLinear(last, frame, w, 1 - w).astype(np.float32, copy=False)
