@@ -71,6 +71,14 @@ class Backbone(nn.Module):
         """The convolutions, in order from the picture on."""
         return [module for module in self.features if isinstance(module, nn.Conv2d)]
 
+    def in_precision(self, dtype: torch.dtype) -> "Backbone":
+        """The network with weights in `dtype`, which autocast would otherwise convert to it in each pass."""
+        convolutions = [
+            (parameters["weight"].to(dtype), parameters["bias"].to(dtype))
+            for parameters in (convolution.state_dict() for convolution in self.convolutions)
+        ]
+        return Backbone(self.architecture, convolutions, self.mean, self.std, self.pooling)
+
     def forward(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
         """Activations (N, C, H, W) of `layers`, for RGB pictures (N, 3, H, W) in [0, 1].
 

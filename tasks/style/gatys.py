@@ -15,7 +15,13 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from tasks.style.backbones import CONTENT_LAYER, STYLE_LAYERS, Backbone, BackboneName
-from tasks.style.losses import Criterion, content_loss, layer_style_loss, total_variation
+from tasks.style.losses import (
+    Criterion,
+    content_loss,
+    gram_per_position,
+    layer_style_loss,
+    total_variation,
+)
 from tasks.style.precision import Precision, autocast, resolve
 
 Initialization = Literal["content", "style", "noise"]
@@ -191,14 +197,15 @@ class _Objective:
     """L_total = α L_content + β L_style + weighted total variation, of a picture (1, 3, H, W)."""
 
     def __init__(self, content: Tensor, style: Tensor, backbone: Backbone, config: GatysConfig) -> None:
-        self.backbone, self.config = backbone, config
         self.dtype = resolve(config.precision, str(content.device))
+        self.backbone, self.config = backbone.in_precision(self.dtype), config
         self.content_layer = CONTENT_LAYER[config.backbone]
         self.style_layers = STYLE_LAYERS[config.backbone]
         self.w = content.new_tensor(config.layer_weights or LAYER_WEIGHTS[config.backbone])
         with torch.no_grad():
             self.P = self.features(content[None], [self.content_layer])[self.content_layer]
-            self.A = self.features(style[None], self.style_layers)
+            features = self.features(style[None], self.style_layers)
+            self.A = {name: gram_per_position(features[name]) for name in self.style_layers}
 
     def features(self, pictures: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
         """Activations in float32, as sums over them, also in Gram matrices, lose precision in bfloat16."""
@@ -211,7 +218,10 @@ class _Objective:
         F = self.features(x, {self.content_layer, *self.style_layers})
         L_content = content_loss(F[self.content_layer], self.P, config.criterion)  # eq. 1
         # eq. 3
-        E = [layer_style_loss(F[name], self.A[name], config.criterion) for name in self.style_layers]
+        E = [
+            layer_style_loss(gram_per_position(F[name]), self.A[name], config.criterion)
+            for name in self.style_layers
+        ]
         L_style = self.w @ torch.stack(E)  # eq. 2
         α = config.content_weight / self.P.numel()
         total = α * L_content + config.style_weight * L_style + config.tv_weight * total_variation(x)

@@ -45,7 +45,7 @@ class LossNetwork:
     """
 
     def __init__(self, vgg16: Backbone, dtype: torch.dtype = torch.float32) -> None:
-        self.vgg16, self.dtype = channels_last(vgg16), dtype
+        self.vgg16, self.dtype = channels_last(vgg16.in_precision(dtype)), dtype
 
     def represent(self, pictures: Tensor) -> Representation:
         """Content and style of pictures, differentiable with respect to their pixels."""

@@ -62,6 +62,20 @@ class TransformerNet(nn.Module):
         return values.float().sigmoid()
 
 
+class InstanceNorm(nn.InstanceNorm2d):
+    """Instance normalisation, in training with one picture as batch normalisation, which is then the same.
+
+    PyTorch's instance normalisation copies maps that keep a pixel's channels side by side to another layout
+    and back, which takes an eighth of the time of training with one picture.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, channels, H, W) to the same shape."""
+        if self.training and len(x) == 1:
+            return functional.batch_norm(x, None, None, self.weight, self.bias, training=True, eps=self.eps)
+        return super().forward(x)
+
+
 class Residual(nn.Module):
     """x + f(x) with f two 3x3 convolutions; no ReLU after the sum (Gross and Wilber 2016).
 
@@ -72,7 +86,7 @@ class Residual(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        norm = nn.InstanceNorm2d(channels, affine=True)
+        norm = InstanceNorm(channels, affine=True)
         nn.init.zeros_(norm.weight)
         self.body = nn.Sequential(
             *_block(channels, channels, kernel=3), _convolution(channels, channels, kernel=3), norm
@@ -86,7 +100,7 @@ class Residual(nn.Module):
 def _block(inputs: int, outputs: int, kernel: int, stride: int = 1) -> tuple[nn.Module, ...]:
     return (
         _convolution(inputs, outputs, kernel, stride),
-        nn.InstanceNorm2d(outputs, affine=True),
+        InstanceNorm(outputs, affine=True),
         nn.ReLU(),
     )
 

@@ -8,6 +8,7 @@ from tasks.style.losses import (
     content_loss,
     feature_reconstruction_loss,
     gram_matrix,
+    gram_per_position,
     layer_style_loss,
     normalized_gram,
     style_reconstruction_loss,
@@ -19,6 +20,10 @@ F = torch.tensor([[[[1.0, 2.0, 3.0]], [[0.0, 1.0, 2.0]]]])
 # One position of it differs by 2, another by 0.5. Its Gram matrix is [[30, 12.5], [12.5, 5.25]]:
 # 1 + 4 + 25, 0.5 + 2 + 10, and 0.25 + 1 + 4.
 P = torch.tensor([[[[1.0, 2.0, 5.0]], [[0.5, 1.0, 2.0]]]])
+
+
+def eq_3(features: Tensor, painting: Tensor, criterion: str = "mse") -> Tensor:
+    return layer_style_loss(gram_per_position(features), gram_per_position(painting), criterion)
 
 
 def test_gram_matrix_is_the_inner_products_of_filters() -> None:
@@ -43,11 +48,11 @@ def test_content_loss_is_half_the_sum(criterion: str, value: float) -> None:
 def test_style_loss_of_a_layer_is_equation_3() -> None:
     # 1 / (4 · 2² · 3²) · (16² + 2 · 4.5² + 0.25²)
     expected = (16**2 + 2 * 4.5**2 + 0.25**2) / (4 * 2**2 * 3**2)
-    assert layer_style_loss(F, P).item() == pytest.approx(expected)
+    assert eq_3(F, P).item() == pytest.approx(expected)
 
 
 def test_style_loss_with_another_criterion_compares_gram_matrices_per_position() -> None:
-    assert layer_style_loss(F, P, "l1").item() == pytest.approx((16 + 2 * 4.5 + 0.25) / (4 * 2**2 * 3))
+    assert eq_3(F, P, "l1").item() == pytest.approx((16 + 2 * 4.5 + 0.25) / (4 * 2**2 * 3))
 
 
 def test_style_does_not_depend_on_where_or_how_large() -> None:
@@ -55,14 +60,14 @@ def test_style_does_not_depend_on_where_or_how_large() -> None:
     features = torch.rand(1, 8, 6, 6)
     moved = features.flatten(2)[..., torch.randperm(36)].view(1, 8, 4, 9)
     tiled = features.repeat(1, 1, 2, 3)
-    assert layer_style_loss(moved, features).item() == pytest.approx(0, abs=1e-10)
-    assert layer_style_loss(tiled, features).item() == pytest.approx(0, abs=1e-10)
-    assert layer_style_loss(features * 1.1, features).item() > 1e-4
+    assert eq_3(moved, features).item() == pytest.approx(0, abs=1e-10)
+    assert eq_3(tiled, features).item() == pytest.approx(0, abs=1e-10)
+    assert eq_3(features * 1.1, features).item() > 1e-4
 
 
 def test_one_painting_serves_a_batch() -> None:
-    both = layer_style_loss(torch.cat([F, P]), P)
-    assert both.item() == pytest.approx((layer_style_loss(F, P).item() + 0) / 2)
+    both = eq_3(torch.cat([F, P]), P)
+    assert both.item() == pytest.approx((eq_3(F, P).item() + 0) / 2)
     assert style_reconstruction_loss(
         normalized_gram(torch.cat([F, P])), normalized_gram(P)
     ).item() == pytest.approx(style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() / 2)
@@ -83,7 +88,7 @@ def test_johnsons_losses() -> None:
     )
 
 
-@pytest.mark.parametrize("loss", [content_loss, layer_style_loss, feature_reconstruction_loss])
+@pytest.mark.parametrize("loss", [content_loss, eq_3, feature_reconstruction_loss])
 def test_gradient_is_the_finite_difference(loss) -> None:
     torch.manual_seed(0)
     target = torch.rand(1, 3, 2, 2, dtype=torch.float64)
@@ -93,6 +98,9 @@ def test_gradient_is_the_finite_difference(loss) -> None:
 
     x = torch.rand(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(of, x)
+    assert torch.autograd.gradgradcheck(of, x)
+    side_by_side = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+    assert torch.autograd.gradcheck(of, side_by_side)
 
 
 def test_normalized_gram_keeps_its_digits_in_half_precision() -> None:

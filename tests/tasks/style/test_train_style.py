@@ -31,17 +31,21 @@ def inputs(tmp_path_factory):
     return style_inputs(tmp_path_factory.mktemp("inputs"))
 
 
-@pytest.fixture
-def make_job(inputs, tmp_path):
-    count = iter(range(1000))
-
+@pytest.fixture(scope="module")
+def make_job(inputs, tmp_path_factory):
     def make(seed=0, checkpoint=None, **settings):
-        output = tmp_path / f"output-{next(count)}"
-        output.mkdir()
         params = TrainStyleParams("stripes", replace(TINY, **settings), seed)
+        output = tmp_path_factory.mktemp("output")
         return Job(params, inputs, output, checkpoint=checkpoint, commit="c0ffee")
 
     return make
+
+
+@pytest.fixture(scope="module")
+def trained(make_job):
+    """A training that nothing interrupts: its job and events. Not to be changed."""
+    job = make_job()
+    return job, list(train_style([job]))
 
 
 def results(job, events):
@@ -90,16 +94,15 @@ def _interruptions(make_job, settings):
     return interruptions
 
 
-def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job):
-    jobs = [make_job(seed=seed) for seed in (0, 0, 1)]
-    first, second, other = (results(job, train_style([job])) for job in jobs)
+def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job, trained):
+    first = results(*trained)
+    second, other = (results(job, train_style([job])) for job in map(make_job, (0, 1)))
     assert first == second
     assert first["model.safetensors"] != other["model.safetensors"]
 
 
-def test_what_it_leaves(make_job):
-    job = make_job()
-    events = list(train_style([job]))
+def test_what_it_leaves(trained):
+    job, events = trained
     files = results(job, events)
     assert set(files) == {
         *FILES,
@@ -114,26 +117,24 @@ def test_what_it_leaves(make_job):
     assert [row["step"] for row in losses(job)] == [2, 4, 5]
 
 
-def test_the_preview_shows_a_training_photo_of_the_batch(make_job, inputs):
-    job = make_job()
-    files = results(job, train_style([job]))
+def test_the_preview_shows_a_training_photo_of_the_batch(trained, inputs):
+    files = results(*trained)
     left = read_rgb(io.BytesIO(files["previews/000005.jpg"]))[:, :, :32]
     batch = PhotoSet.open(inputs["photos"]).batch(0, 4, 2, 32, True)
     assert min(float((left - photo).abs().mean()) for photo in batch) < 0.02
 
 
-def test_checkpoints_are_models_and_the_last_is_the_best_trained(make_job, tmp_path):
-    job = make_job()
-    files = results(job, train_style([job]))
+def test_checkpoints_are_models_and_the_last_is_the_best_trained(trained, tmp_path):
+    job, _ = trained
+    files = results(*trained)
     checkpoint = tmp_path / "checkpoint.safetensors"
     checkpoint.write_bytes(files["checkpoints/000004.safetensors"])
     assert load_model(checkpoint)[1].steps == 4
     assert load_model(job.output / "model.safetensors")[1].steps == 5
 
 
-def test_the_card(make_job, inputs):
-    job = make_job()
-    list(train_style([job]))
+def test_the_card(trained, inputs):
+    job, _ = trained
     _, card = load_model(job.output / "model.safetensors")
     assert card.style == "stripes"
     assert card.style_sha256 == hashlib.sha256(inputs["painting"].read_bytes()).hexdigest()
@@ -183,18 +184,26 @@ def test_training_lowers_the_loss_it_is_asked_to(make_job):
     assert card.scores["style_ratio"] < 1
 
 
+@pytest.fixture(scope="module")
+def by_temporal_weight(make_job):
+    """Networks that are trained without the temporal loss, and with much of it."""
+    networks = {}
+    for weight in (0.0, 1e4):
+        job = make_job(batches=15, learning_rate=1e-2, temporal_weight=weight)
+        list(train_style([job]))
+        networks[weight], _ = load_model(job.output / "model.safetensors")
+    return networks
+
+
 @pytest.mark.parametrize(("shift", "noise"), [(0, 0.05), (1, 0.0), (2, 0.0)])
-def test_the_temporal_loss_makes_a_network_steadier(make_job, shift, noise):
+def test_the_temporal_loss_makes_a_network_steadier(by_temporal_weight, shift, noise):
     """Pictures of a photo and of its right part, with noise: what both show changes half as much or less."""
     generator = torch.Generator().manual_seed(0)
     photo = torch.rand(1, 3, 10, 10, generator=generator)
     photo = functional.interpolate(photo, (64, 64), mode="bilinear")
     following = photo[..., shift:] + noise * torch.randn(photo[..., shift:].shape, generator=generator)
     change = {}
-    for weight in (0.0, 1e4):
-        job = make_job(batches=15, learning_rate=1e-2, temporal_weight=weight)
-        list(train_style([job]))
-        network, _ = load_model(job.output / "model.safetensors")
+    for weight, network in by_temporal_weight.items():
         with torch.no_grad():
             difference = network(following) - network(photo)[..., shift:]
         change[weight] = float(difference[..., 8:-8, 8:-8].square().mean())

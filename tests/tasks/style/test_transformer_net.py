@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasks.style.transformer_net import MIN_SIDE_PX, TransformerNet
+from tasks.style.transformer_net import MIN_SIDE_PX, InstanceNorm, TransformerNet
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,25 @@ def test_pictures_of_a_batch_do_not_mix(network):
         together = network(pictures)
         alone = torch.cat([network(picture[None]) for picture in pictures])
     assert torch.allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("pictures", [1, 2])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_norms_in_training_are_pytorch_s_instance_norm(pictures, layout):
+    torch.manual_seed(0)
+    norm, reference = InstanceNorm(6, affine=True), nn.InstanceNorm2d(6, affine=True)
+    with torch.no_grad():
+        norm.weight.uniform_(), norm.bias.uniform_()
+    reference.load_state_dict(norm.state_dict())
+    x = torch.randn(pictures, 6, 9, 7).to(memory_format=layout)
+    results = []
+    for module in (norm, reference):
+        own = x.clone().requires_grad_()
+        y = module(own)
+        gradients = torch.autograd.grad(y.pow(3).sum(), [own, *module.parameters()])
+        results.append((y, *gradients))
+    for own, expected in zip(*results, strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_an_odd_size_is_the_mirrored_picture_cut(network):
