@@ -8,6 +8,7 @@ import threading
 import psutil
 import pytest
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned, progress
+from clusters import started_again, started_cluster
 from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
@@ -184,12 +185,9 @@ class Watcher(Recorder):
 
 
 def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
-    from ray.cluster_utils import Cluster
-
     cells = [Cell(f"sum-{start}", add_up, SumParams(start, steps=8, seconds=0.5)) for start in range(6)]
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    with started_cluster(num_cpus=0) as cluster:
+        nodes = [started_again(lambda: cluster.add_node(wait=False, num_cpus=1)) for _ in range(2)]
         cluster.wait_for_nodes(PATIENCE_S)
         watcher = Watcher()
 
@@ -204,8 +202,6 @@ def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
             patch.setenv("RAY_ADDRESS", cluster.address)
             fan_out(cells, ExecutorConfig(kind="ray"), on_ray, watcher)
         loser.join()
-    finally:
-        cluster.shutdown()
     assert len(watcher.begun) > len(cells)  # the lost node's cell began again
     here = CellStore(tmp_path / "local")
     quick = [Cell(cell.name, add_up, SumParams(cell.params.start, steps=8)) for cell in cells]

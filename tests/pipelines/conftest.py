@@ -1,6 +1,7 @@
 import uuid
 
 import pytest
+from clusters import started_cluster
 from object_store import BUCKET, s3_server
 from s3fs import S3FileSystem
 
@@ -16,11 +17,8 @@ def store(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster that tests join, quicker than one each; its workers know nothing of this directory."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield ExecutorConfig(kind="ray", address=cluster.address)
-    cluster.shutdown()
+    with started_cluster(num_cpus=2) as cluster:
+        yield ExecutorConfig(kind="ray", address=cluster.address)
 
 
 @pytest.fixture(scope="session")

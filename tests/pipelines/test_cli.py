@@ -105,11 +105,12 @@ def test_a_wrong_command_line_shows_the_usage(run, arguments):
 
 
 @pytest.mark.parametrize("override", ["no_such_key=1", "profile=huge", "offline_rl.training.bc.updates=none"])
-def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(checkout, override):
+def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(run, checkout, monkeypatch, override):
+    monkeypatch.chdir(checkout.path)
     before = (checkout.path / "params.yaml").read_bytes()
-    # In a process of its own: Hydra keeps the first conf/ that it composes.
-    output = checkout.run("python", "-m", "pipelines", "params", override, expect=1)
-    assert re.fullmatch(r"error: conf[^\n]+\n", output)
+    status, out, error = run("params", override)
+    assert (status, out) == (1, "")
+    assert re.fullmatch(r"error: conf[^\n]+\n", error)
     assert (checkout.path / "params.yaml").read_bytes() == before
 
 

@@ -22,14 +22,24 @@ def options(group):
     return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
 
 
+@pytest.fixture(scope="module")
+def known():
+    """The params.yaml that each combination of overrides has composed to."""
+    return {}
+
+
 @pytest.fixture
-def composed(tmp_path, monkeypatch):
-    """Compose the repository's conf/ with overrides to a params.yaml; its path."""
+def composed(known, tmp_path, monkeypatch):
+    """Compose the repository's conf/ with overrides to a params.yaml, each once; its path."""
     monkeypatch.chdir(ROOT)
 
     def compose_to(*overrides):
-        compose(overrides, tmp_path / "params.yaml")
-        return tmp_path / "params.yaml"
+        path = tmp_path / "params.yaml"
+        if overrides not in known:
+            compose(overrides, path)
+            known[overrides] = path.read_text()
+        path.write_text(known[overrides])
+        return path
 
     return compose_to
 
@@ -80,9 +90,9 @@ def test_every_tracking_composes(composed, tracking):
 
 
 def edited(path, edit):
-    values = yaml.safe_load(path.read_text())
+    values = yaml.load(path.read_text(), yaml.CSafeLoader)
     edit(values)
-    path.write_text(yaml.safe_dump(values))
+    path.write_text(yaml.dump(values, Dumper=yaml.CSafeDumper))
     return path
 
 

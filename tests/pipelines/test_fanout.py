@@ -73,11 +73,6 @@ def two_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
 
-@pytest.fixture(params=["local", "ray"])
-def executor(request):
-    return LOCAL if request.param == "local" else request.getfixturevalue("cluster")
-
-
 def sums(count, stack=None, **params):
     return [Cell(f"sum-{start}", add_up, SumParams(start, **params), stack=stack) for start in range(count)]
 
@@ -102,29 +97,6 @@ def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
     assert json.loads((store.path(cells[2].digest) / "result.json").read_text())["sum"] == 1 + 3 + 4 + 5 + 6
 
 
-def test_ray_and_local_give_byte_identical_cells(store, tmp_path):
-    (tmp_path / "given").write_text("text")
-    cells = [
-        dataclasses.replace(cell, inputs={"given": tmp_path / "given"})
-        for cell in [*sums(3), *sums(5, stack="together", steps=3)[3:]]
-    ]
-    on_ray, here = CellStore(tmp_path / "ray"), CellStore(tmp_path / "local")
-    recorders = Recorder(), Recorder()
-    fan_out(cells, dataclasses.replace(RAY, stack_size=2), on_ray, recorders[0])
-    fan_out(cells, dataclasses.replace(LOCAL, stack_size=2), here, recorders[1])
-    assert contents(on_ray, cells) == contents(here, cells)
-    assert len(contents(here, cells)) == 5
-    assert sorted(recorders[0].about("metrics"), key=str) == sorted(recorders[1].about("metrics"), key=str)
-
-
-def test_a_cluster_that_nobody_named_is_left_alone(cluster):
-    """Ray by itself would join any that it finds on the machine."""
-    with ray_cluster(ExecutorConfig(kind="ray")):
-        import ray
-
-        assert ray.get_runtime_context().gcs_address != cluster.address
-
-
 @pytest.mark.parametrize("given", ["../data/mine.txt", "/data/mine.txt", "data/../mine.txt"])
 def test_inputs_arrive_in_the_workers_own_directory(given, tmp_path, monkeypatch):
     """Not beside it, where a `..` would lead, and where an older file may be."""
@@ -132,35 +104,6 @@ def test_inputs_arrive_in_the_workers_own_directory(given, tmp_path, monkeypatch
     received = _receive(_Input(Path(given), {".": b"new"}), tmp_path / "worker")
     assert received.resolve().is_relative_to(tmp_path / "worker")
     assert (received.name, received.read_text()) == ("mine.txt", "new")
-
-
-def test_a_failing_cell_is_named_and_costs_no_other(store, executor):
-    cells = [*sums(2), Cell("broken", add_up, SumParams(7, fail_at=3)), *sums(5)[3:]]
-    recorder = Recorder()
-    with pytest.raises(CellsFailedError, match="ZeroDivisionError: the toy broke") as failure:
-        fan_out(cells, executor, store, recorder)
-    assert "cell broken failed" in str(failure.value)
-    assert '"start": 7' in str(failure.value)
-    assert recorder.about("failed") == [("broken",)]
-    assert len(recorder.about("started")) == 5  # a deterministic exception is not retried
-    assert [store.has(cell) for cell in cells] == [True, True, False, True, True]
-
-
-def test_a_users_mistake_is_one_line(store, executor):
-    with pytest.raises(UserError, match=r"^bad: toy\.txt: bad value 7; write 8$"):
-        fan_out([Cell("bad", add_up, SumParams(0, user_error_at=1))], executor, store, Recorder())
-
-
-def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeypatch):
-    def metrics(self, cell, step, values):
-        raise ConnectionError("MLflow is gone")
-
-    monkeypatch.setattr(Recorder, "metrics", metrics)
-    recorder = Recorder()
-    with pytest.raises(ConnectionError, match="MLflow is gone"):
-        fan_out(sums(3), executor, store, recorder)
-    assert recorder.about("failed") == []
-    assert not any(store.has(cell) for cell in sums(3))  # rather than without their metrics
 
 
 def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
@@ -180,19 +123,6 @@ def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
     undisturbed = CellStore(store.root.with_name("undisturbed"))
     fan_out([cell], LOCAL, undisturbed, Recorder())
     assert contents(store, [cell]) == contents(undisturbed, [cell])
-
-
-def test_a_killed_worker_goes_on_from_its_checkpoint(store, executor, tmp_path):
-    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))
-    cells = [killed, *sums(1)]
-    (tmp_path / "deaths").mkdir()
-    recorder = Recorder()
-    fan_out(cells, executor, store, recorder)
-    assert len(list((tmp_path / "deaths").iterdir())) == 2
-    assert (store.path(killed.digest) / "began_at").read_text() == "1"
-    told = [metrics for metrics in recorder.about("metrics") if metrics[0] == "killed"]
-    assert told == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
-    assert store.has(cells[1])
 
 
 def test_a_worker_whose_directory_was_removed_finds_another(store, tmp_path, monkeypatch):
@@ -215,16 +145,6 @@ def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(address,
         ray_cluster(ExecutorConfig(kind="ray", address=address)),
     ):
         raise ray.exceptions.AuthenticationError("RPC error: WrongClusterID")
-
-
-def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
-    (tmp_path / "deaths").mkdir()
-    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=99))
-    cells = [killed, *sums(1)]
-    with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
-        fan_out(cells, executor, store, Recorder())
-    assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more
-    assert store.has(cells[1])
 
 
 def test_local_computes_a_cell_per_core_at_a_time(store, tmp_path):
@@ -250,14 +170,6 @@ def test_an_interrupted_driver_takes_its_forks_along(store, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fan_out(sums(4, seconds=0.1, steps=10_000), LOCAL, store, Interrupted())
     assert multiprocessing.active_children() == []
-
-
-@pytest.mark.parametrize("asked", [{"num_cpus": 999}, {"num_gpus": 77}, {"memory_gb": 99999}])
-def test_resources_that_no_node_has_are_an_error_before_anything_starts(store, cluster, asked):
-    recorder = Recorder()
-    with pytest.raises(UserError, match="no Ray node can run a cell"):
-        fan_out(sums(1), dataclasses.replace(cluster, **asked), store, recorder, gpu=True)
-    assert recorder.about("started") == []
 
 
 def test_an_unreachable_cluster_is_one_clear_error(store):
@@ -290,29 +202,6 @@ def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(stor
         [cell.name for cell in batch.cells] for batch in batches([*together, *alone], store, stack_size=2)
     ]
     assert names == [["sum-0", "sum-2"], ["sum-3"], ["sum-1", "sum-4"], ["alone"]]
-
-
-def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(store, executor, caplog):
-    """Five at once, then three and two; of the three, two and one."""
-    cells = sums(5, stack="s", room=2)
-    recorder = Recorder()
-    fan_out(cells, dataclasses.replace(executor, stack_size=5), store, recorder)
-    assert [record.args[1] for record in caplog.records if "out of memory" in record.message] == [5, 3]
-    assert "CUDA out of memory. Tried to allocate 2.00 GiB" in caplog.text
-    # Each step is computed once: what was halved went on from its checkpoints.
-    assert sorted(words[:2] for words in recorder.about("metrics")) == [
-        (cell.name, step) for cell in cells for step in range(1, 5)
-    ]
-
-    undisturbed, roomy = CellStore(store.root.with_name("undisturbed")), sums(5, stack="s")
-    fan_out(roomy, dataclasses.replace(LOCAL, stack_size=5), undisturbed, Recorder())
-    assert contents(store, cells) == contents(undisturbed, roomy)
-
-
-def test_a_cell_that_runs_out_of_memory_alone_is_a_line_that_names_the_settings(store, executor):
-    (greedy,) = sums(1, room=0)
-    with pytest.raises(UserError, match=r"^sum-0: out of memory .*2\.00 GiB.*num_gpus.*memory_gb.*device"):
-        fan_out([greedy], executor, store, Recorder())
 
 
 @pytest.mark.parametrize(
@@ -361,19 +250,6 @@ def test_a_worker_killed_for_memory_is_halved_and_alone_tried_again_then_given_u
         sweep.raise_failures()
 
 
-def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):
-    monkeypatch.setattr("pipelines.engine.execution.git_commit", lambda: "0123abc")
-    recorder = Recorder()
-    cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
-    with pytest.raises(CellsFailedError):
-        fan_out([cell], executor, store, recorder)
-    assert recorder.about("artifact") == [("previews/1.txt", "step 1"), ("previews/2.txt", "step 2")]
-    fan_out([cell], executor, store, Recorder())
-    directory = store.path(cell.digest)
-    assert [file.name for file in sorted((directory / "previews").iterdir())] == ["1.txt", "2.txt", "3.txt"]
-    assert (directory / "commit.txt").read_text() == "0123abc"
-
-
 def test_one_cell_starts_no_cluster_of_its_own(store, monkeypatch):
     import ray
 
@@ -381,13 +257,6 @@ def test_one_cell_starts_no_cluster_of_its_own(store, monkeypatch):
     (cell,) = sums(1)
     fan_out([cell], RAY, store, Recorder())
     assert store.has(cell)
-
-
-def test_cells_that_measure_seconds_have_their_executor_to_themselves(store, executor):
-    recorder = Recorder()
-    fan_out(sums(3, seconds=0.05), executor, store, recorder, alone=True)
-    fates = [words[:2] for words in recorder.said if words[0] in {"started", "finished"}]
-    assert fates == [(fate, f"sum-{i}") for i in range(3) for fate in ("started", "finished")]
 
 
 @pytest.mark.parametrize(("slow_starts", "ends_well"), [(2, True), (99, False)])
@@ -417,17 +286,176 @@ def test_cells_that_would_leave_cores_idle_in_a_second_round_all_run_at_once(sto
     assert all(store.has(cell) for cell in cells)
 
 
-def test_a_busy_machine_is_not_taken_for_a_dead_node(monkeypatch):
+def test_ray_is_started_beside_a_cluster_that_nobody_named(cluster, monkeypatch):
+    """Ray by itself would join any that it finds on the machine, and give up one that is only busy."""
     for times in ("initial_delay", "period", "timeout"):
         monkeypatch.setenv(f"RAY_health_check_{times}_ms", "100")
     others = set(raylets())
     with ray_cluster(RAY):
+        assert ray.get_runtime_context().gcs_address != cluster.address
         (raylet,) = set(raylets()) - others
         raylet.suspend()
-        time.sleep(5)  # of five checks that fail, each after 100 ms, Ray would conclude that it is dead
+        time.sleep(2)  # of five checks that fail, each after 100 ms, Ray would conclude that it is dead
         raylet.resume()
         assert ray.get(ray.remote(lambda: 1).remote()) == 1
 
 
 def raylets():
     return [child for child in psutil.Process().children(recursive=True) if child.name() == "raylet"]
+
+
+# These tests come last, as Ray stays joined after the first that needs it.
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Cells that were computed in this process's forks: cells, store and recorder."""
+    directory = tmp_path_factory.mktemp("here")
+    (directory / "given").write_text("text")
+    cells = [
+        dataclasses.replace(cell, inputs={"given": directory / "given"})
+        for cell in [*sums(3), *sums(5, stack="together", steps=3)[3:]]
+    ]
+    store, recorder = CellStore(directory / "cells"), Recorder()
+    fan_out(cells, dataclasses.replace(LOCAL, stack_size=2), store, recorder)
+    return cells, store, recorder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What five stacked cells leave."""
+    cells, store = sums(5, stack="s"), CellStore(tmp_path_factory.mktemp("undisturbed") / "cells")
+    fan_out(cells, dataclasses.replace(LOCAL, stack_size=5), store, Recorder())
+    return contents(store, cells)
+
+
+@pytest.fixture(scope="module")
+def joined(here, undisturbed, cluster):
+    """The cluster, joined once: for each that joins it, workers start and import, which takes seconds.
+
+    After the other fixtures: a process that has joined may not fork.
+    """
+
+    def join_again(config):
+        assert config.address == cluster.address
+        return nullcontext()
+
+    with ray_cluster(cluster), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.engine.fanout.ray_cluster", join_again)
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=["local", "ray"])
+def executor(request):
+    return LOCAL if request.param == "local" else request.getfixturevalue("joined")
+
+
+def test_a_failing_cell_is_named_and_costs_no_other(store, executor):
+    cells = [*sums(2), Cell("broken", add_up, SumParams(7, fail_at=3)), *sums(5)[3:]]
+    recorder = Recorder()
+    with pytest.raises(CellsFailedError, match="ZeroDivisionError: the toy broke") as failure:
+        fan_out(cells, executor, store, recorder)
+    assert "cell broken failed" in str(failure.value)
+    assert '"start": 7' in str(failure.value)
+    assert recorder.about("failed") == [("broken",)]
+    assert len(recorder.about("started")) == 5  # a deterministic exception is not retried
+    assert [store.has(cell) for cell in cells] == [True, True, False, True, True]
+
+
+def test_a_users_mistake_is_one_line(store, executor):
+    with pytest.raises(UserError, match=r"^bad: toy\.txt: bad value 7; write 8$"):
+        fan_out([Cell("bad", add_up, SumParams(0, user_error_at=1))], executor, store, Recorder())
+
+
+def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeypatch):
+    def metrics(self, cell, step, values):
+        raise ConnectionError("MLflow is gone")
+
+    monkeypatch.setattr(Recorder, "metrics", metrics)
+    recorder = Recorder()
+    with pytest.raises(ConnectionError, match="MLflow is gone"):
+        fan_out(sums(3), executor, store, recorder)
+    assert recorder.about("failed") == []
+    assert not any(store.has(cell) for cell in sums(3))  # rather than without their metrics
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint(store, executor, tmp_path):
+    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))
+    cells = [killed, *sums(1)]
+    (tmp_path / "deaths").mkdir()
+    recorder = Recorder()
+    fan_out(cells, executor, store, recorder)
+    assert len(list((tmp_path / "deaths").iterdir())) == 2
+    assert (store.path(killed.digest) / "began_at").read_text() == "1"
+    told = [metrics for metrics in recorder.about("metrics") if metrics[0] == "killed"]
+    assert told == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
+    assert store.has(cells[1])
+
+
+def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
+    (tmp_path / "deaths").mkdir()
+    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=99))
+    cells = [killed, *sums(1)]
+    with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
+        fan_out(cells, executor, store, Recorder())
+    assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more
+    assert store.has(cells[1])
+
+
+def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(
+    store, undisturbed, executor, caplog
+):
+    """Five at once, then three and two; of the three, two and one."""
+    cells = sums(5, stack="s", room=2)
+    recorder = Recorder()
+    fan_out(cells, dataclasses.replace(executor, stack_size=5), store, recorder)
+    assert [record.args[1] for record in caplog.records if "out of memory" in record.message] == [5, 3]
+    assert "CUDA out of memory. Tried to allocate 2.00 GiB" in caplog.text
+    # Each step is computed once: what was halved went on from its checkpoints.
+    assert sorted(words[:2] for words in recorder.about("metrics")) == [
+        (cell.name, step) for cell in cells for step in range(1, 5)
+    ]
+    assert contents(store, cells) == undisturbed
+
+
+def test_a_cell_that_runs_out_of_memory_alone_is_a_line_that_names_the_settings(store, executor):
+    (greedy,) = sums(1, room=0)
+    with pytest.raises(UserError, match=r"^sum-0: out of memory .*2\.00 GiB.*num_gpus.*memory_gb.*device"):
+        fan_out([greedy], executor, store, Recorder())
+
+
+def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):
+    monkeypatch.setattr("pipelines.engine.execution.git_commit", lambda: "0123abc")
+    recorder = Recorder()
+    cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
+    with pytest.raises(CellsFailedError):
+        fan_out([cell], executor, store, recorder)
+    assert recorder.about("artifact") == [("previews/1.txt", "step 1"), ("previews/2.txt", "step 2")]
+    fan_out([cell], executor, store, Recorder())
+    directory = store.path(cell.digest)
+    assert [file.name for file in sorted((directory / "previews").iterdir())] == ["1.txt", "2.txt", "3.txt"]
+    assert (directory / "commit.txt").read_text() == "0123abc"
+
+
+def test_cells_that_measure_seconds_have_their_executor_to_themselves(store, executor):
+    recorder = Recorder()
+    fan_out(sums(3, seconds=0.05), executor, store, recorder, alone=True)
+    fates = [words[:2] for words in recorder.said if words[0] in {"started", "finished"}]
+    assert fates == [(fate, f"sum-{i}") for i in range(3) for fate in ("started", "finished")]
+
+
+def test_ray_and_local_give_byte_identical_cells(joined, here, store):
+    cells, local, told = here
+    recorder = Recorder()
+    fan_out(cells, dataclasses.replace(joined, stack_size=2), store, recorder)
+    assert contents(store, cells) == contents(local, cells)
+    assert len(contents(local, cells)) == 5
+    assert sorted(recorder.about("metrics"), key=str) == sorted(told.about("metrics"), key=str)
+
+
+@pytest.mark.parametrize("asked", [{"num_cpus": 999}, {"num_gpus": 77}, {"memory_gb": 99999}])
+def test_resources_that_no_node_has_are_an_error_before_anything_starts(store, joined, asked):
+    recorder = Recorder()
+    with pytest.raises(UserError, match="no Ray node can run a cell"):
+        fan_out(sums(1), dataclasses.replace(joined, **asked), store, recorder, gpu=True)
+    assert recorder.about("started") == []

@@ -26,19 +26,28 @@ SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=1, force=True)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A painting, photos as `train_style` reads them, and a VGG16 with random weights."""
+    return style_inputs(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def backbone(made):
+    return load_backbone(made["backbone"])
+
+
 @pytest.fixture(autouse=True)
-def workplace(tmp_path, monkeypatch):
-    """A painting, photos, a VGG16 with random weights; on paper a batch takes a second, on one core."""
+def workplace(made, backbone, tmp_path, monkeypatch):
+    """A painting, photos, a VGG16; on paper a batch takes a second, on one core."""
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(ROOT / "params.yaml", "params.yaml")
-    made = style_inputs(tmp_path)
-    Path("My Painting.png").write_bytes(made["painting"].read_bytes())
+    shutil.copyfile(made["painting"], "My Painting.png")
     photos = Path("holiday")
     photos.mkdir()
     for i in range(3):
         picture = torch.rand(3, 40, 50, generator=torch.Generator().manual_seed(i))
         (photos / f"{i}.png").write_bytes(encode_png(picture))
-    backbone = load_backbone(made["backbone"])
     origin = Origin("made for a test", "0" * 64, "none")
     monkeypatch.setattr(fetch_weights, "read_backbone", lambda name, source: (backbone, origin))
     monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {0})
@@ -155,7 +164,7 @@ def test_a_mistake_is_one_line(painting, photos, name, said):
         (10_000_000, 1.0, (256, 4, 60_000)),  # two epochs of COCO
     ],
 )
-def test_the_time_decides_on_the_size(monkeypatch, tmp_path, seconds, cost, chosen):
+def test_the_time_decides_on_the_size(monkeypatch, made, seconds, cost, chosen):
     sizes = tuple(JohnsonConfig(image_px=px, batch_size=n) for px, n in ((256, 4), (256, 1), (128, 1)))
     monkeypatch.setattr(planning, "SIZES", sizes)
     monkeypatch.setattr(planning, "_style_weight", lambda *_: 8.0)
@@ -163,7 +172,7 @@ def test_the_time_decides_on_the_size(monkeypatch, tmp_path, seconds, cost, chos
     monkeypatch.setattr(
         planning, "_seconds_per_batch", lambda p, i, size, d: cost * planning._pixels(size) / 256**2
     )
-    planned = planning.schedule({"photos": tmp_path}, seconds, "cpu").config
+    planned = planning.schedule({"photos": made["photos"]}, seconds, "cpu").config
     assert (planned.image_px, planned.batch_size, planned.batches) == chosen
     assert planned.augment  # three photos come again and again
     assert planned.learning_rate == (planning.FAST if planned.batches <= 3000 else planning.SLOW)

@@ -67,8 +67,9 @@ def test_interrupted_training_ends_with_the_same_bytes(make_job, settings):
 
 
 def test_a_checkpoint_is_made_when_it_is_time(make_job, monkeypatch):
-    """After batch 10, where a row of losses is written, besides that of batch 20."""
-    settings = {"batches": 21, "checkpoint_every": 20}
+    """After batch 2, where a row of losses is written, besides that of batch 4."""
+    monkeypatch.setattr(module, "REPORT_EVERY", 2)
+    settings = {"batches": 5, "checkpoint_every": 4}
     assert _interruptions(make_job, settings) == 1
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
     assert _interruptions(make_job, settings) == 2
@@ -189,7 +190,7 @@ def by_temporal_weight(make_job):
     """Networks that are trained without the temporal loss, and with much of it."""
     networks = {}
     for weight in (0.0, 1e4):
-        job = make_job(batches=15, learning_rate=1e-2, temporal_weight=weight)
+        job = make_job(batches=15, checkpoint_every=15, learning_rate=1e-2, temporal_weight=weight)
         list(train_style([job]))
         networks[weight], _ = load_model(job.output / "model.safetensors")
     return networks

@@ -1,0 +1,49 @@
+"""Ray clusters of tests' own, however busy the machine is."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+
+from pipelines.engine.local_ray import NO_HEALTH_CHECKS, took_too_long
+
+
+@contextlib.contextmanager
+def started_cluster(num_cpus: int) -> Iterator[Any]:
+    """A cluster whose first node has so many cores; for others, :func:`started_again`."""
+    from ray.cluster_utils import Cluster
+
+    node = {
+        "num_cpus": num_cpus,
+        "include_dashboard": False,
+        "_system_config": dict(NO_HEALTH_CHECKS),
+        "wait": False,  # a node has waited for itself before
+    }
+    cluster = started_again(lambda: Cluster(initialize_head=True, head_node_args=node))
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def started_again(start: Callable[[], Any]) -> Any:
+    """What `start` returns; called again where Ray gives up, which waits 30 s: too few for a busy machine."""
+    while True:
+        earlier = set(psutil.Process().children())
+        try:
+            return start()
+        except Exception as error:
+            if not took_too_long(error):
+                raise
+            _kill(set(psutil.Process().children()) - earlier)
+
+
+def _kill(processes: set[psutil.Process]) -> None:
+    """Kill processes and those below them, so that a node that is late doesn't join after all."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+    psutil.wait_procs(processes)
