@@ -38,8 +38,9 @@ repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs c
 	@python -m pipelines.config.plain
 	dvc repro
 
-# Tests of whole runs take longest and come first, on one core, while the other core runs the rest.
-PARALLEL := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Tests of whole runs take longest and come first, in one process, while the others run the rest. Three processes keep two
+# cores busy, as many tests wait for processes of their own.
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
 	pytest -m "not slow" $(PARALLEL)

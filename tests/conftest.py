@@ -18,8 +18,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
 # Some tests import onnxruntime before tasks/deployment, which sets this as well.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-# PyTorch computes with one thread, as in a run's cells. `make test` has two processes: with a thread of each
-# on every core and other work beside them, tests of style training took ten times as long.
+# PyTorch computes with one thread, as in a run's cells. `make test` has several processes: with a thread of
+# each on every core and other work beside them, tests of style training took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell's background job ignores Ctrl-C, and so would all processes that it starts; tests interrupt some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -380,7 +380,7 @@ def test_an_empty_table_is_as_good_as_none(small, tmp_path, source):
     assert len(Results({source.path: small / source.path}).table(source)) == given.count("\n") - 1
 
 
-def test_cells_of_several_kinds_of_processor_are_told_apart(tmp_path):
+def test_cells_of_several_kinds_of_processor_are_told_apart(no_charts, tmp_path):
     root = report_results.write_results(tmp_path / "run")
     caution = "were computed on several kinds of processor"
     assert caution not in draw(root, tmp_path / "one")[0]
