@@ -26,6 +26,7 @@ from torch.nn import functional
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
+from pipelines.engine.execution import keep_freed_memory
 from tasks.data.h264 import VideoFormat, add_h264, encode
 from tasks.data.images import Frame
 from tasks.deployment.stylizers import STYLIZERS, StylizerParams, open_stylizer
@@ -44,6 +45,7 @@ def main() -> None:
     arguments = _arguments()
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(cores)
+    keep_freed_memory()  # as where `stylize` computes
     print(heading("torch", "openvino", "onnxruntime", "av", threads=cores))
     instructions = torch.backends.cpu.get_cpu_capability()
     print(f"{arguments.frames} frames of {SIDE_PX}x{SIDE_PX}; PyTorch computes with {instructions}.")
