@@ -6,15 +6,16 @@ wait.
 
 import contextlib
 import dataclasses
+import difflib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.catalog.paths import EXPERTS
+from pipelines.catalog.paths import AGENTS, EXPERTS, GRAPHS
 from tasks.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,6 +58,20 @@ def examples(*commands: str) -> str:
     """The examples at the end of a command's help."""
     lines = "\n".join(f"python -m pipelines {command}" for command in commands)
     return f"Examples:\n```text\n{lines}\n```"
+
+
+def check_exists(path: Path, others: Iterable[Path]) -> None:
+    """Check that there is a file or directory, which is one of several alike.
+
+    Raises:
+        UserError: there is not; those of `others` that have the most similar names are named.
+    """
+    if path.exists():
+        return
+    there = [str(other) for other in others]
+    similar = ", ".join(difflib.get_close_matches(str(path), there, n=3, cutoff=0))
+    fix = f"there are {len(there)}, such as {similar}" if there else "run `make repro` first"
+    raise UserError(f"{path}: no such file or directory; {fix}")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -122,6 +137,7 @@ def evaluate_agent(
     from tasks.offline_rl.evaluation.play import evaluate
     from tasks.offline_rl.evaluation.video import write_drawing, write_rendering
 
+    check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
     if video:
         _check_video(video)
     path = agent / "agent.safetensors" if agent.is_dir() else agent
@@ -284,6 +300,7 @@ def act(
     """Play an exported policy, and print its returns and D4RL score."""
     from tasks.deployment.rollout import load_policy, play_onnx
 
+    check_exists(model, GRAPHS.glob("*.onnx"))
     policy = load_policy(model, task)
     print(f"{policy.model.card.cell}, {policy.model.card.form}, in {policy.task.name}-{env_version}")
     _print_returns(policy.task.name, play_onnx(model, episodes, seed, env_version))

@@ -213,6 +213,26 @@ def test_a_missing_agent(run, tmp_path):
     assert_one_line(run("evaluate-agent", tmp_path), tmp_path / "agent.safetensors", "no such file")
 
 
+@pytest.mark.parametrize(
+    ("command", "place", "file"),
+    [
+        ("evaluate-agent", "models/agents/{}/bc/snip/seed-{}", "agent.safetensors"),
+        ("act --model", "models/onnx/{}-bc-snip-seed-{}.onnx", ""),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_with_the_most_similar_ones(
+    run, tmp_path, monkeypatch, command, place, file
+):
+    monkeypatch.chdir(tmp_path)
+    missing = place.format("Hopper", 9)
+    assert_one_line(run(*command.split(), missing), f"{missing}: no such file", "run `make repro` first")
+    similar = [place.format("Hopper", seed) for seed in range(3)]
+    for name in (*similar, place.format("HalfCheetah", 9)):
+        Path(name, file).parent.mkdir(parents=True, exist_ok=True)
+        Path(name, file).touch()
+    assert_one_line(run(*command.split(), missing), f"{missing}: no such file", "there are 4", *similar)
+
+
 def test_a_damaged_agent(run, agent):
     agent.write_bytes(agent.read_bytes()[:1000])
     assert_one_line(run("evaluate-agent", agent), agent)
