@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tasks.deployment.environment import tensorflow_python
-from tasks.deployment.runtimes.iree import IREE, _reason
-from tasks.deployment.runtimes.protocol import ModelFiles, Runtime
+from tasks.deployment.runtimes import open_runtime
+from tasks.deployment.runtimes.iree import _reason
+from tasks.deployment.runtimes.protocol import ModelFiles
 from tasks.deployment.runtimes.static_shapes import with_static_shapes
 from tasks.deployment.runtimes.tvm import TVM
-from tasks.deployment.runtimes.xla import XLA
 
 ROOT = Path(__file__).parents[3]
 Inputs = Mapping[str, NDArray[np.float32]]
@@ -148,13 +148,13 @@ def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.F
         np.testing.assert_allclose(session.run([name], dict(inputs))[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind_of_runtime", [TVM, XLA, IREE])
+@pytest.mark.parametrize("name", ["tvm", "xla", "iree"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
 def test_a_compiled_network_gives_what_onnxruntime_gives(
-    kind_of_runtime: type[Runtime], kind: str, batch: int, request: pytest.FixtureRequest
+    name: str, kind: str, batch: int, request: pytest.FixtureRequest
 ) -> None:
-    runtime = kind_of_runtime()
+    runtime = open_runtime(name)
     if reason := runtime.unavailable():
         pytest.skip(reason)
     path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
@@ -168,7 +168,7 @@ def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
     path = tmp_path / "graph.onnx"
     _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
     with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
-        XLA().prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
+        open_runtime("xla").prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
 
 
 @pytest.mark.slow
