@@ -186,7 +186,7 @@ class Watcher(Recorder):
 
 def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
     cells = [Cell(f"sum-{start}", add_up, SumParams(start, steps=8, seconds=0.5)) for start in range(6)]
-    with started_cluster(num_cpus=0) as cluster:
+    with started_cluster(num_cpus=0, health_checks=True) as cluster:
         nodes = [started_again(lambda: cluster.add_node(wait=False, num_cpus=1)) for _ in range(2)]
         cluster.wait_for_nodes(PATIENCE_S)
         watcher = Watcher()

@@ -10,14 +10,17 @@ from pipelines.engine.local_ray import NO_HEALTH_CHECKS, took_too_long
 
 
 @contextlib.contextmanager
-def started_cluster(num_cpus: int) -> Iterator[Any]:
-    """A cluster whose first node has so many cores; for others, :func:`started_again`."""
+def started_cluster(num_cpus: int, health_checks: bool = False) -> Iterator[Any]:
+    """A cluster whose first node has so many cores; for others, :func:`started_again`.
+
+    With health checks, it notices that a node is lost, but may also take a busy node for lost.
+    """
     from ray.cluster_utils import Cluster
 
     node = {
         "num_cpus": num_cpus,
         "include_dashboard": False,
-        "_system_config": dict(NO_HEALTH_CHECKS),
+        "_system_config": {} if health_checks else dict(NO_HEALTH_CHECKS),
         "wait": False,  # a node has waited for itself before
     }
     cluster = started_again(lambda: Cluster(initialize_head=True, head_node_args=node))
