@@ -57,6 +57,12 @@ class PruneParams:
     algorithm: AlgorithmConfig
     pruning: PruningConfig
 
+    @property
+    def normalize_states(self) -> bool:
+        """Whether scores are computed on normalised states."""
+        own = self.pruning.normalize_states
+        return self.algorithm.normalize_states if own is None else own
+
 
 @per_job
 def prune_agent(job: Job) -> None:
@@ -70,7 +76,7 @@ def prune_agent(job: Job) -> None:
     """
     params: PruneParams = job.params
     transitions = Transitions.load(job.inputs["dataset"], TASKS[params.agent.task])
-    data = ReplayBuffer(transitions, job.device, params.algorithm.normalize_states)
+    data = ReplayBuffer(transitions, job.device, params.normalize_states)
     masks = make_masks(params, data, job.device)
     cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
     safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
@@ -94,7 +100,8 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
     def objectives(iteration: int) -> Mapping[str, Objective]:
         randomness = Randomness("pruning", [spec.seed], iteration, device=device)
         batch = data.sample(randomness, pruning.batch_size_of(spec.pruner))
-        scores = stream("pruning scores", spec.seed, iteration)
+        # The same in each round, or else a random score's layer densities would change from round to round.
+        scores = stream("pruning scores", spec.seed, 0)
         # At initialization, target networks equal their networks: θ' = θ.
         return {
             name: Objective(_loss_of_weights(networks[name], loss), architectures[name].flow, scores)
@@ -102,7 +109,11 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
         }
 
     weights = {name: network.weights for name, network in networks.items()}
-    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, parts_of(algorithm))
+    observed = {
+        name: dict.fromkeys(architecture.state_layers, algorithm.state_size)
+        for name, architecture in architectures.items()
+    }
+    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, parts_of(algorithm), observed)
     return {
         name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
         for name, layers in masks.items()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.pruning.controls import CONTROLS
+from tasks.pruning.controls import CONTROLS, Observed
 from tasks.pruning.objective import Masks, Objective, Parts, Scores, Weights
 from tasks.pruning.pruners import PRUNERS, Pruner
 from tasks.pruning.statistics import count_layers
@@ -38,6 +38,8 @@ class PruningConfig:
     batch_size: int | None = None
     """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
     GraSP 200)."""
+    normalize_states: bool | None = None
+    """Whether scores are computed on normalised states or on raw ones; null for those of the training."""
     reinitialize: bool = False
     """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the
     weights that were scored. The masks are the same either way; the training of the network follows this
@@ -75,12 +77,14 @@ def prune(
     sparsity: float,
     config: PruningConfig,
     parts: Parts | None = None,
+    observed: Mapping[str, Observed] | None = None,
 ) -> dict[str, Masks]:
     """Masks of an agent's networks, with exactly N - round(N·sparsity) of N competing weights kept.
 
     `pruner` is a name of :data:`~tasks.pruning.pruners.PRUNERS`, or `<pruner>-<control>` with a name of
     :data:`~tasks.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
-    `parts` lists the layers of each part of a network; a network without an entry is one part.
+    `parts` lists the layers of each part of a network; a network without an entry is one part. `observed`
+    tells controls, by network, which layers read the state.
 
     `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network. It has to
     use a new batch in each call if the rounds are to see more than one batch. In objectives, weights that
@@ -111,7 +115,10 @@ def prune(
         masks = _select(scores, masks, reached, config.scope, parts or {})
     if "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
-        masks = {network: control(own, objective[network].generator) for network, own in masks.items()}
+        masks = {
+            network: control(own, (observed or {}).get(network, {}), objective[network].generator)
+            for network, own in masks.items()
+        }
     for layer in count_layers(masks):
         if layer.weights_kept == 0:
             logger.warning(

@@ -34,4 +34,4 @@ class Objective:
     flow: Callable[[Weights], Tensor]
     """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
     generator: torch.Generator
-    """Generator of random scores and of a control's permutations."""
+    """Generator of random scores and of a control's permutations. It draws the same numbers in each round."""

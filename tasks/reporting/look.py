@@ -28,6 +28,7 @@ PRUNERS = {
     "random": "#009e73",
     "magnitude": "#cc79a7",
     "synflow": "#e69f00",
+    "erk": "#56b4e9",
 }
 FORMATS = {
     DENSE: INK,
@@ -75,7 +76,15 @@ LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
 }
 CHART_INCHES = (3.5, 2.5)
 """Width and height of a chart; a phone shows this width without scaling."""
-NAMES = {"snip": "SNIP", "grasp": "GraSP", "synflow": "SynFlow", "bc": "BC", "bcq": "BCQ", "vae": "VAE"}
+NAMES = {
+    "snip": "SNIP",
+    "grasp": "GraSP",
+    "synflow": "SynFlow",
+    "erk": "ERK",
+    "bc": "BC",
+    "bcq": "BCQ",
+    "vae": "VAE",
+}
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def make_mask(job: Job) -> dict[str, Tensor]:
         x = photos.batch(training.seed, iteration, settings.photos, config.image_px, config.augment)
         x = x.to(job.device, memory_format=torch.channels_last)
         content = loss.network.content(x)
-        generator = stream("pruning", training.seed, iteration)
+        generator = stream("pruning", training.seed, 0)  # the same in each round
         return {
             training.style: Objective(
                 lambda weights: loss(functional_call(network, weights, (x,)), content).total,
@@ -85,7 +85,8 @@ def make_mask(job: Job) -> dict[str, Tensor]:
 
     weights = {training.style: prunable(network)}
     rounds = PruningConfig(iterations=settings.iterations)
-    masks = prune(objectives, weights, settings.pruner, settings.sparsity, rounds)
+    observed = {training.style: {next(iter(weights[training.style])): 3}}  # a picture's colours
+    masks = prune(objectives, weights, settings.pruner, settings.sparsity, rounds, observed=observed)
     return {name: kept.cpu() for name, kept in masks[training.style].items()}
 
 

@@ -1,6 +1,7 @@
 import csv
-from dataclasses import fields
+from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -73,6 +74,33 @@ def test_scores_are_computed_on_the_paper_s_batch(pruner, pruning, expected, tra
     make_masks(params(pruner, **pruning), ReplayBuffer(transitions))
     assert [batch.state.shape for batch in seen] == [(1, size, 11) for size in expected]
     assert len({batch.state.sum().item() for batch in seen}) == len(expected), "each round sees a new batch"
+
+
+def test_a_blind_agent_is_dense_but_for_the_coordinates_that_snip_never_reads(transitions):
+    """With a state's first coordinate at a millionth of its size, SNIP keeps none of its weights."""
+    scales = np.array([1e-6] + [1.0] * 10, np.float32)
+    small = replace(transitions, observations=transitions.observations * scales)
+    data = ReplayBuffer(small)
+    masks = flatten_masks(make_masks(params("snip-blind"), data))
+    for key, mask in masks.items():
+        if key.partition(".")[2] in READ_STATES:
+            assert not mask[:, 0].any()
+            assert mask[:, 1:].all()
+        else:
+            assert mask.all()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("scored", [None, False, True])
+def test_masks_may_be_scored_on_other_states_than_those_of_training(trained, scored, transitions, tmp_path):
+    dataset = tmp_path / "transitions.safetensors"
+    transitions.save(dataset)
+    own = params("snip", algorithm="bc", normalize_states=scored)
+    own = replace(own, algorithm=BCConfig(normalize_states=trained))
+    list(prune_agent([Job(own, {"dataset": dataset}, tmp_path)]))
+    wanted = make_masks(own, ReplayBuffer(transitions, "cpu", trained if scored is None else scored))
+    found = safetensors.torch.load_file(tmp_path / "masks.safetensors")
+    assert all(torch.equal(found[key], mask) for key, mask in flatten_masks(wanted).items())
 
 
 def test_snip_scores_of_the_real_objectives_are_finite_differences(transitions):

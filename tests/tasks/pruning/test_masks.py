@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from tasks.errors import UserError
-from tasks.pruning.controls import CONTROLS, shuffled
+from tasks.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
 from tasks.pruning.masks import PruningConfig, find_pruner, prune
 from tasks.pruning.objective import Masks, Objective, Weights
 from tasks.pruning.pruners import PRUNERS, Pruner
@@ -200,11 +200,85 @@ def test_a_control_keeps_each_layer_s_count_and_no_more_of_its_choice_than_chanc
 
 def test_a_shuffled_mask_is_a_permutation_that_the_generator_decides():
     mask = {"a": torch.arange(100).view(10, 10) < 30}
-    first, again, other = (shuffled(mask, torch.Generator().manual_seed(seed))["a"] for seed in (0, 0, 1))
+    first, again, other = (shuffled(mask, {}, torch.Generator().manual_seed(seed))["a"] for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert first.shape == (10, 10)
     assert first.sum() == 30
+
+
+def test_the_controls_of_first_layers_permute_them_alone_or_all_others():
+    masks = {layer: torch.arange(100).view(1, 10, 10) < 30 for layer in ("e0", "e1", "d0", "d1")}
+    first = {"e0": 4, "d0": 4}
+    for control, permuted in ((shuffled_first, set(first)), (shuffled_rest, {"e1", "d1"})):
+        changed = control(masks, first, torch.Generator().manual_seed(0))
+        assert list(changed) == list(masks)
+        assert all(mask.sum() == 30 for mask in changed.values())
+        assert {layer for layer in masks if not torch.equal(changed[layer], masks[layer])} == permuted
+
+
+@pytest.mark.parametrize("axes", [(1, 4, 2), (2, 4), (2, 4, 1, 1)], ids=["agent", "linear", "convolution"])
+def test_a_blind_network_keeps_all_but_what_the_mask_never_reads_of_the_state(axes: tuple[int, ...]):
+    """The mask reads the state's coordinates once, never and twice, and never the action: by hand."""
+    rows = torch.tensor([[True, False], [False, False], [True, True], [False, False]])  # (in, out)
+    wanted = torch.tensor([[True, True], [False, False], [True, True], [True, True]])
+    read, expected = (each.view(axes) if axes[0] == 1 else each.T.reshape(axes) for each in (rows, wanted))
+    masks = blind({"in": read, "out": torch.zeros(1, 2, 4, dtype=torch.bool)}, {"in": 3}, torch.Generator())
+    assert torch.equal(masks["in"], expected)
+    assert masks["out"].all()
+
+
+def test_controls_are_told_the_layers_that_read_the_state():
+    weights = draw_weights()
+    own, control = (
+        prune(
+            mlp_objectives(weights),
+            weights,
+            pruner,
+            0.5,
+            PruningConfig(),
+            observed={"actor": {"out": 7}, "critic": {"in": 5}},
+        )
+        for pruner in ("snip", "snip-shuffled-first")
+    )
+    changed = {
+        (network, layer)
+        for network, layers in own.items()
+        for layer, mask in layers.items()
+        if not torch.equal(mask, control[network][layer])
+    }
+    assert changed == {("actor", "out"), ("critic", "in")}
+
+
+def test_erk_by_hand():
+    """Layers of 2x3 and 6x20 weights, sums 5 and 26, of an agent: 31 of 126 weights are one for each."""
+    weights = {"net": {"a": torch.ones(1, 2, 3), "b": torch.ones(1, 6, 20)}}
+    objectives = {"net": linear_objective(weights["net"])}
+
+    def kept(sparsity: float, **config: int) -> list[int]:
+        masks = prune(lambda _: objectives, weights, "erk", sparsity, PruningConfig(**config))
+        return [int(mask.sum()) for mask in masks["net"].values()]
+
+    assert kept(1 - 31 / 126) == [5, 26]
+    assert kept(1 - 62 / 126) == [6, 56]  # the small layer has no more than 6
+    conv = {"net": {"a": torch.ones(4, 2, 3, 3), "b": torch.ones(8, 4, 1, 1)}}  # sums 12 and 14
+    masks = prune(
+        lambda _: {"net": linear_objective(conv["net"])}, conv, "erk", 1 - 26 / 104, PruningConfig()
+    )
+    assert [int(mask.sum()) for mask in masks["net"].values()] == [12, 14]
+
+
+@pytest.mark.parametrize("pruner", ["random", "erk"])
+def test_rounds_leave_random_masks_as_they_are(pruner: str):
+    """A generator that begins anew in each round draws the same scores."""
+    weights = draw_weights()
+
+    def objectives(_: int) -> dict[str, Objective]:
+        return mlp_objectives(weights)(0)
+
+    once, often = (prune(objectives, weights, pruner, 0.7, PruningConfig(iterations=n)) for n in (1, 5))
+    assert is_subset(once, often)
+    assert is_subset(often, once)
 
 
 @pytest.mark.parametrize("name", ["snip-", "snip-mixed", "shuffled", "-shuffled", "snip-shuffled-shuffled"])
@@ -334,7 +408,7 @@ def test_scores_that_are_not_one_for_each_weight_are_refused(monkeypatch, score:
 
 
 def test_an_unknown_pruner_is_answered_with_the_known_ones():
-    with pytest.raises(UserError, match=r"'snap'.*snip, grasp, synflow, magnitude, random"):
+    with pytest.raises(UserError, match=r"'snap'.*snip, grasp, synflow, magnitude, random, erk"):
         prune(lambda _: {}, {}, "snap", 0.5, PruningConfig())
 
 
