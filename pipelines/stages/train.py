@@ -23,12 +23,13 @@ from tasks.data.tables import concatenate
 from tasks.offline_rl.agents import DENSE, AgentSpec
 from tasks.offline_rl.training.train_agents import TrainParams, train
 from tasks.pruning.variant import variant_name
+from tasks.reporting.agent_scores import agent_scores
 
 SUMMARY = Path("results/offline_rl/summary.json")
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Write `models/agents/<agent>/`, all evaluations in `scores.csv`, and the means of the last ones."""
+    """Write `models/agents/<agent>/`, all evaluations in `scores.csv`, and each kind of agent's score."""
     cells = [cell(config, agent) for agent in agents(config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
     concatenate([directory / "scores.csv" for directory in directories], SCORES)
@@ -62,9 +63,9 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
 
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
-    """For `dvc metrics`: the D4RL score of each kind of agent after the last update, as a mean over seeds."""
-    last = scores[scores["update"] == scores.groupby("algorithm")["update"].transform("max")]
-    means = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"].mean()
+    """For `dvc metrics`: the D4RL score of each kind of agent, as a mean over seeds."""
+    kind = ["task", "algorithm", "pruner", "sparsity"]
+    means = agent_scores(scores, [*kind, "seed"]).groupby(kind)["d4rl_score"].mean()
     return {
         f"{task}/{algorithm}/{variant_name(str(pruner), sparsity)}": round(score, 2)
         for (task, algorithm, pruner, sparsity), score in means.items()

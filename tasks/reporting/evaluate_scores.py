@@ -1,6 +1,7 @@
 """Task: statistics of the agents' scores, and the share that pruning leaves, with bootstrap intervals."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from tasks.data.tables import write_csv
 from tasks.errors import UserError
 from tasks.job import Event, Job, Metrics, per_job
 from tasks.pruning.variant import DENSE, variant_name
+from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
@@ -29,7 +31,7 @@ RUN = ["task", "seed"]
 
 @dataclass(frozen=True)
 class StatisticsRow:
-    """A row of statistics.csv: the D4RL scores after the last update of a variant's runs.
+    """A row of statistics.csv: the D4RL scores of a variant's runs, each the mean of its last evaluations.
 
     `…_low` and `…_high` are the bounds of bootstrap intervals. They are empty for fewer than three seeds.
     """
@@ -57,6 +59,10 @@ class StatisticsRow:
     retention_low: float | None
     """Lower bound. Both bounds are also empty for dense agents, and if a dense agent scores zero or less."""
     retention_high: float | None
+    evaluations: int
+    """Number of evaluations of each run that its score is the mean of."""
+    score_spread: float | None
+    """Standard deviation between these evaluations in points, as the mean over runs; empty for one."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,9 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
     Raises:
         UserError: an agent has no score for a task and a seed for which others have one.
     """
-    runs = last_scores(job.inputs["scores"])
-    rows = list(_statistics(runs, job.params))
+    scores = _read(job.inputs["scores"])
+    runs = scores["d4rl_score"].unstack(RUN)
+    rows = list(_statistics(scores, job.params))
     write_csv(job.output / "statistics.csv", StatisticsRow, rows)
     write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
     summary = _summary(rows)
@@ -93,21 +100,21 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
     yield Metrics(0, {name: value for name, value in summary.items() if value is not None})
 
 
-def last_scores(path: Path) -> pandas.DataFrame:
-    """D4RL score of each agent of a scores.csv after its last update: one row a variant, one column a run.
+def _read(path: Path) -> pandas.DataFrame:
+    """The :func:`~tasks.reporting.agent_scores.agent_scores` of a scores.csv, by variant, then run.
 
     Raises:
         UserError: a score is missing or not a number.
     """
-    scores = pandas.read_csv(path)
-    last = scores.loc[scores.groupby([*VARIANT, *RUN])["update"].idxmax()]
-    runs = last.pivot(index=VARIANT, columns=RUN, values="d4rl_score")
+    scores = agent_scores(pandas.read_csv(path), [*VARIANT, *RUN]).set_index([*VARIANT, *RUN])
+    runs = scores["d4rl_score"].unstack(RUN)
     if (holes := runs.isna().stack(RUN, future_stack=True)).any():
         raise UserError(f"{path}: no score of {holes.idxmax()}; remove the file and run `dvc repro`")
-    return runs
+    return scores
 
 
-def _statistics(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[StatisticsRow]:
+def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[StatisticsRow]:
+    runs = agents["d4rl_score"].unstack(RUN)
     tasks = list(runs.columns.unique("task"))
     for task, chosen in [*((task, [task]) for task in tasks), (ALL, tasks)]:
         matrices = {variant: _matrix(row[chosen]) for variant, row in runs.iterrows()}
@@ -116,6 +123,8 @@ def _statistics(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[
             kept = _Retention(1.0)
             if pruner != DENSE:
                 kept = _retention(scores, matrices.get((algorithm, DENSE, 0.0)), bootstrap)
+            own = agents.loc[(algorithm, pruner, sparsity, chosen), :]
+            spread = float(own["spread"].mean())
             yield StatisticsRow(
                 task=task,
                 algorithm=algorithm,
@@ -131,6 +140,8 @@ def _statistics(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[
                 retention=kept.estimate,
                 retention_low=kept.low,
                 retention_high=kept.high,
+                evaluations=int(own["evaluations"].min()),
+                score_spread=None if math.isnan(spread) else spread,
             )
 
 

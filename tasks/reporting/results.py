@@ -31,7 +31,7 @@ STATISTICS = Source(
     "results/offline_rl/statistics.csv",
     "evaluate",
     "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
-    "score_iqm_high, retention, retention_low, retention_high",
+    "score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
 )
 PROFILES = Source(
     "results/offline_rl/profiles.csv",

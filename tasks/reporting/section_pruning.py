@@ -84,8 +84,8 @@ def did_pruning_keep_the_return(found: Results) -> Section:
     highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
     keys = pruner_keys(highest["pruner"])
     retained = Figure(
-        f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep after the last "
-        f"update; bars are {exact_percent(found.confidence)} bootstrap intervals, where there are three "
+        f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep; bars "
+        f"are {exact_percent(found.confidence)} bootstrap intervals, where there are three "
         "seeds or more",
         _charts(
             draw_retention,
@@ -126,7 +126,7 @@ def _motion(found: Results) -> Iterator[Block]:
     elif others := panels[1:]:
         yield Figure(
             f"Agents in motion, like those of {panels[0].title} at the top of the page. They have the first "
-            "seed, and the episode is the first of those whose mean is the score after the last update. "
+            "seed, and the episode is the first of those after the last update. "
             "HalfCheetah's episodes are cut after 10 seconds",
             others,
             data=results.SCORES.path,
@@ -231,6 +231,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
             exact_percent(row.sparsity),
             f"{row.seeds:.0f}",
             number(row.score_mean),
+            number(row.score_spread, 2),
             f"{number(row.score_min)} … {number(row.score_max)}",
             number(row.score_iqm),
             _bounds(row.score_iqm_low, row.score_iqm_high),
@@ -239,18 +240,34 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
         )
         for row in statistics.itertuples()
     ]
-    scores = ("score", "min … max", "IQM", f"IQM, {level}", "retention", f"retention, {level}")
+    scores = (
+        "score",
+        "between evaluations",
+        "min … max",
+        "IQM",
+        f"IQM, {level}",
+        "retention",
+        f"retention, {level}",
+    )
     numbers = ("sparsity", "seeds", *scores)
     head = ("task", "algorithm", "pruner", *numbers)
     return Table(
-        "D4RL score after the last update: mean, range and interquartile mean (IQM) over seeds, and the "
-        f"share of the dense agents' IQM that is kept (retention); {level} intervals are stratified "
-        "bootstrap intervals",
+        "D4RL score: mean, range and interquartile mean (IQM) over seeds, and the share of the dense "
+        f"agents' IQM that is kept (retention); {level} intervals are stratified bootstrap intervals. "
+        f"{_agent_s_score(statistics)}; the column “between evaluations” has the standard deviation "
+        "between these evaluations, as the mean over seeds",
         head,
         rows,
         numbers=numbers,
         data=results.STATISTICS.path,
     )
+
+
+def _agent_s_score(statistics: pandas.DataFrame) -> str:
+    evaluations = int(statistics["evaluations"].min())
+    if evaluations == 1:
+        return "An agent's score is that of its only evaluation"
+    return f"An agent's score is the mean of its last {evaluations} evaluations"
 
 
 def _bounds(low: float, high: float) -> str:
@@ -405,7 +422,7 @@ def _return_by_sparsity(found: Results) -> Block:
         return results.not_run(what, results.STATISTICS, of)
     alt = "D4RL score of {} on {} by sparsity and pruner."
     return Figure(
-        f"{what} after the last update: mean and range over seeds; the dashed line shows dense agents",
+        f"{what}: mean and range over seeds; the dashed line shows dense agents",
         _charts(draw_sparsity, rows, ["algorithm", "task"], alt, "xy"),
         pruner_keys(rows["pruner"]),
         of,

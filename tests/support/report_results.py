@@ -73,7 +73,7 @@ def _statistics(seeds):
             low_high = (score - 3, score + 3) if bounded else (None, None)
             kept_low_high = (kept - 0.1, kept + 0.1) if bounded else (None, None)
             runs = (len(seeds), score, score - 4, score + 4)
-            yield task, "bcq", pruner, sparsity, *runs, score, *low_high, kept, *kept_low_high
+            yield task, "bcq", pruner, sparsity, *runs, score, *low_high, kept, *kept_low_high, 2, 1.5
 
 
 def _profiles():

@@ -16,7 +16,7 @@ LEVEL = {"dense": 80.0, "snip": 76.0, "grasp": 40.0}
 
 @pytest.fixture
 def scores():
-    """Two algorithms' agents at two updates, those after the first ones of no account."""
+    """Two algorithms' agents, of whose evaluations all but the last five are of no account."""
     rng = np.random.default_rng(0)
     rows = [
         {
@@ -26,15 +26,21 @@ def scores():
             "sparsity": sparsity,
             "seed": seed,
             "update": update,
-            "d4rl_score": rng.normal(LEVEL[pruner] - 20 * sparsity, 5) if update == last else -1e6,
+            "d4rl_score": rng.normal(LEVEL[pruner] - 20 * sparsity, 5) if update > last - 25 else -1e6,
         }
         for task in TASKS
-        for algorithm, last in (("bc", 20), ("bcq", 10))  # BC is longer trained
+        for algorithm, last in (("bc", 35), ("bcq", 30))  # BC is longer trained
         for pruner, sparsity in (("dense", 0.0), ("snip", 0.5), ("snip", 0.95), ("grasp", 0.95))
         for seed in range(4)
         for update in range(5, last + 1, 5)
     ]
     return pandas.DataFrame(rows)
+
+
+def by_agent(scores):
+    """The mean of each agent's evaluations that count."""
+    agent = ["task", "algorithm", "pruner", "sparsity", "seed"]
+    return scores[scores["d4rl_score"] > -1e6].groupby(agent)["d4rl_score"].mean().reset_index()
 
 
 def evaluate(scores, directory, confidence=0.95):
@@ -60,12 +66,35 @@ def without(scores, **values):
     return scores[~np.logical_and.reduce([scores[name] == value for name, value in values.items()])]
 
 
+def test_a_score_is_the_mean_of_the_last_five_evaluations_by_hand(tmp_path):
+    """Of seven evaluations of one run and three of another, with their sample deviations."""
+    runs = {0: [900, 900, 10, 20, 30, 40, 50], 1: [10, 20, 60]}
+    rows = [
+        ("Hopper", "bc", "dense", 0.0, seed, update, score)
+        for seed, scores in runs.items()
+        for update, score in enumerate(scores)
+    ]
+    columns = ["task", "algorithm", "pruner", "sparsity", "seed", "update", "d4rl_score"]
+    _, output = evaluate(pandas.DataFrame(rows[::-1], columns=columns), tmp_path)
+    row = statistics(output).loc[("Hopper", "bc", "dense", 0.0)]
+    assert row["score_mean"] == (30 + 30) / 2
+    assert row["score_spread"] == pytest.approx((math.sqrt(1000 / 4) + math.sqrt(1400 / 2)) / 2)
+    assert row["evaluations"] == 3  # of the run that has fewer
+
+
+def test_a_single_evaluation_has_no_spread(scores, tmp_path):
+    table = statistics(
+        evaluate(scores.groupby(["algorithm", "pruner", "sparsity", "task", "seed"]).tail(1), tmp_path)[1]
+    )
+    assert table["score_spread"].isna().all()
+    assert (table["evaluations"] == 1).all()
+
+
 def test_statistics_are_those_of_the_last_scores(scores, tmp_path):
     _, output = evaluate(scores, tmp_path)
     table = statistics(output)
     assert len(table) == 4 * 2 * 4
-    last = scores[scores["d4rl_score"] > -1e6]
-    groups = last.groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"]
+    groups = by_agent(scores).groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"]
     of_tasks = table.drop(index="all")
     for column, expected in {"score_mean": groups.mean(), "score_min": groups.min()}.items():
         pandas.testing.assert_series_equal(of_tasks[column], expected, check_names=False)
@@ -78,9 +107,7 @@ def test_statistics_are_those_of_the_last_scores(scores, tmp_path):
 
 def test_all_is_over_the_runs_of_all_tasks(scores, tmp_path):
     table = statistics(evaluate(scores, tmp_path)[1])
-    runs = scores[
-        (scores["d4rl_score"] > -1e6) & (scores["algorithm"] == "bcq") & (scores["pruner"] == "grasp")
-    ]["d4rl_score"]
+    runs = by_agent(scores).query("algorithm == 'bcq' and pruner == 'grasp'")["d4rl_score"]
     row = table.loc[("all", "bcq", "grasp", 0.95)]
     assert row["seeds"] == 4
     assert [row["score_mean"], row["score_min"], row["score_max"]] == pytest.approx(
@@ -118,7 +145,7 @@ def test_retention_at_the_highest_sparsity_is_the_summary_and_the_metrics(scores
 
 def test_profiles_fall_from_all_runs_to_none(scores, tmp_path):
     profiles = pandas.read_csv(evaluate(scores, tmp_path)[1] / "profiles.csv")
-    runs = scores[(scores["d4rl_score"] > -1e6)]
+    runs = by_agent(scores)
     for (algorithm, pruner, sparsity), profile in profiles.groupby(["algorithm", "pruner", "sparsity"]):
         chosen = (runs["algorithm"] == algorithm) & (runs["pruner"] == pruner)
         of_variant = runs[chosen & (runs["sparsity"] == sparsity)]["d4rl_score"]
@@ -155,8 +182,7 @@ def test_with_two_seeds_bounds_are_empty_and_estimates_are_there(scores, tmp_pat
 
 def test_dense_scores_of_zero_or_less_have_no_retention(scores, tmp_path):
     dense = (scores["pruner"] == "dense") & (scores["task"] == "Hopper") & (scores["algorithm"] == "bc")
-    last = dense & (scores["update"] == 20)
-    metrics, output = evaluate(scores.assign(d4rl_score=scores["d4rl_score"].mask(last, -3.0)), tmp_path)
+    metrics, output = evaluate(scores.assign(d4rl_score=scores["d4rl_score"].mask(dense, -3.0)), tmp_path)
     table = statistics(output)
     for task in ("Hopper", "all"):
         row = table.loc[(task, "bc", "snip", 0.95)]

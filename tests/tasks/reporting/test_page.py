@@ -258,7 +258,7 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     assert len(rows) == len(statistics)
     for row, (_, line) in zip(rows, statistics.iterrows(), strict=True):
         assert float(row[5]) == pytest.approx(line["score_mean"], rel=5e-3)
-        assert float(row[9]) == pytest.approx(line["retention"], rel=5e-3)
+        assert float(row[10]) == pytest.approx(line["retention"], rel=5e-3)
     quality = read.table("style", "picture", "photos", "style ratio: VGG-16", "VGG-19", "AlexNet")
     assert quality[1][2:] == ["1", "0.310", "0.400", "0.620", "0.400", "0.500"]
     assert read.table("photo", "preparation", "torch")[1][2] == "Egyptian cat 0.375"
