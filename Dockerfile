@@ -12,7 +12,8 @@ ARG DEVICE=cpu
 ARG CPU_BACKEND=cpu
 WORKDIR /build
 COPY requirements.lock ./
-COPY tasks/__init__.py tasks/errors.py tasks/uv.py tasks/
+COPY singleshot/__init__.py singleshot/errors.py singleshot/
+COPY singleshot/io/__init__.py singleshot/io/uv.py singleshot/io/
 # Your own index and its credentials stay out of the image with --secret id=pip,src=$HOME/.config/pip/pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     case "${DEVICE}" in \
@@ -21,7 +22,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
       *) echo "DEVICE is ${DEVICE}, neither cpu nor cuda" >&2; exit 1 ;; \
     esac \
     && python -m venv /opt/venv \
-    && /opt/venv/bin/python -m tasks.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
+    && /opt/venv/bin/python -m singleshot.io.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
 
 FROM ${PYTHON_IMAGE}
 # The id of the user who owns the checkout that is mounted into the driver: --build-arg UID=$(id -u)

@@ -24,15 +24,15 @@ install: $(INSTALLED) ## Create .venv with the locked dependencies
 $(INSTALLED): requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or run make PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m tasks.uv pip install -r requirements.lock
+	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock
 	touch $@
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, TVM's tuner, and TensorFlow in an environment of its own (3 GB)
-	python -m tasks.uv pip install -r requirements-compilers.lock
-	python -m tasks.deployment.environment
+	python -m singleshot.io.uv pip install -r requirements-compilers.lock
+	python -m singleshot.export.environment
 
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
-	python -m tasks.uv pip install --no-deps --target build/peers -r requirements-peers.lock
+	python -m singleshot.io.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
 	@python -m pipelines.config.plain
@@ -75,7 +75,7 @@ format: $(INSTALLED) ## Format the code
 
 # PyTorch is locked without CUDA. Such a build comes from pip's index, or with UV_TORCH_BACKEND=cpu. As the build depends
 # on the index, PyTorch is locked without hashes.
-LOCKED := python -m tasks.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
+LOCKED := python -m singleshot.io.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
 
 lock: $(INSTALLED) ## Rewrite the files requirements*.lock from the files requirements*.in
 	$(LOCKED) --output-file requirements.lock requirements.in requirements-dev.in

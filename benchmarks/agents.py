@@ -5,18 +5,18 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from tasks.offline_rl.agents import AgentSpec, dense_masks, initial_networks, make_algorithm
-from tasks.offline_rl.algorithm import AlgorithmConfig
-from tasks.offline_rl.algorithms.bc import BCConfig
-from tasks.offline_rl.algorithms.bcq import BCQConfig
-from tasks.offline_rl.data.replay import ReplayBuffer
-from tasks.offline_rl.data.transitions import Transitions
-from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.execution import Execution
-from tasks.offline_rl.prune_agent import PruneParams, make_masks
-from tasks.offline_rl.randomness import Randomness
-from tasks.offline_rl.training.learner import Learner
-from tasks.pruning.masks import PruningConfig
+from singleshot.pruning.masks import PruningConfig
+from singleshot.rl.agents import AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.algorithm import AlgorithmConfig
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.environments import TASKS
+from singleshot.rl.execution import Execution
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.learner import Learner
+from tasks.prune_agent import PruneParams, make_masks
 
 TASK = TASKS["HalfCheetah"]
 CONFIGS: dict[str, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table
-from tasks.data.tensor_file import read_tensor_file
-from tasks.errors import UserError
-from tasks.sparse.formats import measure
-from tasks.sparse.measure_sizes import networks_of
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import read_tensor_file
+from singleshot.sparse.formats import measure
+from tasks.measure_sizes import networks_of
 
 AGENTS = Path("models/agents")
 

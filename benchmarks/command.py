@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 Number = TypeVar("Number", int, float)
 

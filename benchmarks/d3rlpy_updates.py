@@ -25,11 +25,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.agents import CONFIGS, TASK, random_transitions, updating
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
-from tasks.errors import UserError
-from tasks.offline_rl.algorithms.bcq import BCQConfig
-from tasks.offline_rl.data.replay import ReplayBuffer
-from tasks.offline_rl.data.transitions import Transitions
-from tasks.offline_rl.vae import WIDTH
+from singleshot.errors import UserError
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.vae import WIDTH
 
 PEERS = Path("build/peers")
 UPDATES: dict[str, int] = {"bcq": 10, "bc": 30}

@@ -23,7 +23,7 @@ from pipelines.engine.cells import CellStore
 from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
-from tasks.offline_rl.agents import DENSE
+from singleshot.rl.agents import DENSE
 from tasks.reporting.look import name
 from tasks.reporting.study.comparison import final_scores
 

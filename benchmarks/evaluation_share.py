@@ -18,11 +18,11 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.catalog.agents import algorithm_config
 from pipelines.config.params import Config, configuration
+from singleshot.pruning.variant import variant_name
+from singleshot.rl.agents import AgentSpec
 from tasks.job import Job
-from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.prune_agent import PruneParams, prune_agent
-from tasks.offline_rl.training.train_agents import Stack, TrainingConfig, TrainParams
-from tasks.pruning.variant import variant_name
+from tasks.prune_agent import PruneParams, prune_agent
+from tasks.train_agents import Stack, TrainingConfig, TrainParams
 
 PROFILES = ("default", "paper")
 VARIANTS = (("dense", 0.0), ("snip", 0.95))

@@ -20,12 +20,12 @@ from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.catalog.agents import agents, algorithm_config
 from pipelines.config.params import Config, configuration
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.training.cuda_graph import repeat
 from tasks.job import Job
-from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.prune_agent import PruneParams, prune_agent
-from tasks.offline_rl.training.cuda_graph import repeat
-from tasks.offline_rl.training.train_agents import Stack, TrainParams
+from tasks.prune_agent import PruneParams, prune_agent
+from tasks.train_agents import Stack, TrainParams
 
 TRANSITIONS = 1_000_000
 UPDATES = {"cuda": 200, "cpu": 2}

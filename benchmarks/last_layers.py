@@ -12,15 +12,15 @@ from pathlib import Path
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
-from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.algorithms.bcq import BCQConfig
-from tasks.offline_rl.data.replay import ReplayBuffer
-from tasks.offline_rl.data.transitions import Transitions
-from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.prune_agent import PruneParams, make_masks
-from tasks.pruning.masks import PruningConfig
-from tasks.pruning.objective import Objective, Scores, Weights
-from tasks.pruning.pruners import PRUNERS, Pruner, grasp
+from singleshot.pruning.masks import PruningConfig
+from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.pruners import PRUNERS, Pruner, grasp
+from singleshot.rl.agents import AgentSpec
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.environments import TASKS
+from tasks.prune_agent import PruneParams, make_masks
 
 LAST = {"actor": ("actor", "pi.2"), "critic": ("critic", "q1.2"), "decoder": ("vae", "decoder.2")}
 """The network of each part, and the last layer's name."""

@@ -16,14 +16,14 @@ from pipelines.catalog.paths import BACKBONES, LEARNED, SAMPLES
 from pipelines.catalog.styles import judges, normalized
 from pipelines.cli.learn_style import WORK
 from pipelines.config.params import configuration
-from tasks.data.images import encode_png
-from tasks.errors import UserError
-from tasks.style.apply.stylize import StylizeSettings, stylize
-from tasks.style.backbones import load_backbone
-from tasks.style.datasets.photos import PhotoSet
-from tasks.style.evaluation.evaluator import Evaluator, Picture
-from tasks.style.gatys import GatysConfig, optimize
-from tasks.style.model_file import load_model
+from singleshot.errors import UserError
+from singleshot.io.images import encode_png
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.backbones import load_backbone
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.evaluator import Evaluator, Picture
+from singleshot.style.gatys import GatysConfig, optimize
+from singleshot.style.model_file import load_model
 
 LAYERS = ("relu1_1", "relu3_1", "relu5_1")
 """Layers of VGG19 for colours, strokes and shapes."""

@@ -2,7 +2,7 @@
 
 The agents have HalfCheetah's sizes and SNIP's masks, and train on random transitions, one agent at a time on
 one thread. `masked` computes dense products with zeros for pruned weights, `sparse` computes with the kept
-weights alone. `SPARSE_DENSITY` in `tasks/offline_rl/execution.py` says where `sparse` is faster.
+weights alone. `SPARSE_DENSITY` in `singleshot/rl/execution.py` says where `sparse` is faster.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from benchmarks.agents import CONFIGS, random_transitions, updating
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.engine.execution import keep_freed_memory
-from tasks.offline_rl.data.replay import ReplayBuffer
-from tasks.offline_rl.execution import Execution
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.execution import Execution
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
 UPDATES: dict[str, int] = {"bc": 30, "bcq": 10}

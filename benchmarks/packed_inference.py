@@ -18,18 +18,18 @@ import torch
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.cli.pack import refuse_packed
-from tasks.deployment.actors import open_actor
-from tasks.deployment.benchmark_actor import actor_files
-from tasks.deployment.network import Network
-from tasks.deployment.onnx_model import Form
-from tasks.deployment.parity import random_inputs
-from tasks.deployment.runtimes.numba_sparse import NumbaSparse
-from tasks.deployment.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
-from tasks.deployment.runtimes.protocol import Arrays, ModelFiles, Runtime
-from tasks.deployment.runtimes.torch_eager import TorchEager
-from tasks.errors import UserError
-from tasks.offline_rl.agents import DENSE as DENSE_AGENT
-from tasks.offline_rl.agents import load_agent
+from singleshot.errors import UserError
+from singleshot.export.actors import open_actor
+from singleshot.export.network import Network
+from singleshot.export.onnx_model import Form
+from singleshot.export.parity import random_inputs
+from singleshot.export.runtimes.numba_sparse import NumbaSparse
+from singleshot.export.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
+from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Runtime
+from singleshot.export.runtimes.torch_eager import TorchEager
+from singleshot.rl.agents import DENSE as DENSE_AGENT
+from singleshot.rl.agents import load_agent
+from tasks.benchmark_actor import actor_files
 
 FORMS: tuple[Form, Form] = ("masked", "compacted")
 CALLS = {1: 10_000, 256: 500}

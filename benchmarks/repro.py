@@ -18,7 +18,7 @@ import psutil
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 STAGE = "Running stage '"

@@ -39,9 +39,9 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.serving.models import Model, find_models
 from pipelines.serving.pictures import decode
 from pipelines.serving.server import running
-from tasks.deployment.classifier import ClassifierCard, preprocess
-from tasks.deployment.onnx_model import GraphCard, load_onnx
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.export.classifier import ClassifierCard, preprocess
+from singleshot.export.onnx_model import GraphCard, load_onnx
 
 CLIENTS = (1, 8, 32)
 PICTURE_PX = 256

@@ -20,17 +20,17 @@ from benchmarks.paired import heading, print_table
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import judges, training_inputs, training_of
 from pipelines.config.params import Config, configuration
+from singleshot.pruning.objective import Masks
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.evaluator import Evaluator, Scores
+from singleshot.style.johnson import TrainStyleParams, initial_network, open_loss
+from singleshot.style.model_file import load_model
+from singleshot.style.pruning.masks import Mask, load_mask, prunable
+from singleshot.style.transformer_net import TransformerNet
 from tasks.job import Job
-from tasks.pruning.objective import Masks
-from tasks.style.apply.stylize import StylizeSettings, stylize
-from tasks.style.datasets.photos import PhotoSet
-from tasks.style.evaluation.evaluator import Evaluator, Scores
-from tasks.style.johnson import TrainStyleParams, initial_network, open_loss
-from tasks.style.model_file import load_model
-from tasks.style.pruning.masks import Mask, load_mask, prunable
-from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, make_mask
-from tasks.style.train_style import train_style
-from tasks.style.transformer_net import TransformerNet
+from tasks.prune_style import MaskSettings, PruneStyleParams, make_mask
+from tasks.train_style import train_style
 
 SPARSITY = 0.9
 SEEDS = (0, 1)

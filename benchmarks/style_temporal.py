@@ -24,19 +24,19 @@ from benchmarks.style_pruners import judged
 from pipelines.catalog.paths import BACKBONES, SAMPLES
 from pipelines.catalog.styles import judges, training_inputs, training_of, video_of
 from pipelines.config.params import Config, configuration
-from tasks.data.images import Frame
+from singleshot.io.images import Frame
+from singleshot.style.apply.stylize import stylize
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.evaluator import Evaluator, Picture
+from singleshot.style.evaluation.warping_error import warping_error
+from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.model_file import load_model
+from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.reader import probe, read_frames
+from singleshot.style.video.smoothing import smooth
 from tasks.job import Job
-from tasks.style.apply.stylize import stylize
-from tasks.style.datasets.photos import PhotoSet
-from tasks.style.evaluation.evaluator import Evaluator, Picture
-from tasks.style.evaluation.warping_error import warping_error
-from tasks.style.johnson import TrainStyleParams
-from tasks.style.model_file import load_model
-from tasks.style.train_style import train_style
-from tasks.style.transformer_net import TransformerNet
-from tasks.style.video.clip import ZOOM, pan_and_zoom
-from tasks.style.video.reader import probe, read_frames
-from tasks.style.video.smoothing import smooth
+from tasks.make_clip import ZOOM, pan_and_zoom
+from tasks.train_style import train_style
 
 WEIGHTS = (0.0, 300.0, 1000.0, 2000.0)
 COLUMNS = (

@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
-from tasks.style.apply.stylize import CPU_TILE_PX
-from tasks.style.apply.tiling import Tile, stylized_bands
-from tasks.style.precision import Precision, autocast, channels_last, resolve
-from tasks.style.transformer_net import TransformerNet
+from singleshot.style.apply.stylize import CPU_TILE_PX
+from singleshot.style.apply.tiling import Tile, stylized_bands
+from singleshot.style.precision import Precision, autocast, channels_last, resolve
+from singleshot.style.transformer_net import TransformerNet
 
 SIZES = ((1024, 1024), (3840, 2160))
 WIDTHS = (16, 32)

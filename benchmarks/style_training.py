@@ -14,12 +14,12 @@ from torch import Tensor
 
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns, timed
-from tasks.errors import UserError
-from tasks.style.backbones import Backbone
-from tasks.style.losses import feature_reconstruction_loss, normalized_gram, style_reconstruction_loss
-from tasks.style.perceptual_loss import CONTENT_LAYER, STYLE_LAYERS
-from tasks.style.precision import autocast
-from tasks.style.transformer_net import TransformerNet
+from singleshot.errors import UserError
+from singleshot.style.backbones import Backbone
+from singleshot.style.losses import feature_reconstruction_loss, normalized_gram, style_reconstruction_loss
+from singleshot.style.perceptual_loss import CONTENT_LAYER, STYLE_LAYERS
+from singleshot.style.precision import autocast
+from singleshot.style.transformer_net import TransformerNet
 
 Layout = Literal["contiguous", "channels_last"]
 Mode = Literal["eager", "compile"]
@@ -76,7 +76,7 @@ def _arguments() -> argparse.Namespace:
 def _update(
     layout: Layout, dtype: torch.dtype, mode: Mode, arguments: argparse.Namespace
 ) -> Callable[[], None]:
-    """A function that makes one step of training, as :mod:`tasks.style.johnson` does."""
+    """A function that makes one step of training, as :mod:`singleshot.style.johnson` does."""
     device, memory_format = arguments.device, FORMATS[layout]
     network = TransformerNet(arguments.width).to(device).to(memory_format=memory_format)
     vgg16 = _vgg16().to(device).to(memory_format=memory_format)

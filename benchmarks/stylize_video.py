@@ -27,14 +27,14 @@ from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from pipelines.engine.execution import keep_freed_memory
-from tasks.data.h264 import VideoFormat, add_h264, encode
-from tasks.data.images import Frame
-from tasks.deployment.stylizers import STYLIZERS, StylizerParams, open_stylizer
-from tasks.errors import UserError
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.model_file import ModelCard, save_model
-from tasks.style.transformer_net import TransformerNet
-from tasks.style.video.smoothing import smooth
+from singleshot.errors import UserError
+from singleshot.export.stylizers import STYLIZERS, StylizerParams, open_stylizer
+from singleshot.io.h264 import VideoFormat, add_h264, encode
+from singleshot.io.images import Frame
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.model_file import ModelCard, save_model
+from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.smoothing import smooth
 
 SIDE_PX = 640
 BASELINE = "examples"

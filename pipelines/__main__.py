@@ -9,7 +9,7 @@ try:
         run_as_fork()
     from pipelines.cli.app import main
 except ModuleNotFoundError as error:
-    if str(error.name).split(".")[0] in {"pipelines", "tasks"}:
+    if str(error.name).split(".")[0] in {"pipelines", "tasks", "singleshot"}:
         raise
     sys.exit(
         f"error: {sys.executable} has no package {error.name}; run `make install`, then use "

@@ -1,1 +1,1 @@
-"""The computations: plain torch and numpy code, usable as a library, without DVC, Ray or MLflow."""
+"""What a cell computes, one module for each job: it reads files, calls `singleshot`, and writes files."""

@@ -3,6 +3,7 @@ import signal
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browsers import chromium
 from hypothesis import HealthCheck, settings
@@ -16,7 +17,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
-# Some tests import onnxruntime before tasks/deployment, which sets this as well.
+# Some tests import onnxruntime before singleshot/export, which sets this as well.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # PyTorch computes with one thread, as in a run's cells. `make test` has several processes: with a thread of
 # each on every core and other work beside them, tests of style training took ten times as long.
@@ -27,6 +28,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Neither an example nor drawing one has a time limit: Hypothesis allows 200 ms, which a busy machine exceeds.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="session")
+def transitions():
+    """512 random transitions of Hopper's sizes, every tenth terminal."""
+    from singleshot.rl.data.transitions import Transitions
+    from singleshot.rl.environments import TASKS
+
+    task, rng, n = TASKS["Hopper"], np.random.default_rng(0), 512
+    return Transitions.cast(
+        rng.normal(size=(n, task.observation_size)),
+        rng.uniform(-1, 1, size=(n, task.action_size)),
+        rng.normal(size=n),
+        rng.normal(size=(n, task.observation_size)),
+        np.arange(n) % 10 == 9,
+    )
 
 
 class ByFixture(LoadFileScheduling):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
 from pipelines.config.params import Config
-from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.algorithm import AlgorithmConfig
-from tasks.offline_rl.algorithms import module_of
-from tasks.offline_rl.training.train_agents import TrainingConfig
-from tasks.pruning.variant import variant_name
+from singleshot.pruning.variant import variant_name
+from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.algorithm import AlgorithmConfig
+from singleshot.rl.algorithms import module_of
+from tasks.train_agents import TrainingConfig
 
 
 def agents(config: Config) -> Iterator[AgentSpec]:

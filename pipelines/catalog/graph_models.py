@@ -17,9 +17,9 @@ import onnx
 from numpy.typing import NDArray
 
 from pipelines.engine.scratch import scratch_directory
-from tasks.deployment.onnx_model import GraphCard, read_card
-from tasks.deployment.parity import random_inputs
-from tasks.pruning.variant import percentage
+from singleshot.export.onnx_model import GraphCard, read_card
+from singleshot.export.parity import random_inputs
+from singleshot.pruning.variant import percentage
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,10 +7,10 @@ from pathlib import Path
 from pipelines.catalog import agents, styles
 from pipelines.catalog.paths import GRAPHS
 from pipelines.config.params import Config
-from tasks.deployment.export import graph_name
-from tasks.deployment.onnx_model import Form
-from tasks.deployment.policies import forms_of
-from tasks.offline_rl.agents import DENSE, AgentSpec
+from singleshot.export.onnx_model import Form
+from singleshot.export.policies import forms_of
+from singleshot.rl.agents import DENSE, AgentSpec
+from tasks.export_graph import graph_name
 
 
 @dataclass(frozen=True)

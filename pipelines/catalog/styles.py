@@ -8,10 +8,10 @@ from typing import get_args
 
 from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, STYLE_MASKS, STYLES, VIDEOS
 from pipelines.config.params import Config
-from tasks.pruning.variant import DENSE, variant_name
-from tasks.style.backbones import BackboneName
-from tasks.style.gatys import GatysConfig
-from tasks.style.johnson import TrainStyleParams
+from singleshot.pruning.variant import DENSE, variant_name
+from singleshot.style.backbones import BackboneName
+from singleshot.style.gatys import GatysConfig
+from singleshot.style.johnson import TrainStyleParams
 
 
 def painting_of(style: str) -> Path:

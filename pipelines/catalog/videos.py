@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.engine.cells import Cell
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.video.reader import VideoInfo
-from tasks.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, stylize_segment, with_lead
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.video.reader import VideoInfo
+from singleshot.style.video.segments import MUXERS, StylizeSegmentParams, plan_segments, with_lead
+from tasks.stylize_segment import stylize_segment
 
 
 def segment_cells(

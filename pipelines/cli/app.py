@@ -15,7 +15,7 @@ from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli import tools
 from pipelines.engine.sweep import CellsFailedError
 from pipelines.engine.turns import at_stages, in_use
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 app = typer.Typer(
     help="Singleshot: from raw data to pruned, trained, measured networks.\n\n"

@@ -13,7 +13,7 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.comparison import differences, nearest
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS, Stage
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 
 def explain(name: str) -> None:

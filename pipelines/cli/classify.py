@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from pipelines.catalog.paths import GRAPHS
-from tasks.data.images import NamedBytes, read_rgb
-from tasks.deployment.classifier import Answer, ClassifierCard, preprocess, top
-from tasks.deployment.onnx_model import OnnxModel, load_onnx
-from tasks.errors import UserError
-from tasks.style.apply.input_files import STANDARD, expand, nothing_found
-from tasks.style.apply.picture_files import picture_suffixes
+from singleshot.errors import UserError
+from singleshot.export.classifier import Answer, ClassifierCard, preprocess, top
+from singleshot.export.onnx_model import OnnxModel, load_onnx
+from singleshot.io.images import NamedBytes, read_rgb
+from singleshot.style.apply.input_files import STANDARD, expand, nothing_found
+from singleshot.style.apply.picture_files import picture_suffixes
 
 CLASSIFIERS = GRAPHS / "classifiers"
 

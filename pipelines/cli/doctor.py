@@ -28,7 +28,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -242,7 +242,7 @@ def check_disk(config: "Config | None") -> Finding:
 
 def check_cache() -> Finding:
     """Check that the user's cache, e.g. of downloads, can be written."""
-    from tasks.data.user_cache import user_cache
+    from singleshot.io.user_cache import user_cache
 
     return Finding("ok", str(user_cache()))
 
@@ -427,7 +427,7 @@ def explain_ray(address: str, log: str) -> Finding:
 
 def check_mujoco() -> Finding:
     """Check that MuJoCo can simulate a step."""
-    from tasks.offline_rl.environments import TASKS, make_environment
+    from singleshot.rl.environments import TASKS, make_environment
 
     with closing(make_environment(TASKS["HalfCheetah"])) as environment:
         environment.reset(seed=0)
@@ -441,8 +441,8 @@ def check_style(executor: ExecutorConfig) -> Finding:
     import torch
 
     from pipelines.engine.execution import device_of
-    from tasks.style.apply.tiling import free_memory, tiles_directory
-    from tasks.style.precision import resolve
+    from singleshot.style.apply.tiling import free_memory, tiles_directory
+    from singleshot.style.precision import resolve
 
     device = device_of(executor, gpu=True)
     precision = str(resolve("auto", device)).removeprefix("torch.")
@@ -463,7 +463,7 @@ def check_style(executor: ExecutorConfig) -> Finding:
 
 def _videos_runtime(executor: ExecutorConfig, device: str) -> str:
     from pipelines.cli.stylize_runtime import kept_runtimes
-    from tasks.deployment.stylizers import STYLIZERS, unavailable
+    from singleshot.export.stylizers import STYLIZERS, unavailable
 
     if device != "cpu" or cluster_address(executor):
         return "too"
@@ -506,8 +506,8 @@ def check_rendering() -> Finding:
 
 def draw_frame() -> None:
     """Draw a frame in the way of a video's frames, and print the OpenGL library that was used."""
-    from tasks.offline_rl.environments import TASKS, make_environment
-    from tasks.offline_rl.evaluation.video import choose_opengl, render
+    from singleshot.rl.environments import TASKS, make_environment
+    from singleshot.rl.evaluation.video import choose_opengl, render
 
     choose_opengl()
     environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
@@ -522,8 +522,8 @@ def draw_frame() -> None:
 def check_experts() -> Finding:
     """Check that the policies whose rollouts are the default data exist and are complete."""
     from pipelines.catalog.paths import EXPERTS
-    from tasks.offline_rl.environments import TASKS
-    from tasks.offline_rl.experts.policy import load_expert
+    from singleshot.rl.environments import TASKS
+    from singleshot.rl.experts.policy import load_expert
 
     cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in TASKS]
     scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]
@@ -532,7 +532,7 @@ def check_experts() -> Finding:
 
 def check_runtimes(config: "Config | None") -> Finding:
     """List which of the runtimes that the benchmark is to measure are installed."""
-    from tasks.deployment.runtimes import RUNTIMES, installed_version
+    from singleshot.export.runtimes import RUNTIMES, installed_version
 
     names = config.deployment.benchmark.runtimes if config else RUNTIMES
     versions = {name: installed_version(name) for name in names}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pipelines.config.params import Config
 from pipelines.stages import fetch_images, prepare_data
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 
 def check_inputs(config: Config) -> list[Path]:

@@ -21,18 +21,18 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
-from tasks.data.hashing import sha256_of_value
-from tasks.data.tensor_file import reading
-from tasks.data.whole_file import whole_file
-from tasks.errors import UserError
-from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
-from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
-from tasks.style.datasets.fetch_weights import WeightsParams, fetch_weights
-from tasks.style.datasets.photos import PhotoSet
-from tasks.style.johnson import TrainStyleParams
-from tasks.style.model_file import load_model
-from tasks.style.schedule import Schedule, schedule
-from tasks.style.train_style import train_style
+from singleshot.errors import UserError
+from singleshot.io.hashing import sha256_of_value
+from singleshot.io.tensor_file import reading
+from singleshot.io.whole_file import whole_file
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.model_file import load_model
+from singleshot.style.schedule import Schedule, schedule
+from tasks.fetch_painting import PaintingParams, fetch_painting
+from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
+from tasks.fetch_weights import WeightsParams, fetch_weights
+from tasks.train_style import train_style
 
 WORK = Path("build/learn-style")
 """Directory of the inputs."""

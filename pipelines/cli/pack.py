@@ -8,11 +8,11 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from tasks.data.tensor_file import TensorFile, read_tensor_file
-from tasks.data.whole_file import whole_file
-from tasks.errors import UserError
-from tasks.sparse.packed import Part, is_packed, mask_name, pack, read_packed, unpack
-from tasks.sparse.values import LOSSLESS, ValuesName
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import TensorFile, read_tensor_file
+from singleshot.io.whole_file import whole_file
+from singleshot.sparse.packed import Part, is_packed, mask_name, pack, read_packed, unpack
+from singleshot.sparse.values import LOSSLESS, ValuesName
 
 
 def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> None:

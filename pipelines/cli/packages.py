@@ -7,7 +7,7 @@ import grimp
 
 from pipelines.catalog.stages import STAGES
 from pipelines.engine.sources import versions_of
-from tasks.deployment.runtimes import RUNTIMES, installed_version
+from singleshot.export.runtimes import RUNTIMES, installed_version
 
 PACKAGES = Path("build/packages")
 RUNTIMES_HERE = Path("build/runtimes.json")
@@ -25,7 +25,9 @@ def list_packages() -> None:
 
 def _what_computes() -> grimp.ImportGraph:
     """The import graph without the engine and the configuration, which compute nothing."""
-    graph = grimp.build_graph("pipelines", "tasks", include_external_packages=True, cache_dir=None)
+    graph = grimp.build_graph(
+        "pipelines", "tasks", "singleshot", include_external_packages=True, cache_dir=None
+    )
     for name in graph.modules:
         if name.startswith(("pipelines.engine", "pipelines.config")):
             graph.remove_module(name)

@@ -25,9 +25,9 @@ from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.tracking import tracking
 from pipelines.stages import prepare_data, prune, train
-from tasks.data.whole_file import whole_file
-from tasks.errors import UserError, in_a_line
-from tasks.offline_rl.agents import DENSE, AgentSpec
+from singleshot.errors import UserError, in_a_line
+from singleshot.io.whole_file import whole_file
+from singleshot.rl.agents import DENSE, AgentSpec
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study.page import COLUMNS, Experiment, read_table, write_page
 

@@ -22,16 +22,16 @@ from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
-from tasks.deployment.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
-from tasks.deployment.stylizers import STYLIZERS, StylizerName
-from tasks.errors import UserError
-from tasks.style.apply.input_files import STANDARD, check_directory, expand
-from tasks.style.apply.picture_files import picture_suffixes
-from tasks.style.apply.stylize import StylizeSettings, fits_whole
-from tasks.style.apply.stylize_files import stylize_files
-from tasks.style.model_file import load_model
-from tasks.style.video.reader import VideoInfo, probe
-from tasks.style.video.segments import SEGMENT, join_segments
+from singleshot.errors import UserError
+from singleshot.export.stylizers import STYLIZERS, StylizerName
+from singleshot.style.apply.input_files import STANDARD, check_directory, expand
+from singleshot.style.apply.picture_files import picture_suffixes
+from singleshot.style.apply.stylize import StylizeSettings, fits_whole
+from singleshot.style.apply.stylize_files import stylize_files
+from singleshot.style.model_file import load_model
+from singleshot.style.video.reader import VideoInfo, probe
+from singleshot.style.video.segments import SEGMENT, join_segments
+from tasks.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
 
 VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120

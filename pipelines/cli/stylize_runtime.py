@@ -12,14 +12,14 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from pipelines.engine.provenance import instructions, processor
-from tasks.data.hashing import sha256_of_value
-from tasks.data.whole_file import whole_file
-from tasks.deployment.measure_stylizers import SIDE_PX, Measured, measure_stylizers
-from tasks.deployment.runtimes import installed_version
-from tasks.deployment.stylizers import STYLIZERS, StylizerName
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.model_file import load_model
-from tasks.style.pruning.compaction import compact
+from singleshot.export.measure_stylizers import SIDE_PX, Measured, measure_stylizers
+from singleshot.export.runtimes import installed_version
+from singleshot.export.stylizers import STYLIZERS, StylizerName
+from singleshot.io.hashing import sha256_of_value
+from singleshot.io.whole_file import whole_file
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.model_file import load_model
+from singleshot.style.pruning.compaction import compact
 
 
 def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> StylizerName:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines.catalog.paths import AGENTS, EXPERTS, GRAPHS
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 PANEL = "Tools"
 TaskName = Literal["HalfCheetah", "Hopper", "Walker2d"]
-"""As in tasks/offline_rl/environments.py, whose import takes too long for `--help`."""
+"""As in singleshot/rl/environments.py, whose import takes too long for `--help`."""
 
 
 def count(about: str, least: int = 1) -> Any:
@@ -133,9 +133,9 @@ def evaluate_agent(
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
     from pipelines.cli.pack import refuse_packed
-    from tasks.offline_rl.agents import load_agent
-    from tasks.offline_rl.evaluation.play import evaluate
-    from tasks.offline_rl.evaluation.video import write_drawing, write_rendering
+    from singleshot.rl.agents import load_agent
+    from singleshot.rl.evaluation.play import evaluate
+    from singleshot.rl.evaluation.video import write_drawing, write_rendering
 
     check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
     if video:
@@ -166,7 +166,7 @@ def _check_video(path: Path) -> None:
 
 
 def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:
-    from tasks.offline_rl.environments import TASKS, d4rl_score
+    from singleshot.rl.environments import TASKS, d4rl_score
 
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
@@ -234,7 +234,7 @@ def stylize(
     """
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, stylize_inputs
-    from tasks.style.apply.stylize import StylizeSettings
+    from singleshot.style.apply.stylize import StylizeSettings
 
     refuse_packed(Path(style))
     options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force, runtime)
@@ -298,7 +298,7 @@ def act(
     ] = "v5",
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
-    from tasks.deployment.rollout import load_policy, play_onnx
+    from singleshot.export.rollout import load_policy, play_onnx
 
     check_exists(model, GRAPHS.glob("*.onnx"))
     policy = load_policy(model, task)
@@ -512,10 +512,10 @@ def train_expert(
 ) -> None:
     """Train an expert, whose rollouts become the training data of agents.
 
-    First run `python -m tasks.uv pip install -r requirements-experts.lock`.
+    First run `python -m singleshot.io.uv pip install -r requirements-experts.lock`.
     """
-    from tasks.offline_rl.experts import training
-    from tasks.offline_rl.experts.config import ExpertConfig
+    from singleshot.rl.experts import training
+    from singleshot.rl.experts.config import ExpertConfig
 
     config = ExpertConfig(
         task=task,

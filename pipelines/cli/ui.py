@@ -11,7 +11,7 @@ from pathlib import Path
 from pipelines.config.params import load_config
 from pipelines.engine.lifecycle import ends_with_its_parents, takes_its_children_along
 from pipelines.engine.tracking import tracking_uri
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 START = "/#/experiments"
 SWITCH = "choose Model training at the top left: MLflow begins with its pages for language models"

@@ -6,9 +6,9 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, MinLen
 
 from pipelines.config.names import AlgorithmName, RuntimeName
-from tasks.deployment.classifier import TRAINED, Architecture, WeightsSource
-from tasks.errors import UserError
-from tasks.offline_rl.environments import TaskName
+from singleshot.errors import UserError
+from singleshot.export.classifier import TRAINED, Architecture, WeightsSource
+from singleshot.rl.environments import TaskName
 
 
 @dataclass(frozen=True)

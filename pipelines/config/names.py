@@ -4,9 +4,9 @@ from typing import Annotated
 
 import pydantic
 
-from tasks.deployment.runtimes import RUNTIMES
-from tasks.offline_rl.algorithms import module_of
-from tasks.pruning.masks import find_pruner
+from singleshot.export.runtimes import RUNTIMES
+from singleshot.pruning.masks import find_pruner
+from singleshot.rl.algorithms import module_of
 
 
 def _pruner(name: str) -> str:

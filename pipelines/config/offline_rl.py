@@ -6,17 +6,17 @@ from typing import Annotated
 from annotated_types import Ge, Lt, MinLen
 
 from pipelines.config.names import AlgorithmName, PrunerName
-from tasks.errors import UserError
-from tasks.offline_rl.algorithms.bc import BCConfig
-from tasks.offline_rl.algorithms.bcq import BCQConfig
-from tasks.offline_rl.data.transitions import DataConfig
-from tasks.offline_rl.environments import TaskName
-from tasks.offline_rl.evaluation.play import EvaluationConfig
-from tasks.offline_rl.execution import Execution
-from tasks.offline_rl.training.train_agents import TrainingConfig
-from tasks.pruning.masks import PruningConfig
+from singleshot.errors import UserError
+from singleshot.pruning.masks import PruningConfig
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.transitions import DataConfig
+from singleshot.rl.environments import TaskName
+from singleshot.rl.evaluation.play import EvaluationConfig
+from singleshot.rl.execution import Execution
+from singleshot.sparse.values import ValuesName
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.sparse.values import ValuesName
+from tasks.train_agents import TrainingConfig
 
 
 @dataclass(frozen=True)

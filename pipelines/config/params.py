@@ -21,7 +21,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
-from tasks.errors import UserError, in_a_line
+from singleshot.errors import UserError, in_a_line
 
 CONF = Path("conf")
 

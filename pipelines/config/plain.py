@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tasks.errors import UserError, in_a_line
+from singleshot.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
 LOCK = Path("dvc.lock")

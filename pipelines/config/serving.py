@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 
 @dataclass(frozen=True)

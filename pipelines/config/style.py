@@ -6,19 +6,19 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from pipelines.config.names import PrunerName
-from tasks.errors import UserError
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.backbones import BackboneName
-from tasks.style.datasets.fetch_photos import PhotosConfig
-from tasks.style.datasets.fetch_weights import NormalizationConfig
-from tasks.style.datasets.weights import WeightsSource
-from tasks.style.evaluation.measure_quality import QualityConfig
-from tasks.style.evaluation.measure_speed import SpeedConfig
-from tasks.style.gatys import GatysConfig, OptimizerName
-from tasks.style.johnson import JohnsonConfig
-from tasks.style.losses import Criterion
-from tasks.style.precision import Precision
-from tasks.style.video.clip import ClipParams
+from singleshot.errors import UserError
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.backbones import BackboneName
+from singleshot.style.datasets.weights import WeightsSource
+from singleshot.style.gatys import GatysConfig, OptimizerName
+from singleshot.style.johnson import JohnsonConfig
+from singleshot.style.losses import Criterion
+from singleshot.style.precision import Precision
+from tasks.fetch_photos import PhotosConfig
+from tasks.fetch_weights import NormalizationConfig
+from tasks.make_clip import ClipParams
+from tasks.measure_quality import QualityConfig
+from tasks.measure_speed import SpeedConfig
 
 
 @dataclass(frozen=True)

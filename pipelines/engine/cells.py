@@ -22,8 +22,8 @@ from typing import Any
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
-from tasks.data.hashing import sha256_of, sha256_of_value
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.io.hashing import sha256_of, sha256_of_value
 from tasks.job import Task
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ import annotated_types
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.provenance import Made, git_commit
 from pipelines.engine.scratch import scratch_directory
-from tasks.errors import UserError, is_out_of_memory
+from singleshot.errors import UserError, is_out_of_memory
 from tasks.job import Event, Job, Task
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>

@@ -12,7 +12,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import dvc_above
 from pipelines.engine.local_ray import join, shared_ray, started_here
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 
 @contextlib.contextmanager
@@ -95,6 +95,9 @@ def check_joinable(address: str) -> None:
         )
 
 
+CODE = {"singleshot", "tasks", "pipelines"}
+
+
 def _not_code() -> list[str]:
     """The files and folders in the repository's root that Ray's workers don't need."""
-    return [f"/{path.name}" for path in Path.cwd().iterdir() if path.name not in {"tasks", "pipelines"}]
+    return [f"/{path.name}" for path in Path.cwd().iterdir() if path.name not in CODE]

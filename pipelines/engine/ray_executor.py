@@ -26,7 +26,7 @@ from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import TRANSIENT_RETRIES, Sweep
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 CPU_UNIT = 1e-4
 """Smallest fraction of a core that Ray counts."""

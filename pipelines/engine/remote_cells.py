@@ -29,7 +29,7 @@ import tqdm
 
 from pipelines.engine.cells import MANIFEST, Cell, CellStore, damage, log, parse_manifest
 from pipelines.engine.provenance import Made
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 VARIABLE = "SINGLESHOT_CELLS"
 LOCAL = ("file", "local")

@@ -11,25 +11,42 @@ import grimp
 
 from pipelines.engine.installed import distributions
 from pipelines.engine.lifecycle import interrupted_later
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 
 @functools.cache
-def _graph(package: str) -> grimp.ImportGraph:
+def _own_packages(package: str) -> tuple[str, ...]:
+    """`package` and those beside it, in the same folder, that it imports, directly or not."""
+    own = {package}
+    while found := {name for name in _build(*sorted(own)).modules - own if _folder(name) == _folder(package)}:
+        own |= found
+    return tuple(sorted(own))
+
+
+@functools.cache
+def _folder(name: str) -> Path | None:
+    """The folder that a top package lies in; None for other modules."""
+    spec = importlib.util.find_spec(name) if "." not in name else None
+    return Path(spec.origin).parents[1] if spec and spec.origin and spec.submodule_search_locations else None
+
+
+@functools.cache
+def _build(*packages: str) -> grimp.ImportGraph:
     with interrupted_later():  # grimp's Rust code panics otherwise
-        return grimp.build_graph(package, include_external_packages=True, cache_dir=None)
+        return grimp.build_graph(*packages, include_external_packages=True, cache_dir=None)
 
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """`module` and all modules that it imports, directly or not; of other packages, only the top modules."""
-    return frozenset(_graph(_top(module)).find_upstream_modules(module) | {module})
+    """`module` and all modules that it imports, directly or not; of foreign packages, the top modules."""
+    graph = _build(*_own_packages(_top(module)))
+    return frozenset(graph.find_upstream_modules(module) | {module})
 
 
 @functools.cache
 def source_closure(module: str) -> tuple[str, ...]:
-    """`module`, its direct and indirect imports from its top package, and their parent packages; sorted."""
-    own = {name for name in _imported(module) if _top(name) == _top(module)}
+    """`module`, its direct and indirect imports from our own packages, and their parent packages; sorted."""
+    own = {name for name in _imported(module) if _top(name) in _own_packages(_top(module))}
     packages = {name.rsplit(".", depth)[0] for name in own for depth in range(1, name.count(".") + 1)}
     return tuple(sorted(own | packages))
 

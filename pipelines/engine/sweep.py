@@ -12,7 +12,7 @@ import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import Batch, Finished, batches, first_line, halves
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

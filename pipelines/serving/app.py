@@ -26,8 +26,8 @@ from pipelines.serving.models import Model, cards_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
-from tasks.deployment.classifier import Preparation
-from tasks.deployment.onnx_model import GraphCard, unbatched_shapes
+from singleshot.export.classifier import Preparation
+from singleshot.export.onnx_model import GraphCard, unbatched_shapes
 
 PAGE = Path(__file__).with_name("page") / "index.html"
 JSON = "application/json"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.engine.scratch import scratch_directory
-from tasks.deployment.onnx_model import GraphCard, Kind, load_onnx, read_card
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""

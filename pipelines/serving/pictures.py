@@ -8,8 +8,8 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
-from tasks.data.images import encode_jpeg, encode_png, read_rgb, read_size
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.io.images import encode_jpeg, encode_png, read_rgb, read_size
 
 # Only a few common formats, since each decoder is exposed to clients' bytes. MPO is a JPEG of some phones.
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP")

@@ -12,7 +12,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.engine.ray_executor import CPU_UNIT
 from pipelines.serving.app import build_app
 from pipelines.serving.models import Model, contents_of, received
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 NAME = "singleshot"
 """Name of the application."""

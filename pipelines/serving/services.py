@@ -14,10 +14,10 @@ from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
 from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
-from tasks.deployment.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
-from tasks.deployment.onnx_model import OnnxModel, load_onnx
-from tasks.deployment.sparse_policy import FastestPolicy
-from tasks.style.transformer_net import MIN_SIDE_PX
+from singleshot.export.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
+from singleshot.export.onnx_model import OnnxModel, load_onnx
+from singleshot.export.sparse_policy import FastestPolicy
+from singleshot.style.transformer_net import MIN_SIDE_PX
 
 ANSWERS = 5
 """Number of classes in the answer for a picture."""

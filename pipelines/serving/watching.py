@@ -10,9 +10,9 @@ from fastapi import WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.serving.services import Decision, Services
-from tasks.deployment.onnx_model import GraphCard, unbatched_shapes
-from tasks.offline_rl.environments import TASKS
-from tasks.offline_rl.evaluation.live import LiveEpisode
+from singleshot.export.onnx_model import GraphCard, unbatched_shapes
+from singleshot.rl.environments import TASKS
+from singleshot.rl.evaluation.live import LiveEpisode
 
 FRAMES_PER_SECOND = 30
 MAX_AGENTS = 4

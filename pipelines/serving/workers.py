@@ -20,7 +20,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.engine.lifecycle import GRACE_SECONDS, takes_its_children_along
 from pipelines.serving.app import build_app
 from pipelines.serving.models import Model
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 HANGS_AFTER_S = 60
 """Time after which a process whose Python code does not respond is taken for dead."""

@@ -8,10 +8,10 @@ from pipelines.catalog.paths import ANIMATIONS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.evaluation.animate import AnimateParams, animate
-from tasks.offline_rl.evaluation.drawing import Caption
-from tasks.pruning.variant import percentage
+from singleshot.pruning.variant import percentage
+from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.evaluation.drawing import Caption
+from tasks.animate import AnimateParams, animate
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 
 MOST_PRUNERS = 3

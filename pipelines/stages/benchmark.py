@@ -8,12 +8,12 @@ from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.deployment.benchmark import BenchmarkParams, Size, benchmark
-from tasks.deployment.benchmark_actor import ActorParams, benchmark_actor
-from tasks.deployment.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
-from tasks.deployment.onnx_model import Form
-from tasks.deployment.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
+from singleshot.export.onnx_model import Form
+from singleshot.export.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
+from tasks.benchmark import BenchmarkParams, Size, benchmark
+from tasks.benchmark_actor import ActorParams, benchmark_actor
+from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
+from tasks.tables import concatenate
 
 log = logging.getLogger(__name__)
 

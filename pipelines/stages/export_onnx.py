@@ -16,12 +16,12 @@ from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.deployment.export import ExportParams
-from tasks.deployment.export_classifier import ClassifierParams, export_classifier
-from tasks.deployment.export_policy import export_policy
-from tasks.deployment.export_style import export_style
+from tasks.export_classifier import ClassifierParams, export_classifier
+from tasks.export_graph import ExportParams
+from tasks.export_policy import export_policy
+from tasks.export_style import export_style
 from tasks.job import Task
+from tasks.tables import concatenate
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -7,8 +7,8 @@ from pipelines.config.params import Config
 from pipelines.config.style import PaintingsConfig, StyleConfig
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.datasets.fetch_painting import PaintingParams, fetch_painting
-from tasks.style.datasets.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
+from tasks.fetch_painting import PaintingParams, fetch_painting
+from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 
 def run(stage: Stage, config: Config) -> None:

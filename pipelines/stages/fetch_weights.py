@@ -6,8 +6,8 @@ from pipelines.catalog.paths import BACKBONES, PHOTOS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.backbones import BackboneName
-from tasks.style.datasets.fetch_weights import WeightsParams, fetch_weights
+from singleshot.style.backbones import BackboneName
+from tasks.fetch_weights import WeightsParams, fetch_weights
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -4,7 +4,7 @@ from pipelines.catalog.paths import SAMPLES, VIDEOS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.video.clip import fetch_clip
+from tasks.make_clip import fetch_clip
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -8,14 +8,14 @@ from pipelines.catalog.styles import PrunedStyle, judges, pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate, write_csv
-from tasks.deployment.measure_pruned_styles import (
+from singleshot.pruning.variant import DENSE
+from tasks.measure_pruned_styles import (
     PrunedNetwork,
     PrunedStyleRow,
     PrunedStylesParams,
     measure_pruned_styles,
 )
-from tasks.pruning.variant import DENSE
+from tasks.tables import concatenate, write_csv
 
 
 def run(stage: Stage, config: Config) -> None:

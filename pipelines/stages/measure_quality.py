@@ -11,8 +11,8 @@ from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.style.evaluation.measure_quality import QualityParams, measure_quality
+from tasks.measure_quality import QualityParams, measure_quality
+from tasks.tables import concatenate
 
 SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")

@@ -7,8 +7,8 @@ from pipelines.catalog.styles import model_of, normalized, painting_of
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.style.evaluation.measure_speed import SpeedParams, measure_speed
+from tasks.measure_speed import SpeedParams, measure_speed
+from tasks.tables import concatenate
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -4,8 +4,8 @@ from pipelines.catalog.paths import DATASETS, EXPERTS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.offline_rl.environments import TaskName
-from tasks.offline_rl.prepare_dataset import DatasetParams, prepare_dataset
+from singleshot.rl.environments import TaskName
+from tasks.prepare_dataset import DatasetParams, prepare_dataset
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -5,9 +5,9 @@ from pipelines.catalog.paths import LAYERS, MASKS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.prune_agent import PruneParams, prune_agent
+from singleshot.rl.agents import AgentSpec
+from tasks.prune_agent import PruneParams, prune_agent
+from tasks.tables import concatenate
 
 
 def run(stage: Stage, config: Config) -> None:

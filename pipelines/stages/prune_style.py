@@ -5,7 +5,7 @@ from pipelines.catalog.styles import PrunedStyle, pruned_styles, training_inputs
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.pruning.prune_style import MaskSettings, PruneStyleParams, prune_style
+from tasks.prune_style import MaskSettings, PruneStyleParams, prune_style
 
 
 def run(stage: Stage, config: Config) -> None:

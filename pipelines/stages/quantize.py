@@ -7,9 +7,9 @@ from pipelines.catalog.paths import QUANTIZED
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.evaluation.quantize_agent import QuantizeParams, quantize_agent
+from singleshot.rl.agents import AgentSpec
+from tasks.quantize_agent import QuantizeParams, quantize_agent
+from tasks.tables import concatenate
 
 
 def run(stage: Stage, config: Config) -> None:

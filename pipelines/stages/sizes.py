@@ -5,9 +5,9 @@ from pipelines.catalog.paths import SIZES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.offline_rl.agents import AgentSpec
-from tasks.sparse.measure_sizes import SizeParams, measure_sizes
+from singleshot.rl.agents import AgentSpec
+from tasks.measure_sizes import SizeParams, measure_sizes
+from tasks.tables import concatenate
 
 
 def run(stage: Stage, config: Config) -> None:

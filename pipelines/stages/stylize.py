@@ -10,9 +10,9 @@ from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.apply.stylize_photos import StylizeParams, stylize_photos
-from tasks.style.video.reader import VideoInfo, probe
-from tasks.style.video.segments import SEGMENT, join_segments
+from singleshot.style.video.reader import VideoInfo, probe
+from singleshot.style.video.segments import SEGMENT, join_segments
+from tasks.stylize_photos import StylizeParams, stylize_photos
 
 
 def run(stage: Stage, config: Config) -> None:

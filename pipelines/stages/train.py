@@ -19,11 +19,11 @@ from pipelines.catalog.paths import AGENTS, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.offline_rl.agents import DENSE, AgentSpec
-from tasks.offline_rl.training.train_agents import TrainParams, train
-from tasks.pruning.variant import variant_name
+from singleshot.pruning.variant import variant_name
+from singleshot.rl.agents import DENSE, AgentSpec
 from tasks.reporting.agent_scores import agent_scores
+from tasks.tables import concatenate
+from tasks.train_agents import TrainParams, train
 
 SUMMARY = Path("results/offline_rl/summary.json")
 

@@ -5,7 +5,7 @@ from pipelines.catalog.styles import PrunedStyle, pruned_styles, style_tags, tra
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.style.train_style import train_style
+from tasks.train_style import train_style
 
 
 def run(stage: Stage, config: Config) -> None:

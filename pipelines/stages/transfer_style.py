@@ -5,9 +5,9 @@ from pipelines.catalog.styles import normalized, painting_of, transfer_name, tra
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from tasks.data.tables import concatenate
-from tasks.style.gatys import GatysConfig
-from tasks.style.transfer_style import TransferParams, transfer_style
+from singleshot.style.gatys import GatysConfig
+from tasks.tables import concatenate
+from tasks.transfer_style import TransferParams, transfer_style
 
 
 def run(stage: Stage, config: Config) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tasks.pruning.variant import percentage
+from singleshot.pruning.variant import percentage
 
 NOT_GIVEN = "–"
 MOST_PICTURES = 6

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from tasks.data.tables import write_csv
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.pruning.variant import DENSE, variant_name
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.pruning.variant import DENSE, variant_name
 from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.statistics import (
     Array,
@@ -22,6 +21,7 @@ from tasks.reporting.statistics import (
     performance_profile,
     retention,
 )
+from tasks.tables import write_csv
 
 ALL = "all"
 """Value of the column `task` for statistics over all tasks."""

@@ -6,8 +6,8 @@ import pandas
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from singleshot.pruning.variant import percentage
 from tasks.job import Job, per_job
-from tasks.pruning.variant import percentage
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, save_png
 
 

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasks.data.images import encode_jpeg, read_rgb
+from singleshot.io.images import encode_jpeg, read_rgb
 from tasks.reporting.blocks import Download, Key, Panel, number
 
 matplotlib.use("Agg")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.reporting.blocks import NotRun
 from tasks.reporting.statistics import BootstrapConfig
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.pruning.variant import percentage
+from singleshot.pruning.variant import percentage
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import Caution, NotRun, Section, Table, count, duration, listing, number
 from tasks.reporting.results import Results

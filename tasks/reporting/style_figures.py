@@ -25,9 +25,9 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tasks.data.images import read_rgb
+from singleshot.io.images import read_rgb
+from singleshot.pruning.variant import variant_name
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.pruning.variant import variant_name
 from tasks.reporting.blocks import exact_percent, number
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES, save_png
 from tasks.reporting.look import name as word

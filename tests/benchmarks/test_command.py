@@ -12,10 +12,10 @@ from small_networks import save_agent
 
 from benchmarks.command import positive, run_main
 from pipelines.serving.models import Model
-from tasks.data.tensor_file import read_tensor_file
-from tasks.deployment.onnx_model import GraphCard
-from tasks.errors import UserError
-from tasks.sparse.packed import pack
+from singleshot.errors import UserError
+from singleshot.export.onnx_model import GraphCard
+from singleshot.io.tensor_file import read_tensor_file
+from singleshot.sparse.packed import pack
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def agent(tmp_path):
 
 
 def test_a_user_error_is_one_line_and_status_1():
-    code = "from benchmarks.command import run_main\nfrom tasks.errors import UserError\n"
+    code = "from benchmarks.command import run_main\nfrom singleshot.errors import UserError\n"
     code += "def main():\n    raise UserError('x: no such file')\nrun_main(main)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "error: x: no such file\n")

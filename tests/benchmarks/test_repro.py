@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.repro import Moment, _rows
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 MAKEFILE = """
 install params:

@@ -40,11 +40,14 @@ def python(checkout, script, **environment):
 
 
 FILES = {
-    "algorithm": ["M pipelines/config/offline_rl.py", "?? tasks/offline_rl/algorithms/clone.py"],
-    "pruner": ["M tasks/pruning/pruners.py"],
-    "runtime": ["M tasks/deployment/runtimes/__init__.py", "?? tasks/deployment/runtimes/onnx_reference.py"],
+    "algorithm": ["M pipelines/config/offline_rl.py", "?? singleshot/rl/algorithms/clone.py"],
+    "pruner": ["M singleshot/pruning/pruners.py"],
+    "runtime": [
+        "M singleshot/export/runtimes/__init__.py",
+        "?? singleshot/export/runtimes/onnx_reference.py",
+    ],
     "style": [],
-    "task": ["M tasks/offline_rl/environments.py", "?? make_ant_data.py"],
+    "task": ["M singleshot/rl/environments.py", "?? make_ant_data.py"],
 }
 
 
@@ -56,8 +59,8 @@ def test_an_extension_is_a_file_and_a_few_lines_of_another(follow, page):
 
 PRUNE = """
 import torch
-from tasks.pruning.masks import PruningConfig, prune
-from tasks.pruning.objective import Objective
+from singleshot.pruning.masks import PruningConfig, prune
+from singleshot.pruning.objective import Objective
 
 curvature, weights = torch.tensor([8.0, 1, 1, 1]), torch.tensor([0.5, 3, -3.5, 0.5])
 loss = lambda w: (curvature * w["layer"] ** 2).sum() / 2
@@ -77,13 +80,13 @@ TRAIN = """
 from pathlib import Path
 import numpy as np
 import torch
-from tasks.deployment.policies import open_policy
+from singleshot.export.policies import open_policy
 from tasks.job import Job, Metrics
-from tasks.offline_rl.agents import AgentSpec
-from tasks.offline_rl.algorithms.clone import CloneConfig
-from tasks.offline_rl.data.transitions import Transitions
-from tasks.offline_rl.evaluation.play import EvaluationConfig
-from tasks.offline_rl.training.train_agents import TrainingConfig, TrainParams, train
+from singleshot.rl.agents import AgentSpec
+from singleshot.rl.algorithms.clone import CloneConfig
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.evaluation.play import EvaluationConfig
+from tasks.train_agents import TrainingConfig, TrainParams, train
 
 random = np.random.default_rng(0)
 states = random.normal(size=(2000, 11))
@@ -152,8 +155,8 @@ def test_an_algorithm_of_ones_own_goes_through_the_whole_pipeline(follow):
 
 ANT = """
 from pathlib import Path
-from tasks.offline_rl.data.d4rl import read_d4rl
-from tasks.offline_rl.environments import TASKS, d4rl_score, make_environment
+from singleshot.rl.data.d4rl import read_d4rl
+from singleshot.rl.environments import TASKS, d4rl_score, make_environment
 
 task = TASKS["Ant"]
 environment = make_environment(task)
@@ -193,8 +196,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import small_graphs
-from tasks.deployment.runtimes import installed_version, open_runtime
-from tasks.deployment.runtimes.protocol import ModelFiles
+from singleshot.export.runtimes import installed_version, open_runtime
+from singleshot.export.runtimes.protocol import ModelFiles
 
 path = Path("graphs/bc.onnx")
 small_graphs.write_bc(path)

@@ -15,9 +15,9 @@ import pytest
 from checkouts import Checkout, cleaned, progress
 from waiting import PATIENCE_S, wait_until
 
-from tasks.deployment.onnx_model import read_card
-from tasks.style.model_file import load_model
-from tasks.style.video.reader import probe
+from singleshot.export.onnx_model import read_card
+from singleshot.style.model_file import load_model
+from singleshot.style.video.reader import probe
 
 COLUMNS = {
     "results/offline_rl/scores.csv": (
@@ -346,12 +346,12 @@ def test_an_edited_source_file_recomputes_only_what_uses_it(smoke):
         with (smoke.path / name).open("a") as file:
             file.write("# an edit\n")
 
-    edit("tasks/offline_rl/training/train_agents.py")
+    edit("tasks/train_agents.py")
     done = progress(smoke.repro())
     assert {stage: missing for stage, (_, _, missing) in done.items() if missing} == {"train": 6, **PAGE}
     assert done["prune"] == (4, 4, 0)
     assert "sizes" not in done  # the same weights came out
-    edit("tasks/sparse/formats.py")
+    edit("singleshot/sparse/formats.py")
     done = progress(smoke.repro())
     assert {stage: missing for stage, (_, _, missing) in done.items() if missing} == {"sizes": 6, **PAGE}
     assert smoke.results() == before

@@ -20,7 +20,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.remote_cells import RemoteCellStore, open_store
 from pipelines.engine.sweep import CellsFailedError, Recorder
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 CELL = Cell("a/b", add_up, SumParams(1))
 FILES = {"result.json": b'{"sum": 1}', "sub/more.bin": b"\0\1" * 1000}

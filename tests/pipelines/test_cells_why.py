@@ -15,7 +15,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.sweep import Recorder
 from pipelines.stages import fetch_images
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 NAME = "paintings/swirls"
 
@@ -66,8 +66,8 @@ def test_of_a_computed_cell_nothing_differs(why):
 def test_a_parameter_a_file_and_a_package_are_named(why):
     def older(manifest):
         manifest["packages"]["numpy"] = "1.0"
-        manifest["source"]["tasks.style.datasets.paintings"] = "0" * 64
-        manifest["source"]["tasks.style.gone"] = "0" * 64
+        manifest["source"]["singleshot.style.datasets.paintings"] = "0" * 64
+        manifest["source"]["singleshot.style.gone"] = "0" * 64
         return manifest
 
     head, *lines = why("style.paintings.long_side_px=77", forge=older)
@@ -76,8 +76,8 @@ def test_a_parameter_a_file_and_a_package_are_named(why):
     assert [line.removeprefix(f"fetch_images/{NAME}:   ") for line in lines] == [
         f"package numpy is {numpy}, was 1.0",
         f"parameter long_side_px is 77, was {lines[1].rpartition(' ')[2]}",
-        "source file tasks/style/datasets/paintings.py was edited",
-        "source file tasks/style/gone.py is gone",
+        "source file singleshot/style/datasets/paintings.py was edited",
+        "source file singleshot/style/gone.py is gone",
     ]
 
 

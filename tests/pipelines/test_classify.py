@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 from pipelines.cli.classify import classify_pictures
-from tasks.deployment.classifier import ClassifierCard, Preprocessing, WeightsOrigin
-from tasks.deployment.onnx_model import GraphCard, GraphInput
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.export.classifier import ClassifierCard, Preprocessing, WeightsOrigin
+from singleshot.export.onnx_model import GraphCard, GraphInput
 
 MODEL = Path("models/onnx/classifiers/toy/toy.onnx")
 PREPROCESSING = Preprocessing(4, 4, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bilinear")

@@ -18,10 +18,10 @@ from PIL import Image
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
-from tasks.deployment.stylizers import StylizerName
-from tasks.offline_rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
-from tasks.offline_rl.algorithms.bc import BCConfig
-from tasks.offline_rl.experts.config import ExpertConfig
+from singleshot.export.stylizers import StylizerName
+from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.experts.config import ExpertConfig
 
 COMMANDS = typer.main.get_command(command_line.app).commands
 
@@ -197,7 +197,7 @@ def test_an_agent_plays_where_it_was_scored(run, agent, monkeypatch, recorded, g
         played_in.append(version)
         return torch.ones(1).numpy(), None
 
-    monkeypatch.setattr("tasks.offline_rl.evaluation.play.evaluate", evaluate)
+    monkeypatch.setattr("singleshot.rl.evaluation.play.evaluate", evaluate)
     status, out, _ = run("evaluate-agent", agent, *given)
     assert (status, played_in) == (0, [played])
     assert f"in Hopper-{played}" in out
@@ -362,8 +362,8 @@ def test_the_command_and_the_runtimes_of_videos_agree():
 
 
 def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
-    from tasks.offline_rl.experts import training
-    from tasks.offline_rl.experts.policy import load_expert
+    from singleshot.rl.experts import training
+    from singleshot.rl.experts.policy import load_expert
 
     given = []
 

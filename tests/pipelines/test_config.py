@@ -13,7 +13,7 @@ from checkouts import Checkout, cleaned
 from pipelines.catalog.agents import agents
 from pipelines.config import params as config
 from pipelines.config.params import check, compose, load_config
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,8 +19,8 @@ from waiting import PATIENCE_S
 from pipelines.cli import doctor, stylize_runtime
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
-from tasks.errors import UserError
-from tasks.offline_rl.data.transitions import D4RLFile
+from singleshot.errors import UserError
+from singleshot.rl.data.transitions import D4RLFile
 
 
 @pytest.fixture(autouse=True)
@@ -397,7 +397,7 @@ def test_physics_and_experts(repository, tmp_path, monkeypatch):
 
 def test_the_runtimes_that_the_benchmark_will_have(monkeypatch):
     versions = {"onnxruntime": "1.2.3"}
-    monkeypatch.setattr("tasks.deployment.runtimes.installed_version", versions.get)
+    monkeypatch.setattr("singleshot.export.runtimes.installed_version", versions.get)
     found = doctor.check_runtimes(None).found
     assert found.startswith("onnxruntime 1.2.3; not installed")
     assert "tvm" in found
@@ -421,7 +421,7 @@ def test_style_says_what_it_computes_with_and_whether_4k_has_room(monkeypatch, t
         (1e9, 1e9, "warning", f"{tmp_path} has 1.0 GB"),
         (1e8, 1e10, "problem", "too little for a 4K picture"),
     ]:
-        monkeypatch.setattr("tasks.style.apply.tiling.free_memory", lambda _, free=memory: free)
+        monkeypatch.setattr("singleshot.style.apply.tiling.free_memory", lambda _, free=memory: free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=disk: SimpleNamespace(free=free))
         found = doctor.check_style(cpu)
         assert (found.state, words in found.found) == (state, True)

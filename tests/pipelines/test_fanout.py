@@ -32,7 +32,7 @@ from pipelines.engine.local_ray import STARTS
 from pipelines.engine.ray_cluster import ray_cluster
 from pipelines.engine.ray_executor import _again, _execute_remotely, _Input, _receive
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.job import Progress
 
 LOCAL = ExecutorConfig(kind="local")

@@ -22,9 +22,9 @@ from waiting import wait_until
 from pipelines.catalog import graph_models as models
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import TrackingConfig, tracking
-from tasks.deployment.export import to_onnx, with_sparse_initializers
-from tasks.deployment.networks import open_network
-from tasks.deployment.onnx_model import GraphCard, GraphInput, load_onnx
+from singleshot.export.networks import open_network
+from singleshot.export.onnx_model import GraphCard, GraphInput, load_onnx
+from tasks.export_graph import to_onnx, with_sparse_initializers
 
 CELL = Cell("Hopper/bcq/snip-0.95/seed-0", add_up, SumParams(1))
 

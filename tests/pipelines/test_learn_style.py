@@ -10,16 +10,16 @@ from small_networks import style_inputs
 from pipelines.cli import learn_style as module
 from pipelines.cli.learn_style import learn_style
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
-from tasks.data.images import encode_png, read_rgb
-from tasks.errors import UserError
-from tasks.style import schedule as planning
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.backbones import load_backbone
-from tasks.style.datasets import fetch_weights
-from tasks.style.datasets.weights import Origin
-from tasks.style.johnson import JohnsonConfig
-from tasks.style.model_file import load_model
-from tasks.style.perceptual_loss import PerceptualLoss
+from singleshot.errors import UserError
+from singleshot.io.images import encode_png, read_rgb
+from singleshot.style import schedule as planning
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.backbones import load_backbone
+from singleshot.style.datasets.weights import Origin
+from singleshot.style.johnson import JohnsonConfig
+from singleshot.style.model_file import load_model
+from singleshot.style.perceptual_loss import PerceptualLoss
+from tasks import fetch_weights
 
 ROOT = Path(__file__).parents[2]
 SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)

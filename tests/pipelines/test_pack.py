@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from pipelines.cli.app import app
-from tasks.errors import UserError
-from tasks.sparse import packed as packed_files
+from singleshot.errors import UserError
+from singleshot.sparse import packed as packed_files
 
 RUNNER = CliRunner()
 

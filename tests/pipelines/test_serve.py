@@ -27,9 +27,9 @@ from small_graphs import (
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.serving.models import find_models
 from pipelines.serving.server import running
-from tasks.data.images import read_rgb
-from tasks.deployment.classifier import PREPROCESSING, preprocess
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.export.classifier import PREPROCESSING, preprocess
+from singleshot.io.images import read_rgb
 
 
 @pytest.fixture(scope="module")

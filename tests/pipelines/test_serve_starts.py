@@ -27,13 +27,13 @@ from pipelines.serving import workers
 from pipelines.serving.models import find_models
 from pipelines.serving.replicas import NAME, _preflight
 from pipelines.serving.server import running
-from tasks.data.images import read_rgb
-from tasks.deployment.export import ExportParams
-from tasks.deployment.export_classifier import ClassifierParams, export_classifier
-from tasks.deployment.export_policy import export_policy
-from tasks.deployment.export_style import export_style
-from tasks.deployment.networks import open_network
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.export.networks import open_network
+from singleshot.io.images import read_rgb
+from tasks.export_classifier import ClassifierParams, export_classifier
+from tasks.export_graph import ExportParams
+from tasks.export_policy import export_policy
+from tasks.export_style import export_style
 from tasks.job import Job
 
 

@@ -18,8 +18,8 @@ from pipelines.serving import app as serving_app
 from pipelines.serving.app import build_app
 from pipelines.serving.batching import BatchQueue, Served
 from pipelines.serving.models import contents_of, find_models, received
-from tasks.errors import UserError
-from tasks.offline_rl.environments import TASKS, make_environment
+from singleshot.errors import UserError
+from singleshot.rl.environments import TASKS, make_environment
 
 STATES = {"state": [0] * STATE}
 

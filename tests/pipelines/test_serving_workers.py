@@ -17,7 +17,7 @@ from waiting import PATIENCE_S
 
 from pipelines.serving import workers
 from pipelines.serving.workers import HANGS_AFTER_S, LARGEST_HEAD_BYTES, _listener, _Protocol, _Supervisor
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 SOON_S = 0.3
 HEAD = b"POST /act HTTP/1.1\r\nHost: x\r\n"

@@ -12,7 +12,7 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.sweep import Recorder
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 LOCAL = ExecutorConfig(kind="local")
 TASK = """
@@ -74,8 +74,8 @@ def test_source_closure_is_what_is_imported_and_nothing_else():
 
 
 def test_a_new_pruner_trains_no_agent_again():
-    assert "tasks.pruning.pruners" in sources.source_closure("tasks.offline_rl.prune_agent")
-    assert "tasks.pruning.pruners" not in sources.source_closure("tasks.offline_rl.training.train_agents")
+    assert "singleshot.pruning.pruners" in sources.source_closure("tasks.prune_agent")
+    assert "singleshot.pruning.pruners" not in sources.source_closure("tasks.train_agents")
 
 
 def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(code):
@@ -97,8 +97,8 @@ def test_an_upgraded_import_changes_the_digest_and_another_build_or_package_does
 
 def test_packages_are_found_from_the_imports():
     """Those of training, as one knows them; `cv2` is a module of a package by another name."""
-    assert "opencv-python-headless" in sources.package_versions("tasks.style.video.clip")
-    versions = sources.package_versions("tasks.offline_rl.training.train_agents")
+    assert "opencv-python-headless" in sources.package_versions("tasks.make_clip")
+    versions = sources.package_versions("tasks.train_agents")
     assert {"torch", "numpy", "gymnasium", "mujoco"} <= versions.keys()
     assert versions.keys().isdisjoint({"ray", "mlflow", "dvc", "pillow", "scikit-image"})
     assert versions["torch"] == importlib.metadata.version("torch").partition("+")[0]

@@ -8,7 +8,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.stage import Stage
 from pipelines.engine.sweep import Recorder
 from pipelines.stages.measure_pruned_styles import run
-from tasks.deployment.measure_pruned_styles import PrunedStyleRow
+from tasks.measure_pruned_styles import PrunedStyleRow
 
 ROOT = Path(__file__).parents[2]
 

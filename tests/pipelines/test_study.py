@@ -9,7 +9,7 @@ from study_tables import write_tables as write_made_up_tables
 from pipelines.catalog.agents import agents
 from pipelines.cli import study
 from pipelines.cli.study import _experiments
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 SMALL = [
     "offline_rl.sweep.tasks=[Hopper]",

@@ -15,13 +15,13 @@ from waiting import wait_until
 from pipelines.cli import stylize as module
 from pipelines.cli import stylize_runtime
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
-from tasks.deployment import measure_stylizers, stylizers
-from tasks.deployment.measure_stylizers import Measured
-from tasks.errors import UserError
-from tasks.style.apply.stylize import StylizeSettings
-from tasks.style.model_file import ModelCard, save_model
-from tasks.style.transformer_net import TransformerNet
-from tasks.style.video.segments import join_segments
+from singleshot.errors import UserError
+from singleshot.export import measure_stylizers, stylizers
+from singleshot.export.measure_stylizers import Measured
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.model_file import ModelCard, save_model
+from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.segments import join_segments
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
@@ -360,7 +360,7 @@ def test_pytorch_is_taken_where_nothing_else_is_installed(monkeypatch, capsys):
 
 
 def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
-    monkeypatch.setattr("tasks.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
+    monkeypatch.setattr("singleshot.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
     monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "by torch" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from toy_tasks.work import SumParams, add_up
 from pipelines.catalog.stages import STAGES
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 CELL = Cell("Hopper/sum", add_up, SumParams(1), tags={"task": "Hopper", "pruner": "snip", "sparsity": "0.95"})
 OTHER = Cell("Hopper/other", add_up, SumParams(2))

@@ -17,7 +17,7 @@ from ports import free_port
 from waiting import PATIENCE_S, wait_until
 
 from pipelines.cli.ui import serve_runs
-from tasks.errors import UserError
+from singleshot.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 

@@ -68,28 +68,28 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from pipelines.cli.classify import Classifier
     from pipelines.cli.learn_style import read_schedule
     from pipelines.config.params import load_config
-    from tasks.data.images import read_rgb, read_size
-    from tasks.data.packages import read_member
-    from tasks.data.tensor_file import read_tensor_file
-    from tasks.deployment.actors import open_actor
-    from tasks.deployment.classifier import load_classifier
-    from tasks.deployment.onnx_model import load_onnx, read_card
-    from tasks.deployment.rollout import load_policy
-    from tasks.offline_rl.agents import load_agent
-    from tasks.offline_rl.data.d4rl import read_d4rl
-    from tasks.offline_rl.data.minari import read_minari
-    from tasks.offline_rl.data.transitions import Transitions
-    from tasks.offline_rl.environments import TASKS
-    from tasks.offline_rl.evaluation.episode import load_episode
-    from tasks.offline_rl.experts.policy import load_expert
-    from tasks.sparse.packed import read_packed
-    from tasks.style.apply.picture_files import read_picture
-    from tasks.style.backbones import load_backbone
-    from tasks.style.datasets.photos import PhotoSet
-    from tasks.style.datasets.weights import load_arrays
-    from tasks.style.model_file import load_model
-    from tasks.style.pruning.masks import load_mask
-    from tasks.style.video.reader import probe, read_frames, read_segment
+    from singleshot.export.actors import open_actor
+    from singleshot.export.classifier import load_classifier
+    from singleshot.export.onnx_model import load_onnx, read_card
+    from singleshot.export.rollout import load_policy
+    from singleshot.io.images import read_rgb, read_size
+    from singleshot.io.packages import read_member
+    from singleshot.io.tensor_file import read_tensor_file
+    from singleshot.rl.agents import load_agent
+    from singleshot.rl.data.d4rl import read_d4rl
+    from singleshot.rl.data.minari import read_minari
+    from singleshot.rl.data.transitions import Transitions
+    from singleshot.rl.environments import TASKS
+    from singleshot.rl.evaluation.episode import load_episode
+    from singleshot.rl.experts.policy import load_expert
+    from singleshot.sparse.packed import read_packed
+    from singleshot.style.apply.picture_files import read_picture
+    from singleshot.style.backbones import load_backbone
+    from singleshot.style.datasets.photos import PhotoSet
+    from singleshot.style.datasets.weights import load_arrays
+    from singleshot.style.model_file import load_model
+    from singleshot.style.pruning.masks import load_mask
+    from singleshot.style.video.reader import probe, read_frames, read_segment
 
     def read_photos(directory: Path) -> None:
         photos = PhotoSet.open(directory)
@@ -140,7 +140,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
 
 
 def _read(reader: Callable[[Path], Any], path: Path) -> Answer:
-    from tasks.errors import UserError
+    from singleshot.errors import UserError
 
     try:
         reader(path)

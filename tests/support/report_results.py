@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import torch
 
-from tasks.data.images import encode_jpeg, encode_png
+from singleshot.io.images import encode_jpeg, encode_png
 from tasks.reporting import results
 
 TASKS, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)

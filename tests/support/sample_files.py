@@ -20,18 +20,18 @@ from PIL import Image
 from small_graphs import write_bc, write_classifier
 from small_networks import save_agent, save_style
 
-from tasks.data.tensor_file import read_tensor_file
-from tasks.deployment.actors import pack_actor
-from tasks.deployment.export import card_of, to_onnx, with_sparse_initializers
-from tasks.deployment.policies import open_policy
-from tasks.offline_rl.data.minari import write_minari
-from tasks.offline_rl.data.transitions import Episode, Transitions
-from tasks.offline_rl.evaluation import episode as played
-from tasks.sparse.packed import pack
-from tasks.style.backbones import Backbone, save_backbone
-from tasks.style.pruning.masks import Mask, prunable
-from tasks.style.schedule import SIZES, Schedule
-from tasks.style.transformer_net import TransformerNet
+from singleshot.export.actors import pack_actor
+from singleshot.export.policies import open_policy
+from singleshot.io.tensor_file import read_tensor_file
+from singleshot.rl.data.minari import write_minari
+from singleshot.rl.data.transitions import Episode, Transitions
+from singleshot.rl.evaluation import episode as played
+from singleshot.sparse.packed import pack
+from singleshot.style.backbones import Backbone, save_backbone
+from singleshot.style.pruning.masks import Mask, prunable
+from singleshot.style.schedule import SIZES, Schedule
+from singleshot.style.transformer_net import TransformerNet
+from tasks.export_graph import card_of, to_onnx, with_sparse_initializers
 
 HOPPER = (11, 3)
 """Sizes of a state and an action."""

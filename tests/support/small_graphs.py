@@ -9,8 +9,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tasks.deployment.classifier import PREPROCESSING, ClassifierCard, WeightsOrigin
-from tasks.deployment.onnx_model import GraphCard, GraphInput
+from singleshot.export.classifier import PREPROCESSING, ClassifierCard, WeightsOrigin
+from singleshot.export.onnx_model import GraphCard, GraphInput
 
 STATE, ACTION, LATENT, SAMPLES = 17, 6, 12, 3
 LABELS = tuple(f"class {index}" for index in range(9))

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from tasks.data.images import encode_jpeg, encode_png
-from tasks.offline_rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
-from tasks.offline_rl.algorithms.bc import BCConfig
-from tasks.offline_rl.algorithms.bcq import BCQConfig
-from tasks.style.backbones import Backbone, save_backbone
-from tasks.style.model_file import ModelCard, save_model
-from tasks.style.transformer_net import TransformerNet
+from singleshot.io.images import encode_jpeg, encode_png
+from singleshot.rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.style.backbones import Backbone, save_backbone
+from singleshot.style.model_file import ModelCard, save_model
+from singleshot.style.transformer_net import TransformerNet
 
 CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
 """Of VGG16's picture and convolutions."""

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from tasks.deployment.runtimes.onnx_runtime import OnnxRuntime
-from tasks.deployment.runtimes.protocol import Prepared
-from tasks.deployment.worker import main
+from singleshot.export.runtimes.onnx_runtime import OnnxRuntime
+from singleshot.export.runtimes.protocol import Prepared
+from singleshot.export.worker import main
 
 MEGABYTES = 200
 """That `toy-greedy` holds for a moment."""

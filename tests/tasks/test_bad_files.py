@@ -27,11 +27,11 @@ from reader_process import ReaderProcess
 from sample_files import SAMPLES, write_samples
 from small_graphs import write_bc, write_classifier
 
-from tasks.data import download
-from tasks.data.tensor_file import TensorFile
-from tasks.errors import UserError
-from tasks.sparse import packed
-from tasks.sparse.streams import compress
+from singleshot.errors import UserError
+from singleshot.io import download
+from singleshot.io.tensor_file import TensorFile
+from singleshot.sparse import packed
+from singleshot.sparse.streams import compress
 
 LARGE = 10**12
 

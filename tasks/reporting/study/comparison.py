@@ -10,8 +10,8 @@ from typing import Self
 
 import pandas
 
-from tasks.errors import UserError
-from tasks.pruning.variant import DENSE
+from singleshot.errors import UserError
+from singleshot.pruning.variant import DENSE
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasks.pruning.variant import DENSE
+from singleshot.pruning.variant import DENSE
 from tasks.reporting.blocks import Key
 from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, name, pruner_keys
 from tasks.reporting.section_pruning import draw_layers, draw_learning, draw_profile

@@ -10,9 +10,8 @@ import jinja2
 import numpy as np
 import pandas
 
-from tasks.data.tables import write_csv
-from tasks.errors import UserError, in_a_line
-from tasks.pruning.variant import DENSE
+from singleshot.errors import UserError, in_a_line
+from singleshot.pruning.variant import DENSE
 from tasks.reporting.blocks import duration, listing, number
 from tasks.reporting.look import name
 from tasks.reporting.statistics import BootstrapConfig
@@ -31,6 +30,7 @@ from tasks.reporting.study.comparison import (
     retained,
     score,
 )
+from tasks.tables import write_csv
 
 TEMPLATE = Path(__file__).parents[1] / "templates" / "study.md"
 MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from toy_tasks.constants import OFFSET
 

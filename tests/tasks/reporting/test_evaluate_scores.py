@@ -5,7 +5,7 @@ import numpy as np
 import pandas
 import pytest
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.job import Job, Metrics
 from tasks.reporting.evaluate_scores import evaluate_scores
 from tasks.reporting.statistics import BootstrapConfig

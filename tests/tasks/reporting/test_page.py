@@ -11,8 +11,8 @@ import pytest
 import report_results
 import torch
 
-from tasks.data.images import encode_jpeg
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.io.images import encode_jpeg
 from tasks.job import Job
 from tasks.reporting import look, page, results, section_pruning
 from tasks.reporting.page import PageParams, draw_page

@@ -8,8 +8,8 @@ import report_results
 from browsers import CHROMIUM, TOO_WIDE
 from waiting import PATIENCE_S
 
+from singleshot.rl.evaluation.video import write_video
 from tasks.job import Job
-from tasks.offline_rl.evaluation.video import write_video
 from tasks.reporting import page as module
 from tasks.reporting.page import PageParams, draw_page
 

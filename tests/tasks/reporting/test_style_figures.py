@@ -6,8 +6,8 @@ import pytest
 import torch
 from matplotlib import image, pyplot
 
-from tasks.data.images import encode_png
-from tasks.errors import UserError
+from singleshot.errors import UserError
+from singleshot.io.images import encode_png
 from tasks.job import Job
 from tasks.reporting import style_figures
 from tasks.reporting.look import FigureParams

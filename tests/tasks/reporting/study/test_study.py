@@ -9,7 +9,7 @@ import pandas
 import pytest
 from study_tables import write_tables
 
-from tasks.errors import UserError
+from singleshot.errors import UserError
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study.claims import (
     BUDGET,

@@ -1,0 +1,1 @@
+"""Singleshot: single-shot pruning, offline RL, style transfer and export, as a library."""

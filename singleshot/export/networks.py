@@ -1,0 +1,101 @@
+"""Trained networks of every kind, opened from their files as modules ready to be exported or run."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from singleshot.errors import UserError
+from singleshot.export.actors import open_actor
+from singleshot.export.classifier import load_classifier
+from singleshot.export.network import Network
+from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.export.policies import open_policy
+from singleshot.io.tensor_file import read_metadata
+from singleshot.pruning.variant import variant_name
+from singleshot.sparse.packed import is_packed
+from singleshot.style.model_file import ModelCard, load_model
+from singleshot.style.pruning.compaction import compact
+
+__all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
+NORMALISED = 3.0
+"""Normalised pictures, which have about zero mean and unit variance, are about within ± this."""
+
+
+def open_network(source: Path, form: Form) -> Network:
+    """Open an agent's policy, a packed actor, a style or a classifier, whichever `source` holds.
+
+    Raises:
+        UserError: the file is missing, damaged or another kind of file, or has no such form.
+    """
+    kind = _kind(source)
+    if kind == "packed":
+        return open_actor(source, form)
+    if kind == "agent":
+        return open_policy(source, form)
+    if kind == "style_model":
+        return open_style(source, form)
+    network = open_classifier(source)
+    if form != network.form:
+        raise UserError(f"{source}: a classifier has no {form} form; ask for `dense`")
+    return network
+
+
+def style_forms(source: Path) -> tuple[Form, ...]:
+    """Forms of a style's network for export. Raises UserError if `source` isn't a style's model."""
+    return _forms(load_model(source)[1])
+
+
+def open_style(source: Path, form: Form) -> Network:
+    """Open a style's network. Raises UserError if `source` isn't a style's model, or has no such form.
+
+    The `style` of a pruned network includes the name of its variant, e.g. `swirls-snip-0.98`.
+    """
+    module, card = load_model(source)
+    pruning, forms = _pruning(card), _forms(card)
+    if form not in forms:
+        kind = "pruned style" if pruning else "style that was never pruned"
+        raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
+    variant = f"-{variant_name(pruning['pruner'], pruning['sparsity'])}" if pruning else ""
+    pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
+    return Network(
+        kind="style",
+        form=form,
+        module=compact(module) if form == "compacted" else module,
+        inputs=(pictures,),
+        outputs=("stylised",),
+        sparsity=pruning["sparsity"] if pruning else 0.0,
+        details={"style": f"{card.style}{variant}"},
+    )
+
+
+def _forms(card: ModelCard) -> tuple[Form, ...]:
+    return ("masked", "compacted") if _pruning(card) else ("dense",)
+
+
+def _pruning(card: ModelCard) -> Mapping[str, Any] | None:
+    """How the network was pruned, if it was."""
+    return card.settings.get("pruning")
+
+
+def open_classifier(source: Path) -> Network:
+    """Open a classifier. Raises UserError if `source` isn't a classifier's file."""
+    module, card = load_classifier(source)
+    side = card.preprocessing.size_px
+    pictures = GraphInput("pictures", ("batch", 3, side, side), -NORMALISED, NORMALISED)
+    return Network("classifier", "dense", module, (pictures,), ("logits",), 0.0, asdict(card))
+
+
+def _kind(source: Path) -> str:
+    """The key of the file's metadata: `agent`, `style_model` or `classifier`; or `packed`."""
+    if not source.is_file():
+        raise UserError(f"{source}: no such file; make it with `dvc repro`")
+    if is_packed(source):
+        return "packed"
+    found = {"agent", "style_model", "classifier"} & set(read_metadata(source))
+    if len(found) != 1:
+        raise UserError(
+            f"{source}: neither an agent nor a style nor a classifier; give an agent.safetensors, a style's "
+            "model.safetensors or a classifier.safetensors"
+        )
+    return found.pop()

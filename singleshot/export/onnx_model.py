@@ -1,0 +1,145 @@
+"""ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from singleshot.errors import UserError, in_a_line
+
+Kind = Literal["policy", "actor", "style", "classifier"]
+Form = Literal["dense", "masked", "compacted"]
+"""A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One float32 input of a graph."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    """Sizes of the axes; a name where any size is allowed (`batch`, `samples`, `height`, `width`)."""
+    low: float
+    high: float
+    """Values from `low` to `high` are typical; comparisons and timings draw from this range."""
+
+    def shape_at(self, sizes: Mapping[str, Any]) -> tuple[int, ...]:
+        """The shape where the named axes have these sizes."""
+        return tuple(int(sizes[axis]) if isinstance(axis, str) else axis for axis in self.shape)
+
+
+def unbatched_shapes(inputs: Sequence[GraphInput], details: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of a policy's inputs by name, without the batch; a card's `details` have the other sizes."""
+    return {each.name: each.shape_at({"batch": 1, **details})[1:] for each in inputs}
+
+
+@dataclass(frozen=True)
+class GraphCard:
+    """What a graph is and where it comes from: each field is a key of the file's metadata, as JSON."""
+
+    kind: Kind
+    cell: str
+    """Cell of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
+    form: Form
+    sparsity: float
+    commit: str
+    """Git commit of the code that exported it."""
+    source_sha256: str
+    """SHA-256 of the file that the network was exported from."""
+    inputs: tuple[GraphInput, ...]
+    outputs: tuple[str, ...]
+    details: Mapping[str, Any]
+    """Details by kind. policy: `task`, `algorithm`, its `config`, and for BCQ `samples` and `latent_size`.
+    actor: `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
+    `labels`."""
+
+    def attach(self, graph: onnx.ModelProto) -> None:
+        """Write the card into a graph's metadata, in place of the metadata that is there."""
+        del graph.metadata_props[:]
+        onnx.helper.set_model_props(graph, {key: json.dumps(value) for key, value in asdict(self).items()})
+
+
+class OnnxModel:
+    """A graph ready to run on the CPU, with onnxruntime alone."""
+
+    def __init__(self, path: Path, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
+        self.path = path
+        self.card = card
+        self._session = session
+
+    def __call__(self, **inputs: NDArray) -> dict[str, NDArray]:
+        """Outputs by name.
+
+        Raises:
+            UserError: the graph can't be computed: it takes other inputs, or more memory than there is.
+        """
+        try:
+            outputs = self._session.run(list(self.card.outputs), inputs)
+        except Exception as error:  # onnxruntime's own kinds share no base but this
+            raise UserError(
+                f"{self.path}: can't be computed ({in_a_line(error)}); export it again, or free memory"
+            ) from error
+        return dict(zip(self.card.outputs, outputs, strict=True))
+
+
+def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> OnnxModel:
+    """Open a graph that this project exported; `threads` = 0 means all cores.
+
+    onnxruntime keeps the memory of its largest run for later runs. With `give_back_memory`, it frees the
+    memory after each run, and its threads sleep while they wait: on idle cores, stylising a picture takes as
+    long.
+
+    Raises:
+        UserError: the file is missing, damaged, or another project's.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # less severe errors are raised as exceptions, too
+    if give_back_memory:
+        options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    _check_is_file(path)
+    try:
+        # With its fallback, onnxruntime would print five lines on standard output and try the same again.
+        session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
+        metadata = session.get_modelmeta().custom_metadata_map
+    except Exception as error:  # onnxruntime's own kinds share no base but this
+        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
+    return OnnxModel(path, _card(path, metadata), session)
+
+
+def read_card(path: Path) -> GraphCard:
+    """Read the card from a graph's metadata, without preparing the graph to run."""
+    _check_is_file(path)
+    try:
+        graph = onnx.load(path, load_external_data=False)
+    except Exception as error:  # protobuf's DecodeError, which no public module names
+        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
+    return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
+
+
+def _check_is_file(path: Path) -> None:
+    if path.is_dir():
+        raise UserError(f"{path}: is a directory; give an .onnx file in it")
+    if not path.exists():
+        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+
+
+def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
+    try:
+        values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
+        return TypeAdapter(GraphCard).validate_python(values)
+    except (KeyError, ValueError, ValidationError, RecursionError) as error:
+        missing = f"its metadata have no key {error}"
+        reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: not a graph of this project ({reason}); export one with `dvc repro export_onnx`"
+        ) from error

@@ -1,0 +1,190 @@
+"""Parity: whether a runtime's outputs match PyTorch's, as precisely as the runtime's arithmetic allows.
+
+The tolerance is derived from the network itself. PyTorch's outputs in float32 differ from those in float64 by
+some error. Any other order of the same float32 operations has about the same error, and an arithmetic with
+fewer bits has an error that is larger by the ratio of the unit roundoffs. So no tolerance is guessed for a
+network.
+"""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from singleshot.export.network import Network
+from singleshot.export.onnx_model import GraphInput
+from singleshot.export.runtimes.protocol import Arrays, Precision
+from singleshot.rl.algorithms.bcq import BCQPolicy
+
+MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
+"""Accepted error of each precision, as a multiple of PyTorch's own error in float32.
+
+Measured on trained networks: float32 has up to 2.8 times PyTorch's error in policies (onnxruntime, OpenVINO).
+In styles, whose means are over all pixels, the error grows with the size of pictures: at 256, 512 and 1024
+px, it is 1.4, 2 and 8 times PyTorch's in onnxruntime, and 7, 31 and 160 times in OpenVINO. bfloat16
+(OpenVINO) has up to 34,000 times PyTorch's error, and for 256 states or a picture at least 5,900 times, so
+the multiple 512 tells it from float32. The other multiples are twice the ratio of unit roundoffs, which is
+2^16 for bfloat16, and 2^13 for float16 and TF32.
+"""
+FEWEST = 1000
+"""Fewest numbers over which PyTorch's largest error is taken."""
+_TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidate actions that BCQ chooses from, in float64."""
+
+    actions: NDArray[np.float64]
+    """(batch, samples, action)"""
+    values: NDArray[np.float64]
+    """The critic's values, (batch, samples)."""
+    torch_value_error: float
+    """Largest error of the values in PyTorch's float32."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The expected outputs of a network for certain inputs."""
+
+    outputs: Arrays
+    """Outputs in float64, except BCQ's `choice`, which is int64."""
+    torch_error: float
+    """Largest error of PyTorch's float32 in any element of any output; for BCQ, in any candidate's action."""
+    candidates: Candidates | None
+    """BCQ's candidate actions; None for any other network."""
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far outputs are from the reference."""
+
+    max_abs_error: float
+    """Largest error of any element. BCQ's actions are compared with the chosen candidate in float64."""
+    max_rel_error: float
+    """The same as a fraction of the reference's largest element."""
+    tolerance: float
+    """The largest accepted `max_abs_error`."""
+    accepted: bool
+    reason: str
+    """Reason why the outputs are not accepted; empty if they are."""
+    same_choices: float | None
+    """Fraction of BCQ's choices that are the same as in float64. Others are accepted only as near ties."""
+
+
+def random_inputs(
+    inputs: Sequence[GraphInput], sizes: Mapping[str, int], seed: int
+) -> dict[str, NDArray[np.float32]]:
+    """Numbers uniform in each input's range, equal for equal seeds; `sizes` has the sizes of named axes."""
+    generator = np.random.default_rng(seed)
+    return {i.name: generator.uniform(i.low, i.high, i.shape_at(sizes)).astype(np.float32) for i in inputs}
+
+
+@torch.inference_mode()
+def reference(network: Network, inputs: Arrays) -> Reference:
+    """Compute the outputs of `network` for `inputs` in float64, and the error of PyTorch's float32.
+
+    With fewer than :data:`FEWEST` numbers, PyTorch may get all of them right by chance, and no other runtime
+    would be accepted. So the missing numbers are computed from inputs changed by up to 0.1 %, only for
+    PyTorch's error. A style's float64 network rounds to float32 before and after its final sigmoid, as its
+    module says.
+    """
+    exact_module = copy.deepcopy(network.module).double()
+    single = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
+    exact = _run(exact_module, network, [tensor.double() for tensor in single])
+    errors = _errors(_run(network.module, network, single), exact)
+    if copies := math.ceil(FEWEST / min(array.size for array in exact.values())) - 1:
+        near = _neighbours(single, copies)
+        exact_near = _run(exact_module, network, [tensor.double() for tensor in near])
+        errors_near = _errors(_run(network.module, network, near), exact_near)
+        errors = {name: max(error, errors_near[name]) for name, error in errors.items()}
+    if not isinstance(network.module, BCQPolicy):
+        return Reference(exact, max(errors.values()), None)
+    actions, values = exact["actions"], exact["values"]
+    choice = values.argmax(axis=1)
+    outputs = {"action": actions[np.arange(len(choice)), choice], "choice": choice}
+    return Reference(outputs, errors["actions"], Candidates(actions, values, errors["values"]))
+
+
+def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Parity:
+    """Compare a runtime's outputs, computed in `precision`, with `reference`.
+
+    Errors up to `MULTIPLES[precision]` times PyTorch's own error are accepted. PyTorch's error is taken as at
+    least the rounding error of the reference's largest element in float32, since a few numbers may all happen
+    to be exact. A choice other than float64's is accepted if the critic's values of both candidates differ by
+    at most twice the tolerance of values, as each of them may be off by that tolerance.
+    """
+    multiple = MULTIPLES[precision]
+    largest = max(float(np.abs(exact).max()) for name, exact in reference.outputs.items() if name != "choice")
+    tolerance = multiple * max(reference.torch_error, _rounding(largest))
+    if malformed := _malformed(outputs, reference):
+        return Parity(np.inf, np.inf, tolerance, False, malformed, None)
+    expected, same_choices, gap, tie = reference.outputs, None, 0.0, 0.0
+    if reference.candidates:
+        actions, values = reference.candidates.actions, reference.candidates.values
+        rows, choices = np.arange(len(values)), outputs["choice"]
+        expected = {"action": actions[rows, choices]}
+        same_choices = float((choices == reference.outputs["choice"]).mean())
+        gap = float((values.max(axis=1) - values[rows, choices]).max())
+        largest_value = float(np.abs(values).max())
+        tie = 2 * multiple * max(reference.candidates.torch_value_error, _rounding(largest_value))
+    error = max(_error(outputs[name], exact) for name, exact in expected.items())
+    reason = ""
+    if error > tolerance:
+        reason = f"off by {error:.2g}; accepted is {tolerance:.2g}, {multiple:g} times PyTorch's own error"
+    elif gap > tie:
+        reason = (
+            f"chose an action that the critic values {gap:.2g} less than the best; a tie is up to {tie:.2g}"
+        )
+    return Parity(error, error / max(largest, _TINY), tolerance, not reason, reason, same_choices)
+
+
+def _run(module: nn.Module, network: Network, inputs: Sequence[Tensor]) -> dict[str, NDArray]:
+    """Outputs by name; for BCQ, `actions` and `values` of the candidates instead."""
+    if isinstance(module, BCQPolicy):
+        actions, values = module.candidates(*inputs)
+        return {"actions": actions.numpy(), "values": values.numpy()}
+    outputs = module(*inputs)
+    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
+    return {name: tensor.numpy() for name, tensor in zip(network.outputs, tensors, strict=True)}
+
+
+def _neighbours(inputs: Sequence[Tensor], copies: int) -> list[Tensor]:
+    """The batch repeated `copies` times, each number changed by up to 0.1 %, the same way every time."""
+    generator = torch.Generator().manual_seed(0)
+    repeated = [tensor.repeat(copies, *[1] * (tensor.ndim - 1)) for tensor in inputs]
+    return [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
+
+
+def _errors(outputs: Arrays, exact: Arrays) -> dict[str, float]:
+    return {name: _error(outputs[name], array) for name, array in exact.items()}
+
+
+def _malformed(outputs: Arrays, reference: Reference) -> str:
+    """What is wrong with the outputs before any number is compared; empty if nothing."""
+    for name, exact in reference.outputs.items():
+        if name not in outputs:
+            return f"no output {name!r}, only {sorted(outputs)}"
+        if outputs[name].shape != exact.shape:
+            return f"output {name!r} is {outputs[name].shape}, not {exact.shape}"
+        if not np.isfinite(outputs[name]).all():
+            return f"output {name!r} has NaN or infinity"
+    if reference.candidates:
+        samples, choices = reference.candidates.values.shape[1], outputs["choice"]
+        if not np.issubdtype(choices.dtype, np.integer) or choices.min() < 0 or choices.max() >= samples:
+            return f"output 'choice' has values that aren't indices of {samples} samples"
+    return ""
+
+
+def _error(outputs: NDArray, exact: NDArray) -> float:
+    return float(np.abs(outputs.astype(np.float64) - exact).max())
+
+
+def _rounding(value: float) -> float:
+    """The largest rounding error of a number up to `value` in float32."""
+    return value * float(np.finfo(np.float32).eps) / 2

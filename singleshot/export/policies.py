@@ -1,0 +1,90 @@
+"""Policies of trained agents as plain modules, for one agent; `singleshot.rl` computes many at once."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from singleshot.errors import UserError
+from singleshot.export.network import Network
+from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.rl.agents import DENSE, Agent, AgentSpec, load_agent
+from singleshot.rl.algorithm import Policy
+from singleshot.sparse.compaction import Layer, compact
+
+STATES = 1.0
+"""States on which policies are compared are within ± this. Some of MuJoCo's numbers are larger, e.g. joints'
+velocities up to 30. But with states uniform in ± 10, 40 to 90 % of a trained policy's actions are at the ends
+of their range, where no error shows."""
+LATENTS = 1.0
+"""Latents are within ± this. About as many of them as of standard normal numbers exceed the limit to which
+policies clamp."""
+
+
+def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
+    """Forms in which an agent's policy can be exported."""
+    return ("dense",) if agent.pruner == DENSE else ("masked", "compacted")
+
+
+def open_policy(source: Path, form: Form) -> Network:
+    """Open the policy of the agent that `source` holds.
+
+    Raises:
+        UserError: the file is missing or damaged, or holds no agent, or the agent has no such form.
+    """
+    agent = load_agent(source)
+    forms = forms_of(agent.spec)
+    if form not in forms:
+        raise UserError(f"{source}: {agent.spec} has no {form} form; ask for {' or '.join(forms)}")
+    algorithm = agent.algorithm
+    module = make_policy(agent, compacted=form == "compacted")
+    inputs = [GraphInput("state", ("batch", algorithm.state_size), -STATES, STATES)]
+    details: dict[str, Any] = {"task": agent.spec.task, "algorithm": agent.spec.algorithm}
+    details["config"] = asdict(agent.config)
+    match algorithm.noise_shape:
+        case (size,):
+            inputs.append(GraphInput("latents", ("batch", size), -LATENTS, LATENTS))
+        case (samples, size):
+            inputs.append(GraphInput("latents", ("batch", "samples", size), -LATENTS, LATENTS))
+            details |= {"samples": samples, "latent_size": size}
+    return Network(
+        kind="policy",
+        form=form,
+        module=module,
+        inputs=tuple(inputs),
+        outputs=module.outputs,
+        sparsity=agent.spec.sparsity,
+        details=details,
+    )
+
+
+def make_policy(agent: Agent, compacted: bool = False) -> Policy:
+    """A trained agent's policy, for inference; if `compacted`, without the hidden units it doesn't need."""
+
+    def perceptron(network: str, layers: Sequence[str]) -> nn.Module:
+        masked = masked_layers(agent, network, layers)
+        return sequential(compact(masked) if compacted else masked)
+
+    policy = agent.algorithm.policy(perceptron)
+    return policy.eval()
+
+
+def masked_layers(agent: Agent, network: str, layers: Sequence[str]) -> list[Layer]:
+    """Layers of one of an agent's networks, with pruned weights as zeros."""
+    weights, biases = agent.networks[network].weights, agent.networks[network].biases
+    return [
+        Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten()) for layer in layers
+    ]
+
+
+def sequential(layers: Sequence[Layer]) -> nn.Sequential:
+    """A perceptron, with ReLU between its layers."""
+    modules: list[nn.Module] = []
+    for layer in layers:
+        outputs, inputs = layer.weight.shape
+        linear = nn.Linear(inputs, outputs)
+        linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
+        modules += [linear, nn.ReLU()]
+    return nn.Sequential(*modules[:-1])

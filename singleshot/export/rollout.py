@@ -1,0 +1,93 @@
+"""Episodes with a policy's exported graph in place of PyTorch's network; all else is as in an evaluation."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.export.onnx_model import GraphCard, read_card, unbatched_shapes
+from singleshot.export.sparse_policy import FastestPolicy
+from singleshot.io.tensor_file import reading
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
+from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
+from singleshot.rl.networks import DenseNetwork
+from singleshot.rl.randomness import Randomness
+
+MOST_LATENTS = 10**6
+"""Most latents of one state; BCQ has 100 times 12 at most."""
+
+
+@dataclass(frozen=True)
+class OnnxPolicy:
+    """A policy's graph, for use as the algorithm of :func:`singleshot.rl.evaluation.play.play`."""
+
+    model: FastestPolicy
+    task: MujocoTask
+    noise_shape: tuple[int, ...]
+    """Shape of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
+
+    def act(self, networks: Mapping[str, DenseNetwork], state: Tensor, noise: Tensor) -> Tensor:  # noqa: ARG002
+        """Actions (1, batch, action) for `state` (1, batch, state) and `noise` (1, batch, *noise_shape).
+
+        `networks` is ignored, as the graph contains the network.
+        """
+        latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
+        action = self.model(state=state[0].numpy(), **latents)["action"]
+        if action.shape != (state.shape[1], self.task.action_size) or not np.isfinite(action).all():
+            name = self.model.card.cell
+            raise UserError(f"{name}: its action isn't finite, or not for {self.task.name}; export it again")
+        return torch.from_numpy(action)[None]
+
+
+def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
+    """Open a policy's graph; `task` is the expected task, None allows any.
+
+    Raises:
+        UserError: the file is missing or damaged, holds no policy, or is for another task.
+    """
+    card = read_card(path)
+    if card.kind != "policy" or card.details.get("task") not in list(TASKS):
+        raise UserError(f"{path}: a {card.kind}, not a policy of {', '.join(TASKS)}; give a policy's .onnx")
+    if task not in (None, card.details["task"]):
+        raise UserError(
+            f"{path}: a policy for {card.details['task']}, not for {task}; leave --task out, or give {task}'s"
+        )
+    with reading(path, "a policy's graph", "export it again with `dvc repro export_onnx`"):
+        if "action" not in card.outputs:
+            raise ValueError("it has no output 'action'")
+        return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], _noise_shape(card))
+
+
+def _noise_shape(card: GraphCard) -> tuple[int, ...]:
+    sizes = unbatched_shapes(card.inputs, card.details).get("latents", ())
+    if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
+        raise ValueError(f"latents of shape {sizes}")
+    return sizes
+
+
+def play_onnx(
+    path: Path, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
+) -> NDArray[np.float64]:
+    """Undiscounted returns of an exported policy over some episodes; `seed` is the seed of its latents.
+
+    Initial states and latents are the same as in :func:`singleshot.rl.evaluation.play.evaluate`. Later
+    states are the same until rounding errors have grown, after some hundred steps of Hopper or some ten of
+    HalfCheetah. From there on, only the distribution is the same, as is the case for PyTorch's float32 and
+    float64, too.
+
+    Raises:
+        UserError: see :func:`load_policy`.
+    """
+    policy = load_policy(path)
+    environments = make_environments(policy.task, EvaluationConfig(episodes, env_version), agents=1)
+    # `play` uses only `act` and `noise_shape` of an algorithm.
+    returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))
+    return returns[0]

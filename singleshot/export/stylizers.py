@@ -1,0 +1,93 @@
+"""Runs a style's network on frames of one size with one of the runtimes."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import onnx
+import torch
+from torch import Tensor
+
+from singleshot.errors import UserError, in_a_line
+from singleshot.export.runtimes import PACKAGES, installed_version, open_runtime
+from singleshot.export.runtimes.protocol import ModelFiles, Prepared
+from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
+from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
+from singleshot.style.apply.tiling import to_float
+from singleshot.style.model_file import load_model
+from singleshot.style.pruning.compaction import compact
+from singleshot.style.video.segments import Stylizer, torch_stylizer
+
+StylizerName = Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"]
+STYLIZERS: tuple[StylizerName, ...] = get_args(StylizerName)
+"""Runtimes that stylise frames. `torch` works on every machine, in tiles, and on a GPU."""
+
+
+@dataclass(frozen=True)
+class StylizerParams:
+    """The runtime to stylise with, and the size of the frames."""
+
+    runtime: StylizerName
+    width: int
+    height: int
+    """Height of the frames in pixels, like `width`."""
+    settings: StylizeSettings
+
+
+def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int) -> Stylizer:
+    """Open the network in the file `model` with a runtime.
+
+    A runtime other than `torch` computes as many frames at once as `threads` and memory allow, each on one
+    thread. So the number of threads doesn't change a byte of the result, and no thread waits for another.
+
+    Raises:
+        UserError: the runtime can't run here, or the file is no style's model.
+    """
+    network, _ = load_model(model)
+    if params.runtime == "torch":
+        return torch_stylizer(network.to(device), params.settings)
+    if reason := unavailable(params.runtime):
+        raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere")
+    at_once = threads
+    while at_once > 1 and not fits_whole(at_once, params.width, params.height, network.width):
+        at_once -= 1
+    try:
+        prepared = prepare(model, params, at_once)
+    except RuntimeError as error:  # from both runtimes; also from the OpenVINO adapter for another precision
+        reason = in_a_line(error)
+        raise UserError(
+            f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere"
+        ) from error
+
+    def stylize_frames(frames: Tensor) -> Tensor:
+        return torch.cat([stylize_frame(frame) for frame in frames.contiguous().split(1)])
+
+    def stylize_frame(frame: Tensor) -> Tensor:
+        result = prepared.run({PICTURES: to_float(frame).numpy()})[STYLISED]
+        return finished(frame, torch.from_numpy(result), params.settings)
+
+    return Stylizer(stylize_frames, at_once)
+
+
+def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
+    """Prepare a runtime other than `torch` for `PICTURES` (1, 3, H, W) from `at_once` concurrent threads."""
+    graph = style_graph(compact(load_model(model)[0]), params.height, params.width)
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        path = Path(directory, "style.onnx")
+        onnx.save(graph, path)
+        runtime = open_runtime(params.runtime, streams=at_once)
+        # OpenVINO's threads are for all streams together, onnxruntime's for each call.
+        threads = at_once if params.runtime.startswith("openvino") else 1
+        shapes = {PICTURES: (1, 3, params.height, params.width)}
+        return runtime.prepare(ModelFiles(path, model, "compacted"), shapes, threads)
+
+
+def unavailable(runtime: StylizerName) -> str | None:
+    """Why a runtime can't run here, in words; None if it can."""
+    if installed_version(runtime) is None:
+        return f"{PACKAGES[runtime][0]} is not installed"
+    try:
+        return None if runtime == "torch" else open_runtime(runtime).unavailable()
+    except ImportError as error:  # e.g. installed for another system
+        return in_a_line(error)

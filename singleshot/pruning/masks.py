@@ -1,0 +1,216 @@
+"""From scores to masks: how many weights are kept, which weights compete, in how many rounds."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.pruning.controls import CONTROLS, Observed
+from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
+from singleshot.pruning.pruners import PRUNERS, Pruner
+from singleshot.pruning.statistics import count_layers
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PruningConfig:
+    """How masks are made from scores."""
+
+    scope: Literal["part", "network", "layer", "agent"] = "part"
+    """Group of weights that compete with one another to be kept. `part`: the weights of one perceptron, so
+    that the actor, each critic, the VAE's encoder and its decoder each have the requested sparsity. This is
+    how algorithm 1 of Arnob et al. (2021) reads, which lists a loss and a mask for each: L(θ_1), L(φ),
+    L(ω_E), L(ω_D) and M_θ1, M_φ, M_ωE, M_ωD. `network`: the weights of one network, so that encoder and
+    decoder compete, and so do both critics; SNIP then keeps 9.8 % instead of 5 % of the decoder, which is all
+    of BC's policy (HalfCheetah, normalised states). `layer`: the weights of one layer, so that all layers
+    have the same sparsity. `agent`: the weights of all of an agent's networks. The networks' losses have
+    different units, squared rewards or log-likelihoods, so a score counts relative to its network's mean
+    |score|; otherwise the unit of reward would decide how sparse the actor gets. In every scope, scores are
+    computed from the whole network's loss."""
+    iterations: int = 1
+    """Number of rounds of scoring and pruning. After round i of n, a fraction (1 - sparsity)^(i/n) of the
+    weights is left."""
+    batch_size: int | None = None
+    """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
+    GraSP 200)."""
+    normalize_states: bool | None = None
+    """Whether scores are computed on normalised states or on raw ones; null for those of the training."""
+    reinitialize: bool = False
+    """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the
+    weights that were scored. The masks are the same either way; the training of the network follows this
+    setting."""
+
+    def __post_init__(self) -> None:
+        for name, value in (("iterations", self.iterations), ("batch_size", self.batch_size)):
+            if value is not None and value < 1:
+                raise UserError(f"pruning.{name} is {value}; it has to be 1 or more")
+
+    def batch_size_of(self, pruner: str) -> int:
+        """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
+        return self.batch_size or find_pruner(pruner).batch_size
+
+
+def find_pruner(name: str) -> Pruner:
+    """The pruner `name`, or the pruner to which the control `name` belongs: `snip` for `snip-shuffled`.
+
+    Raises:
+        UserError: there is no pruner or control of that name.
+    """
+    pruner, hyphen, control = name.partition("-")
+    if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
+        raise UserError(
+            f"unknown pruner {name!r}; known are {', '.join(PRUNERS)}, "
+            f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
+        )
+    return PRUNERS[pruner]
+
+
+def prune(
+    objectives: Callable[[int], Mapping[str, Objective]],
+    weights: Mapping[str, Weights],
+    pruner: str,
+    sparsity: float,
+    config: PruningConfig,
+    parts: Parts | None = None,
+    observed: Mapping[str, Observed] | None = None,
+) -> dict[str, Masks]:
+    """Masks of an agent's networks, with exactly N - round(N·sparsity) of N competing weights kept.
+
+    `pruner` is a name of :data:`~singleshot.pruning.pruners.PRUNERS`, or `<pruner>-<control>` with a name of
+    :data:`~singleshot.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
+    `parts` lists the layers of each part of a network; a network without an entry is one part. `observed`
+    tells controls, by network, which layers read the state.
+
+    `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network. It has to
+    use a new batch in each call if the rounds are to see more than one batch. In objectives, weights that
+    earlier rounds pruned are zero and have no gradient; they never come back. Of equal scores (those of a
+    dead layer are all 0), the first ones are kept, so that counts are exact whatever the ties.
+
+    `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
+    and has 0 kept weights in :func:`~singleshot.pruning.statistics.count_layers`.
+
+    Raises UserError for an unknown pruner, a sparsity outside [0, 1), or if there is not one finite score for
+    each weight.
+    """
+    score = find_pruner(pruner).score
+    if not 0 <= sparsity < 1:
+        raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
+    weights = {network: {layer: θ.detach() for layer, θ in ws.items()} for network, ws in weights.items()}
+    masks = {
+        network: {layer: torch.ones_like(θ, dtype=torch.bool) for layer, θ in ws.items()}
+        for network, ws in weights.items()
+    }
+    for i in range(config.iterations):
+        objective = objectives(i)
+        scores = {
+            network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
+        }
+        _check(scores, weights, pruner)
+        reached = _sparsity_after(i + 1, config.iterations, sparsity)
+        masks = _select(scores, masks, reached, config.scope, parts or {})
+    if "-" in pruner:
+        control = CONTROLS[pruner.partition("-")[2]]
+        masks = {
+            network: control(own, (observed or {}).get(network, {}), objective[network].generator)
+            for network, own in masks.items()
+        }
+    for layer in count_layers(masks):
+        if layer.weights_kept == 0:
+            logger.warning(
+                "%s at sparsity %g left no weight of %s's layer %s",
+                pruner,
+                sparsity,
+                layer.network,
+                layer.layer,
+            )
+    return masks
+
+
+def _masked(objective: Objective, masks: Masks) -> Objective:
+    """The objective as a function of weights that are first multiplied by their masks."""
+
+    def apply(weights: Weights) -> Weights:
+        return {layer: θ * masks[layer] for layer, θ in weights.items()}
+
+    return replace(
+        objective, loss=lambda θ: objective.loss(apply(θ)), flow=lambda θ: objective.flow(apply(θ))
+    )
+
+
+def _sparsity_after(i: int, n: int, sparsity: float) -> float:
+    """Sparsity after round i of n, as in SynFlow's algorithm 1; exactly `sparsity` after the last."""
+    return sparsity if i == n else 1 - (1 - sparsity) ** (i / n)
+
+
+def _check(scores: Mapping[str, Scores], weights: Mapping[str, Weights], pruner: str) -> None:
+    """Raise UserError unless there is a finite score for each weight."""
+    for network, layers in weights.items():
+        for layer, θ in layers.items():
+            score = scores[network].get(layer)
+            if score is None or score.shape != θ.shape:
+                given = "no scores" if score is None else f"scores of shape {tuple(score.shape)}"
+                raise UserError(
+                    f"{pruner} returns {given} for {network}'s layer {layer}; return one score for each of "
+                    f"its weights, which have the shape {tuple(θ.shape)}"
+                )
+            if not score.isfinite().all():
+                raise UserError(
+                    f"{pruner}'s scores of {network}'s layer {layer} are not all finite; "
+                    "check the dataset and the initial weights for values that overflow its loss"
+                )
+
+
+def _select(
+    scores: Mapping[str, Scores], masks: Mapping[str, Masks], sparsity: float, scope: str, parts: Parts
+) -> dict[str, Masks]:
+    """Masks of the highest scores among the weights not yet pruned, in each group of competing weights."""
+    candidates = {
+        (network, layer): score.double().masked_fill(~masks[network][layer], -torch.inf)
+        for network, layers in _comparable(scores, scope).items()
+        for layer, score in layers.items()
+    }
+    groups = {
+        "layer": [[key] for key in candidates],
+        "part": [
+            [(network, layer) for layer in part]
+            for network, layers in scores.items()
+            for part in parts.get(network, {network: tuple(layers)}).values()
+        ],
+        "network": [[key for key in candidates if key[0] == network] for network in scores],
+        "agent": [list(candidates)],
+    }[scope]
+    for group in groups:
+        selected = _top([candidates[key] for key in group], sparsity)
+        candidates |= dict(zip(group, selected, strict=True))
+    return {
+        network: {layer: candidates[network, layer] for layer in layers} for network, layers in scores.items()
+    }
+
+
+def _comparable(scores: Mapping[str, Scores], scope: str) -> Mapping[str, Scores]:
+    """Scores that are comparable within the scope: across networks, relative to a network's mean |score|."""
+    if scope != "agent":
+        return scores
+    comparable = {}
+    for network, layers in scores.items():
+        # |score|, not score: GraSP's are signed, and dividing by a negative mean would reverse the order.
+        mean = torch.cat([score.double().abs().flatten() for score in layers.values()]).mean()
+        comparable[network] = {
+            layer: score.double() / mean if mean > 0 else score for layer, score in layers.items()
+        }
+    return comparable
+
+
+def _top(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
+    """Masks of the N - round(N·sparsity) highest of N scores; of equal scores, the first ones are kept."""
+    flat = torch.cat([score.flatten() for score in scores])
+    kept = len(flat) - round(len(flat) * sparsity)
+    mask = torch.zeros_like(flat, dtype=torch.bool)
+    mask[flat.argsort(descending=True, stable=True)[:kept]] = True
+    parts = mask.split([score.numel() for score in scores])
+    return [part.view(score.shape) for part, score in zip(parts, scores, strict=True)]

@@ -1,0 +1,186 @@
+"""Agents: the specification of an agent within a sweep, its networks and masks, and its file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import safetensors
+import safetensors.torch
+import torch
+from annotated_types import Ge, Lt
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.pruning.objective import Parts
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
+from singleshot.rl.algorithms import algorithm_class, module_of
+from singleshot.rl.environments import TASKS, TaskName
+from singleshot.rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
+
+AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
+AgentMasks = dict[str, LayerTensors]
+"""Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
+
+DENSE = "dense"
+"""Pruner name of agents that keep all their weights."""
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """One agent of a sweep."""
+
+    task: TaskName
+    algorithm: str
+    """Name of a module in `algorithms`."""
+    pruner: str
+    """Name of a pruner in `singleshot.pruning`, or `dense`."""
+    sparsity: Annotated[float, Ge(0), Lt(1)]
+    """Fraction of weights pruned before training: 0 if and only if the pruner is `dense`."""
+    seed: Annotated[int, Ge(0)]
+
+    def __post_init__(self) -> None:
+        module_of(self.algorithm)
+        if (self.pruner == DENSE) != (self.sparsity == 0):
+            raise UserError(
+                f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
+                "any other with a pruner"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.algorithm} {self.pruner} {self.sparsity:g} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A trained agent, as it is stored in its file. Its networks are stacks of one agent."""
+
+    spec: AgentSpec
+    config: AlgorithmConfig
+    networks: Mapping[str, DenseNetwork]
+    masks: AgentMasks
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm, which turns the networks into a policy."""
+        return make_algorithm(self.spec, self.config)
+
+    def save(self, path: Path) -> None:
+        """Write the agent as safetensors; equal agents give equal bytes.
+
+        Tensors are named `actor.pi.0.weight` (out, in), `….bias` (out,) and `….mask` (bool). The metadata
+        hold specification and configuration as JSON, from which the policy can be rebuilt.
+        """
+        tensors = {
+            f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0].T
+            for name, network in self.networks.items()
+            for parameter_name, parameter in network.parameters().items()
+        }
+        tensors |= {f"{key}.mask": mask for key, mask in flatten_masks(self.masks).items()}
+        # A single key, because safetensors writes several keys in an order that changes from run to run.
+        description = json.dumps({"spec": asdict(self.spec), "config": asdict(self.config)}, sort_keys=True)
+        contiguous = {
+            # A negative weight becomes -0.0 when it is pruned. Adding 0.0 makes it +0.0 like all other pruned
+            # weights: these signs would be a fifth of a packed file (`singleshot.sparse.packed`).
+            name: (tensor if tensor.dtype == torch.bool else tensor + 0.0).detach().cpu().contiguous()
+            for name, tensor in tensors.items()
+        }
+        safetensors.torch.save_file(contiguous, path, metadata={"agent": description})
+
+
+def load_agent(path: Path) -> Agent:
+    """Read what :meth:`Agent.save` wrote.
+
+    Raises:
+        UserError: the file is missing, damaged, or holds no agent.
+    """
+    file = read_tensor_file(path, AGENT_FIX)
+    with reading(path, "an agent's agent.safetensors", AGENT_FIX):
+        return _from_tensors(file.tensors, json.loads(file.metadata["agent"]))
+
+
+def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
+    spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
+    config_type = algorithm_class(spec.algorithm).config_type
+    config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
+    networks, masks = {}, {}
+    for name, layers in layers_of(make_algorithm(spec, config)).items():
+        parameters = {}
+        _check_shapes(tensors, name, layers)
+        for layer in layers:
+            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
+            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
+        networks[name] = from_parameters(parameters)
+        masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
+    return Agent(spec, config, networks, masks)
+
+
+def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:
+    for layer, (inputs, outputs) in layers.items():
+        matrix = (outputs, inputs)
+        for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
+            found = tuple(tensors[f"{network}.{layer}.{kind}"].shape)
+            if found != wanted:
+                raise ValueError(f"{network}.{layer}.{kind} has shape {found}, not {wanted}")
+
+
+def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
+    """Make the algorithm of `spec` for the state and action sizes of its task.
+
+    Raises:
+        UserError: `config` belongs to another algorithm.
+    """
+    task, algorithm = TASKS[spec.task], algorithm_class(spec.algorithm)
+    if type(config) is not algorithm.config_type:
+        raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
+    return algorithm(config, task.observation_size, task.action_size)
+
+
+def layers_of(algorithm: Algorithm) -> dict[str, Layers]:
+    """Numbers of inputs and outputs of each layer, by network."""
+    return {name: architecture.layers for name, architecture in algorithm.architectures.items()}
+
+
+def parts_of(algorithm: Algorithm) -> Parts:
+    """The layers of each part, by network."""
+    return {name: architecture.parts for name, architecture in algorithm.architectures.items()}
+
+
+def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, DenseNetwork]:
+    """An algorithm's networks before pruning, one agent per seed. Another `draw` gives other weights."""
+    return {name: initialize(name, layers, seeds, draw) for name, layers in layers_of(algorithm).items()}
+
+
+def flatten_masks(masks: Mapping[str, LayerTensors]) -> dict[str, Tensor]:
+    """Masks by `network.layer`, as they are named in files."""
+    return {f"{name}.{layer}": mask for name, layers in masks.items() for layer, mask in layers.items()}
+
+
+def dense_masks(algorithm: Algorithm) -> AgentMasks:
+    """Masks that keep every weight."""
+    return {
+        name: {
+            layer: torch.ones(outputs, inputs, dtype=torch.bool)
+            for layer, (inputs, outputs) in layers.items()
+        }
+        for name, layers in layers_of(algorithm).items()
+    }
+
+
+def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:
+    """Read a `masks.safetensors` that was made for `algorithm`'s networks.
+
+    Raises:
+        UserError: the file is missing or damaged, or its masks are for other networks.
+    """
+    tensors = read_tensor_file(path, "make it with `dvc repro prune`").tensors
+    expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}
+    if {key: (mask.shape, mask.dtype) for key, mask in tensors.items()} != expected:
+        raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")
+    return {
+        name: {layer: tensors[f"{name}.{layer}"] for layer in layers}
+        for name, layers in layers_of(algorithm).items()
+    }

@@ -1,0 +1,99 @@
+"""The interface of an algorithm: networks, a loss for each network, and a policy, for K agents at once.
+
+Everything else is derived from these: `training` minimises the losses, `prune_agent` scores weights with
+them, and `singleshot.export` exports the policy.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt
+from torch import Tensor, nn
+
+from singleshot.rl.architecture import Architecture
+from singleshot.rl.data.replay import Batch
+from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.randomness import Randomness
+
+Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
+"""Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised; autograd
+differentiates it unless the terms are :class:`~singleshot.rl.networks.Differentiated`."""
+Perceptron = Callable[[str, Sequence[str]], nn.Module]
+"""Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """The hyper-parameters that every algorithm has."""
+
+    learning_rate: Annotated[float, Gt(0)] = 1e-3
+    """Learning rate of Adam, for all networks."""
+    learning_rate_decay: bool = False
+    """Whether the learning rate falls linearly, to 0 after the last update. In the paper it does not."""
+    batch_size: Annotated[int, Ge(1)] = 100
+    """Number of transitions in the batch of an update."""
+    normalize_states: bool = False
+    """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
+    In the paper they are not."""
+
+
+class Policy(nn.Module):
+    """One agent's trained policy. Inputs: `state` (batch, state) and, if it takes any, normal `latents`."""
+
+    outputs: ClassVar[tuple[str, ...]] = ("action",)
+    """Names of the outputs of `forward`. The first output is the actions (batch, action)."""
+
+
+class Algorithm(ABC):
+    """An algorithm for fixed state and action sizes. Networks and data are arguments of its methods."""
+
+    config_type: ClassVar[type[AlgorithmConfig]]
+
+    def __init__(self, config: Any, state_size: int, action_size: int) -> None:
+        """`config` is an instance of `config_type`."""
+        self.config = config
+        self.state_size, self.action_size = state_size, action_size
+
+    @property
+    @abstractmethod
+    def architectures(self) -> Mapping[str, Architecture]:
+        """Architecture of each network, by name."""
+
+    @property
+    def targets(self) -> Mapping[str, float]:
+        """τ of each network with a target network: the fraction by which the target follows per update."""
+        return {}
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the standard normal numbers that :meth:`act` takes per state; () if it takes none."""
+        return ()
+
+    @property
+    def target_samples(self) -> int:
+        """Largest number of actions per state that an update evaluates, which determines its memory use."""
+        return 1
+
+    @abstractmethod
+    def losses(
+        self,
+        networks: Mapping[str, AnyNetwork],
+        targets: Mapping[str, AnyNetwork],
+        batch: Batch,
+        randomness: Randomness,
+    ) -> Iterator[tuple[str, Loss]]:
+        """Yield each network's name and loss, a function of that network alone, in the order of the update.
+
+        Everything else is fixed when a loss is yielded. Training updates a network before it requests the
+        next loss, which may therefore depend on the updated network. Pruning makes no updates in between.
+        """
+
+    @abstractmethod
+    def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
+        """π(s): (K, batch, state) to (K, batch, action). `noise` is (K, batch, *noise_shape)."""
+
+    @abstractmethod
+    def policy(self, perceptron: Perceptron) -> Policy:
+        """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""

@@ -1,0 +1,91 @@
+"""Descriptions of networks, from which all other code derives what it has to know about their layers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from singleshot.rl.networks import Layers, LayerTensors, PerceptronLayers, total
+
+STATE = "state"
+"""Name of the input that is a state of the environment. An MLP that has this input has it first."""
+
+
+@dataclass(frozen=True)
+class MLP:
+    """A multilayer perceptron: hidden layers with a ReLU after each, then linear heads."""
+
+    inputs: Mapping[str, int]
+    """Sizes of the inputs, which are concatenated."""
+    units: Mapping[str, int]
+    """Number of outputs of each layer, heads last."""
+    heads: int = 1
+    """Number of heads: the last layers, each of which reads the last hidden layer."""
+    output: str | None = None
+    """Name of the input with which another MLP of the network reads these outputs; None if none does."""
+
+    @property
+    def layers(self) -> Layers:
+        """Numbers of inputs and outputs of each layer."""
+        hidden, heads = self.names
+        width, shapes = sum(self.inputs.values()), {}
+        for layer in hidden:
+            shapes[layer] = width, self.units[layer]
+            width = self.units[layer]
+        return shapes | {head: (width, self.units[head]) for head in heads}
+
+    @property
+    def names(self) -> PerceptronLayers:
+        """Names of the hidden layers and of the heads."""
+        names = tuple(self.units)
+        return names[: -self.heads], names[-self.heads :]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network that consists of one or several MLPs, its parts, by name."""
+
+    mlps: Mapping[str, MLP]
+
+    @cached_property
+    def layers(self) -> Layers:
+        """Numbers of inputs and outputs of each layer, in the order in which initial weights are drawn."""
+        return {name: shape for mlp in self.mlps.values() for name, shape in mlp.layers.items()}
+
+    @property
+    def parts(self) -> Mapping[str, tuple[str, ...]]:
+        """The layers of each part. In scope `part`, each part is pruned on its own."""
+        return {part: tuple(mlp.units) for part, mlp in self.mlps.items()}
+
+    @property
+    def perceptrons(self) -> tuple[PerceptronLayers, ...]:
+        """Names of the hidden layers and of the heads of each MLP."""
+        return tuple(mlp.names for mlp in self.mlps.values())
+
+    @property
+    def state_layers(self) -> tuple[str, ...]:
+        """Layers whose inputs begin with the state."""
+        return tuple(next(iter(mlp.units)) for mlp in self.mlps.values() if STATE in mlp.inputs)
+
+    def flow(self, weights: LayerTensors) -> Tensor:
+        """1ᵀ(∏ θ)1: the sum of the outputs for inputs of ones, without biases or nonlinearities, for SynFlow.
+
+        An MLP that reads another MLP's outputs gets the sum of that MLP's heads. All other inputs are ones.
+        """
+        first = next(iter(weights.values()))
+        read: dict[str, Tensor] = {}
+        outputs = []
+        for mlp in self.mlps.values():
+            hidden, heads = mlp.names
+            ones = {name: first.new_ones(len(first), 1, size) for name, size in mlp.inputs.items()}
+            x = torch.cat([read.get(name, one) for name, one in ones.items()], dim=-1)
+            for layer in hidden:
+                x = x @ weights[layer]
+            y = total(x @ weights[head] for head in heads)
+            if mlp.output is None:
+                outputs.append(y.sum())
+            else:
+                read[mlp.output] = y
+        return total(outputs)

@@ -1,0 +1,55 @@
+"""A dataset on the training device, and minibatches that are drawn uniformly from it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from singleshot.rl.data.normalization import Normalizer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions for K agents."""
+
+    state: Tensor
+    """(K, batch, state)"""
+    action: Tensor
+    """(K, batch, action)"""
+    reward: Tensor
+    """(K, batch)"""
+    next_state: Tensor
+    """(K, batch, state)"""
+    not_done: Tensor
+    """(K, batch): 0 where the next state is terminal, 1 elsewhere, including at time limits."""
+
+
+class ReplayBuffer:
+    """Transitions as single-precision tensors, with normalised states if `normalize_states` is true.
+
+    A transition's values lie side by side, so that a minibatch takes one look-up a transition, not five.
+    """
+
+    def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
+        self.size = len(transitions)
+        state, action, next_state = (
+            torch.from_numpy(part).to(device)
+            for part in (transitions.observations, transitions.actions, transitions.next_observations)
+        )
+        self.normalizer = Normalizer.of(state) if normalize_states else None
+        if self.normalizer:
+            state, next_state = self.normalizer(state), self.normalizer(next_state)
+        numbers = (transitions.rewards, ~transitions.terminals)
+        reward, not_done = (torch.from_numpy(part).to(device, torch.float32)[:, None] for part in numbers)
+        parts = [state, action, reward, next_state, not_done]
+        self._sizes = [part.shape[1] for part in parts]
+        self._rows = torch.cat(parts, dim=1)
+
+    def sample(self, randomness: Randomness, batch_size: int) -> Batch:
+        """A minibatch for each seed, drawn with replacement."""
+        i = randomness.integers(self.size, batch_size)  # (K, batch)
+        rows = self._rows.index_select(0, i.flatten()).unflatten(0, i.shape)
+        state, action, reward, next_state, not_done = rows.split(self._sizes, dim=-1)
+        return Batch(state, action, reward.squeeze(-1), next_state, not_done.squeeze(-1))

@@ -1,0 +1,217 @@
+"""Transitions: the common form into which data from every source are converted, checked and stored."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from annotated_types import Ge
+from numpy.typing import NDArray
+
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import read_tensor_file
+from singleshot.rl.environments import TIME_LIMIT, MujocoTask, TaskName
+
+ACTION_TOLERANCE = 1e-5
+"""How far beyond [-1, 1] an action may be: enough for float32 rounding, but not for another range."""
+
+
+@dataclass(frozen=True)
+class D4RLFile:
+    """An HDF5 file of D4RL."""
+
+    url: str
+    """Location of the file: http(s)://, file:// or a path."""
+    sha256: str | None = None
+    """Expected SHA-256 of the file. Without it, the actual SHA-256 is only recorded."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where transitions come from, for every task."""
+
+    source: Literal["expert", "minari", "d4rl"] = "expert"
+    transitions: Annotated[int, Ge(1)] = 100_000
+    """Number of transitions to collect from an expert; the other sources are used whole."""
+    action_noise: Annotated[float, Ge(0)] = 0.1
+    """Standard deviation of the Gaussian noise on an expert's actions."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of an expert's rollouts."""
+    minari: Mapping[TaskName, str] = field(default_factory=dict)
+    """Ids of published Minari datasets, or directories of local ones."""
+    d4rl: Mapping[TaskName, D4RLFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """N transitions (s, a, r, s', terminal), none of them across the end of an episode.
+
+    `terminals` marks transitions into a state that ends the task; an episode that is cut by a time limit ends
+    without a terminal. Where a terminal's s' was not recorded, s stands in for it: no target ever uses its
+    value.
+    """
+
+    observations: NDArray[np.float32]
+    """s, (N, S)"""
+    actions: NDArray[np.float32]
+    """a, (N, A), in [-1, 1]"""
+    rewards: NDArray[np.float32]
+    """r, (N,)"""
+    next_observations: NDArray[np.float32]
+    """s', (N, S)"""
+    terminals: NDArray[np.bool_]
+    """(N,)"""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def check(self, origin: Path | str, task: MujocoTask | None = None) -> Self:
+        """Check these transitions and return them; error messages name `origin` as their source.
+
+        If `task` is given, the sizes of observations and actions are compared with the task's, too.
+
+        Raises:
+            UserError: there is no transition, or there are wrong shapes, NaN, infinity, or actions outside
+                [-1, 1].
+        """
+        if self.rewards.size == 0:
+            raise UserError(f"{origin}: holds no transition; at least one is needed")
+        n, observation_size, action_size = self.rewards.size, _width(self.observations), _width(self.actions)
+        if task:
+            observation_size, action_size = task.observation_size, task.action_size
+        expected = {
+            "observations": (n, observation_size),
+            "actions": (n, action_size),
+            "rewards": (n,),
+            "next_observations": (n, observation_size),
+            "terminals": (n,),
+        }
+        for name, shape in expected.items():
+            values = getattr(self, name)
+            if values.shape != shape:
+                kind = task.name if task else "these"
+                raise UserError(
+                    f"{origin}: '{name}' has shape {values.shape}, {kind} transitions need {shape}; "
+                    "was it made for another task?"
+                )
+            check_finite(values, name, origin)
+        check_actions(self.actions, origin)
+        return self
+
+    def save(self, path: Path) -> None:
+        """Write as safetensors, one tensor per field; equal transitions give equal bytes."""
+        arrays = {f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
+        safetensors.numpy.save_file(arrays, path)
+
+    @classmethod
+    def load(cls, path: Path, task: MujocoTask | None = None) -> Self:
+        """Read what :meth:`save` wrote, and :meth:`check` it.
+
+        Raises:
+            UserError: the file is missing, truncated, lacks a field, or fails the check.
+        """
+        tensors = read_tensor_file(path, "make it with `dvc repro`").tensors
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        missing = [f.name for f in fields(cls) if f.name not in arrays]
+        if missing:
+            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; delete it and make it again")
+        return cls.cast(**{f.name: arrays[f.name] for f in fields(cls)}).check(path, task)
+
+    @classmethod
+    def cast(
+        cls,
+        observations: NDArray,
+        actions: NDArray,
+        rewards: NDArray,
+        next_observations: NDArray,
+        terminals: NDArray,
+    ) -> Self:
+        """Make transitions from arrays of any numeric type, cast to float32, or bool for `terminals`."""
+        return cls(
+            np.asarray(observations, np.float32),
+            np.asarray(actions, np.float32),
+            np.asarray(rewards, np.float32),
+            np.asarray(next_observations, np.float32),
+            np.asarray(terminals, np.bool_),
+        )
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T steps in order, from a reset to a terminal state, the time limit, or the end of the recording."""
+
+    observations: NDArray[np.floating]
+    """s_0 … s_T, (T + 1, S)"""
+    actions: NDArray[np.floating]
+    """(T, A)"""
+    rewards: NDArray[np.floating]
+    """(T,)"""
+    terminated: bool
+    """Whether s_T ends the task."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the episode ran to its end, so that its return counts."""
+        return self.terminated or len(self) == TIME_LIMIT
+
+    def first(self, steps: int) -> "Episode":
+        """The episode's first `steps` steps; a cut episode is not terminated."""
+        if steps >= len(self):
+            return self
+        return Episode(self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps], False)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Data from one source: transitions, and the returns of its episodes."""
+
+    transitions: Transitions
+    episodes: int
+    """Number of all episodes, including those cut short."""
+    returns: NDArray[np.float64]
+    """Undiscounted returns of the complete episodes."""
+
+
+def from_episodes(episodes: Iterable[Episode]) -> Dataset:
+    """Make a dataset in which every step of `episodes` is a transition."""
+    episodes = list(episodes)
+    terminals = [np.arange(len(e)) == (len(e) - 1 if e.terminated else -1) for e in episodes]
+    transitions = Transitions.cast(
+        np.concatenate([e.observations[:-1] for e in episodes]),
+        np.concatenate([e.actions for e in episodes]),
+        np.concatenate([e.rewards for e in episodes]),
+        np.concatenate([e.observations[1:] for e in episodes]),
+        np.concatenate(terminals),
+    )
+    returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes if e.complete])
+    return Dataset(transitions, len(episodes), returns)
+
+
+def check_finite(values: NDArray, name: str, origin: Path | str) -> None:
+    """Raise a :class:`UserError` at the first NaN or infinity of `values`."""
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        index = tuple(int(i) for i in bad[0])
+        raise UserError(
+            f"{origin}: '{name}' holds {values[index]} at {index} ({len(bad)} such values); "
+            "remove those episodes or fetch the file again"
+        )
+
+
+def check_actions(actions: NDArray, origin: Path | str) -> None:
+    """Raise a :class:`UserError` if an action is outside [-1, 1]."""
+    largest = float(np.abs(actions).max())
+    if largest > 1 + ACTION_TOLERANCE:
+        raise UserError(
+            f"{origin}: 'actions' reach {largest:g}, this task's are in [-1, 1]; rescale them to that range"
+        )
+
+
+def _width(values: NDArray) -> int:
+    return values.shape[1] if values.ndim == 2 else 0

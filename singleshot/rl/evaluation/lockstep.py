@@ -1,0 +1,182 @@
+"""Many environments stepped together, on one core or several.
+
+Each process steps a share of the environments, not one environment as in Gymnasium's `AsyncVectorEnv`: 65
+agents times 10 episodes are 650 environments. Threads would not help, because MuJoCo's bindings hold the
+interpreter's lock (2 threads took as long as one). This module does not import PyTorch, so that a process
+starts in a second.
+"""
+
+import contextlib
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.envs.mujoco import MujocoEnv
+from numpy.typing import NDArray
+
+from singleshot.rl.environments import EnvironmentVersion, MujocoTask, make_environment
+from singleshot.rl.evaluation.episode import Episode
+
+LEAST_SHARE = 16
+"""Smallest number of environments that is worth another process: stepping them takes 0.7 ms (HalfCheetah),
+a request to a process 0.1 ms."""
+
+Step = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
+"""Observations (n, state), rewards (n,), and which episodes ended (n,)."""
+
+
+class Environments:
+    """An environment per agent and episode, at most `cores` of them computing at once.
+
+    This process steps one share of the environments, and each other process steps another share. Results do
+    not depend on the number of processes. :meth:`close` ends the other processes; so does the end of this
+    process, even if it is killed. Each agent's episode with the first seed is recorded, for
+    :meth:`first_episodes`.
+    """
+
+    def __init__(
+        self,
+        task: MujocoTask,
+        version: EnvironmentVersion,
+        agents: int,
+        seeds: Sequence[int],
+        cores: int = 1,
+    ) -> None:
+        self.shape = agents, len(seeds)
+        self.state_size = task.observation_size
+        every = list(seeds) * agents  # by agent, then episode
+        self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
+        # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
+        own, *others = (every[i :: self.shares] for i in range(self.shares))
+        self._own = _Share(task, version, own, seeds[0])
+        self._others = [_Process(task, version, share, seeds[0]) for share in others]
+
+    def reset(self) -> NDArray[np.float32]:
+        """Begin new episodes from their seeds; return first observations (agents, episodes, state)."""
+        for other in self._others:
+            other.ask("reset")
+        observations = np.empty((self.shape[0] * self.shape[1], self.state_size), dtype=np.float32)
+        observations[0 :: self.shares] = self._own.reset()
+        for i, other in enumerate(self._others, start=1):
+            observations[i :: self.shares] = other.answer()
+        return observations.reshape(*self.shape, -1)
+
+    def step(
+        self, agents: NDArray[np.intp], episodes: NDArray[np.intp], actions: NDArray[np.float32]
+    ) -> Step:
+        """Take actions (n, action) in environments (agents[i], episodes[i]), each at most once."""
+        position, share = np.divmod(agents * self.shape[1] + episodes, self.shares)
+        parts = [np.flatnonzero(share == i) for i in range(self.shares)]
+        for part, other in zip(parts[1:], self._others, strict=True):
+            other.ask("step", position[part], actions[part])
+        steps = [self._own.step(position[parts[0]], actions[parts[0]])]
+        steps += [other.answer() for other in self._others]
+        back = np.argsort(np.concatenate(parts))
+        observations, rewards, ended = (np.concatenate(each)[back] for each in zip(*steps, strict=True))
+        return observations, rewards, ended
+
+    def first_episodes(self) -> list[Episode]:
+        """Each agent's episode with the first seed, as far as it was played since :meth:`reset`."""
+        for other in self._others:
+            other.ask("episodes")
+        kept = [self._own.episodes(), *(other.answer() for other in self._others)]
+        first = (agent * self.shape[1] for agent in range(self.shape[0]))
+        return [kept[index % self.shares][index // self.shares] for index in first]
+
+    def close(self) -> None:
+        """End the other processes."""
+        for other in self._others:
+            other.close()
+
+
+class _Share:
+    """Environments that one process steps, one after another. Episodes with the seed `kept` are recorded."""
+
+    def __init__(
+        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
+    ) -> None:
+        self.task = task
+        self.seeds = seeds
+        self.state_size = task.observation_size
+        self.environments = [make_environment(task, version) for _ in seeds]
+        self.simulations = [cast(MujocoEnv, environment.unwrapped) for environment in self.environments]
+        self.kept = [position for position, seed in enumerate(seeds) if seed == kept]
+
+    def reset(self) -> NDArray[np.float32]:
+        """Begin new episodes from their seeds; return first observations (environments, state)."""
+        pairs = zip(self.environments, self.seeds, strict=True)
+        observations = [environment.reset(seed=seed)[0] for environment, seed in pairs]
+        self.positions = {i: [self.simulations[i].data.qpos.copy()] for i in self.kept}
+        self.rewards: dict[int, list[float]] = {i: [] for i in self.kept}
+        return np.array(observations, dtype=np.float32)
+
+    def step(self, positions: NDArray[np.intp], actions: NDArray[np.float32]) -> Step:
+        """Take actions (n, action) in the environments at `positions`."""
+        observations = np.empty((len(positions), self.state_size), dtype=np.float32)
+        rewards, ended = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
+        for i, position in enumerate(positions):
+            observations[i], reward, terminated, truncated, _ = self.environments[position].step(actions[i])
+            rewards[i], ended[i] = float(reward), terminated or truncated
+            if position in self.positions:
+                self.positions[position].append(self.simulations[position].data.qpos.copy())
+                self.rewards[position].append(float(reward))
+        return observations, rewards, ended
+
+    def episodes(self) -> dict[int, Episode]:
+        """The recorded episodes, by their positions in the share."""
+        return {
+            i: Episode(
+                self.task.name,
+                np.array(self.positions[i]),
+                np.array(self.rewards[i], dtype=np.float64),
+                self.simulations[i].dt,
+            )
+            for i in self.kept
+        }
+
+
+class _Process:
+    """A :class:`_Share` in a process of its own, with separate calls for requests and answers."""
+
+    def __init__(
+        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
+    ) -> None:
+        # Not forked: a fork would copy the locks of this process's threads, and its hold on the GPU.
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, task, version, seeds, kept), daemon=True)
+        self.process.start()
+        theirs.close()  # only the new process still has this end: when it exits, reading fails here
+
+    def ask(self, method: str, *arguments: object) -> None:
+        """Request a call of a method of the share."""
+        self.connection.send((method, arguments))
+
+    def answer(self) -> Any:
+        """Wait for the requested call and return its result."""
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionError) as error:
+            self.process.join()
+            raise RuntimeError(
+                f"a process that steps environments ended with exit code {self.process.exitcode}"
+            ) from error
+
+    def close(self) -> None:
+        self.connection.close()
+        self.process.join()
+
+
+def _serve(
+    connection: Connection, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
+) -> None:
+    """Answer requests until the other end is closed, even if its process is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches this process too; its parent ends it
+    share = _Share(task, version, seeds, kept)
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            method, arguments = connection.recv()
+            connection.send(getattr(share, method)(*arguments))

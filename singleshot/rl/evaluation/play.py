@@ -1,0 +1,94 @@
+"""Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import torch
+from annotated_types import Ge
+from numpy.typing import NDArray
+
+from singleshot.rl.agents import Agent
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.data.normalization import Normalizer
+from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask
+from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.lockstep import Environments
+from singleshot.rl.execution import acting_networks
+from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.randomness import Randomness
+
+FIRST_EPISODE = 100
+"""Environment seed of an evaluation's first episode (the authors' BCQ adds 100 to its seed); the next ones
+have 101, 102, …. All agents begin from the same states in every evaluation, so that differences between their
+returns are due to the agents."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How agents are scored while they train."""
+
+    episodes: Annotated[int, Ge(1)] = 10
+    """Number of episodes of every evaluation; see also `final_episodes`."""
+    env_version: EnvironmentVersion = "v5"
+    final_episodes: Annotated[int, Ge(1)] | None = None
+    """Number of episodes of the evaluation after the last update, whose scores are compared: the standard
+    error of an agent's score falls with the square root of this number. With null, there are as many
+    as in the other evaluations."""
+
+    @property
+    def final(self) -> "EvaluationConfig":
+        """How agents are scored after the last update."""
+        return replace(self, episodes=self.final_episodes or self.episodes)
+
+
+def make_environments(
+    task: MujocoTask, config: EvaluationConfig, agents: int, cores: int = 1
+) -> Environments:
+    """Make an environment per agent and episode, for use in every evaluation, stepped on `cores` cores."""
+    seeds = range(FIRST_EPISODE, FIRST_EPISODE + config.episodes)
+    return Environments(task, config.env_version, agents, seeds, cores)
+
+
+def play(
+    algorithm: Algorithm,
+    networks: Mapping[str, AnyNetwork],
+    environments: Environments,
+    randomness: Randomness,
+    normalizer: Normalizer | None = None,
+) -> NDArray[np.float64]:
+    """Undiscounted return of one episode in each of `environments`: (K, episodes).
+
+    Episodes end one by one, when they terminate or reach the time limit, and the batch shrinks with them. A
+    `normalizer` is for networks in training; saved networks take raw states.
+    """
+    observations = environments.reset()  # (K, episodes, state)
+    running = np.ones(observations.shape[:2], dtype=bool)
+    returns = np.zeros(running.shape)
+    while running.any():
+        # Noise for all episodes, even ended ones: an episode's noise must not depend on which others ended.
+        noise = randomness.normal(observations.shape[1], *algorithm.noise_shape)
+        episodes = np.flatnonzero(running.any(axis=0))
+        state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
+        state = normalizer(state) if normalizer else state
+        actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
+        agent, i = np.nonzero(running[:, episodes])
+        live = agent, episodes[i]
+        observations[live], rewards, ended = environments.step(*live, actions[agent, i])
+        returns[live] += rewards
+        running[live] = ~ended
+    return returns
+
+
+def evaluate(
+    agent: Agent, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
+) -> tuple[NDArray[np.float64], Episode]:
+    """Undiscounted returns of a trained agent over some episodes, and the first episode.
+
+    `seed` is the seed of the policy's noise.
+    """
+    config = EvaluationConfig(episodes, env_version)
+    environments = make_environments(TASKS[agent.spec.task], config, agents=1)
+    returns = play(agent.algorithm, acting_networks(agent), environments, Randomness("evaluation", [seed]))
+    return returns[0], environments.first_episodes()[0]

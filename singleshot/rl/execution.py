@@ -1,0 +1,70 @@
+"""How the networks of pruned agents compute: in full with zeros, or with the kept weights alone."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from singleshot.errors import UserError
+from singleshot.rl.agents import Agent
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.networks import AnyNetwork, LayerTensors, SparseNetwork
+
+if TYPE_CHECKING:
+    from singleshot.sparse.perceptron import SparsePerceptron
+
+SPARSE_DENSITY = 0.4
+"""A network that keeps at most this fraction of its weights trains faster sparsely than in full, as measured
+with `python -m benchmarks.offline_rl_updates`. At one half, both take equally long, with AVX-512 and AVX2."""
+Execution = Literal["auto", "masked", "sparse"]
+"""How pruned networks compute: `masked`, in full with zeros where weights are pruned; `sparse`, with the kept
+weights alone; `auto`, sparsely where that is faster, which requires a single agent on a CPU."""
+
+
+def acting_networks(agent: Agent) -> dict[str, AnyNetwork]:
+    """A saved agent's networks in the form in which a CPU computes them fastest, as in training."""
+    masks = {name: {layer: mask.T[None] for layer, mask in own.items()} for name, own in agent.masks.items()}
+    perceptrons = sparse_perceptrons(agent.algorithm, masks, "cpu", "auto")
+    return {
+        name: SparseNetwork.of(perceptrons[name], network) if name in perceptrons else network
+        for name, network in agent.networks.items()
+    }
+
+
+def sparse_perceptrons(
+    algorithm: Algorithm, masks: Mapping[str, LayerTensors] | None, device: str, execution: Execution
+) -> dict[str, dict[str, "SparsePerceptron"]]:
+    """The perceptrons of the networks that compute sparsely, by network and first layer.
+
+    Raises:
+        UserError: execution is `sparse`, but a stack with pruned agents has several agents or is on a GPU.
+    """
+    if masks is None or execution == "masked":
+        return {}
+    lone = device == "cpu" and _agents(masks) == 1
+    if execution == "sparse" and not lone:
+        raise UserError(
+            "execution is sparse, which is for one agent at a time on a CPU; set offline_rl.execution to auto"
+        )
+    if not lone:
+        return {}
+    # Imported here, as Numba takes a quarter of a second, and most code that imports agents trains none.
+    from singleshot.sparse.perceptron import SparsePerceptron
+
+    densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
+    own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
+    return {
+        name: {
+            hidden[0]: SparsePerceptron.of(hidden, heads, own[name])
+            for hidden, heads in architecture.perceptrons
+        }
+        for name, architecture in algorithm.architectures.items()
+        if _density(own[name]) <= densest
+    }
+
+
+def _agents(masks: Mapping[str, LayerTensors]) -> int:
+    return max(len(mask) for layers in masks.values() for mask in layers.values())
+
+
+def _density(masks: LayerTensors) -> float:
+    """The fraction of weights that is kept."""
+    return sum(int(m.sum()) for m in masks.values()) / sum(m.numel() for m in masks.values())

@@ -1,0 +1,151 @@
+"""Expert policies: multilayer perceptrons shipped as small safetensors files, each with its model card."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.rl.environments import TASKS
+
+ACTION_NOISE = 0.1
+"""Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
+
+FUNCTIONS = {"activation": "relu", "output": "tanh"}
+"""Functions of hidden layers and of the output, as every expert's file states them."""
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Undiscounted returns over a number of episodes."""
+
+    mean: float
+    std: float
+    d4rl_score: float
+    """Score of the mean return (:func:`singleshot.rl.environments.d4rl_score`)."""
+
+
+@dataclass(frozen=True)
+class ExpertCard:
+    """Origin and measured returns of a policy."""
+
+    task: str
+    """Name in :data:`singleshot.rl.environments.TASKS`."""
+    environment: str
+    """Gymnasium identifier of the environment it was trained and measured in."""
+    algorithm: str
+    steps: int
+    """Number of environment steps of its training, without those of the policy it was started from."""
+    seed: int
+    hyper_parameters: Mapping[str, float | int | str]
+    episodes: int
+    """Number of episodes in each of the two measurements. None of them was used to select this policy."""
+    deterministic: Returns
+    noisy: Returns
+    """Returns with Gaussian noise of standard deviation :data:`ACTION_NOISE` on each action."""
+    versions: Mapping[str, str]
+    """Versions of the libraries that trained and measured it."""
+    started_from: str | None = None
+    """The policy that training improved; None if it began with random weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expert:
+    """A policy a = tanh(… relu(s W₀ + b₀) … W_L + b_L) of states s that are not normalised."""
+
+    weights: tuple[NDArray[np.float32], ...]
+    """W₀ … W_L, each (inputs, outputs)."""
+    biases: tuple[NDArray[np.float32], ...]
+    """b₀ … b_L, each (outputs,)."""
+    card: ExpertCard
+
+    def act(self, observations: NDArray) -> NDArray[np.float32]:
+        """Actions (n, A) in [-1, 1], float32, at `observations` (n, S)."""
+        x = observations.astype(np.float32)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = np.maximum(x @ weight + bias, 0)
+        return np.tanh(x @ self.weights[-1] + self.biases[-1])
+
+
+def save_expert(expert: Expert, path: Path) -> None:
+    """Write as safetensors with the card as JSON in its metadata, and in a readable file beside it.
+
+    Equal experts give equal bytes.
+    """
+    tensors = _unit_scale(len(expert.weights[0]))
+    for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
+        tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
+    # A single key, because safetensors writes the entries of its metadata in no fixed order.
+    header = dataclasses.asdict(expert.card) | FUNCTIONS
+    arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
+    path.with_suffix(".json").write_text(json.dumps(header, indent=2, sort_keys=True) + "\n")
+
+
+def load_expert(path: Path) -> Expert:
+    """Read what :func:`save_expert` wrote.
+
+    Raises:
+        UserError: the file is missing, truncated, or holds no policy for the task its card names, or the
+            policy has other functions or normalises observations.
+    """
+    fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
+    file = read_tensor_file(path, fix)
+    with reading(path, "an expert policy", fix):
+        arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
+        header = json.loads(file.metadata["card"])
+        functions = {name: header.pop(name) for name in FUNCTIONS}
+        expert = _from_tensors(arrays, header)
+        _check(expert, path, fix)
+        _check_form(functions, arrays, path, fix)
+    return expert
+
+
+def _unit_scale(size: int) -> dict[str, NDArray[np.float32]]:
+    """Mean 0 and standard deviation 1 of observations, which every expert's file states."""
+    return {"observation_mean": np.zeros(size, np.float32), "observation_std": np.ones(size, np.float32)}
+
+
+def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> Expert:
+    layers = range(sum(name.startswith("weight_") for name in tensors))
+    deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
+    return Expert(
+        weights=tuple(tensors[f"weight_{i}"] for i in layers),
+        biases=tuple(tensors[f"bias_{i}"] for i in layers),
+        card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
+    )
+
+
+def _check(expert: Expert, path: Path, fix: str) -> None:
+    task = TASKS.get(expert.card.task)
+    if task is None:
+        raise UserError(
+            f"{path}: made for the task {expert.card.task!r}, known are {', '.join(TASKS)}; {fix}"
+        )
+    sizes = [task.observation_size, *(len(bias) for bias in expert.biases[:-1]), task.action_size]
+    tensors = [*expert.weights, *expert.biases]
+    shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]
+    expected = [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
+    if shapes != expected:
+        raise UserError(f"{path}: tensors of shapes {shapes}, {task.name} needs {expected}; {fix}")
+    if not all(np.isfinite(tensor).all() for tensor in tensors):
+        raise UserError(f"{path}: holds NaN or infinity; {fix}")
+
+
+def _check_form(functions: Mapping, tensors: Mapping[str, NDArray], path: Path, fix: str) -> None:
+    scale = _unit_scale(len(tensors["weight_0"]))
+    raw = all(np.array_equal(tensors[name], value) for name, value in scale.items())
+    if functions != FUNCTIONS or not raw:
+        raise UserError(
+            f"{path}: has {functions} and {'raw' if raw else 'normalised'} observations, not {FUNCTIONS} and "
+            f"raw ones; {fix}"
+        )

@@ -1,0 +1,86 @@
+"""The losses of a single sparse agent, with their gradients written out.
+
+The equations are those of `vae.py` and `bcq.py`, which document arguments and results; K is 1. Autograd would
+take longer for the many small operations of a loss than the sparse perceptrons take to compute.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from singleshot.rl.networks import Differentiated, SparseNetwork
+from singleshot.sparse.kernels import Floats
+from singleshot.sparse.perceptron import ForwardPass, to_array
+
+
+def vae_loss(
+    vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor, log_std_limits: tuple[float, float]
+) -> Differentiated:
+    """The reconstruction loss, and half of the KL divergence."""
+    s, a, ε = (to_array(each[0]) for each in (state, action, noise))
+    latent = ε.shape[1]
+    encoder = _forward_pass(vae, "encoder.0", s, a)
+    μ, raw_log_σ = encoder.y[:, :latent], encoder.y[:, latent:]
+    log_σ = raw_log_σ.clip(*log_std_limits)
+    σ = np.exp(log_σ)
+    decoder = _forward_pass(vae, "decoder.0", s, μ + σ * ε)
+    ã = np.tanh(decoder.y)
+    error = ã - a
+    μμ, σσ = μ * μ, σ * σ
+
+    d_decoder, dz = decoder.back(2 / a.size * error * (1 - ã * ã), latent)
+    d_encoder = np.empty_like(encoder.y)
+    d_encoder[:, :latent] = dz + 0.5 / ε.size * μ
+    d_encoder[:, latent:] = (dz * σ * ε + 0.5 / ε.size * (σσ - 1)) * (log_σ == raw_log_σ)
+    return _differentiated(
+        {
+            "reconstruction_loss": _mean_square(error),
+            "kl_loss": 0.25 * (μμ + σσ - 2 * log_σ - 1).mean(),
+        },
+        {"encoder.0": encoder.back(d_encoder)[0], "decoder.0": d_decoder},
+    )
+
+
+def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> Differentiated:
+    """The temporal-difference loss of both critics."""
+    s, a, target = to_array(state[0]), to_array(action[0]), to_array(y[0])[:, None]
+    loss, gradients = 0.0, {}
+    for name in ("q1.0", "q2.0"):
+        q = _forward_pass(critic, name, s, a)
+        error = q.y - target
+        loss += _mean_square(error)
+        gradients[name] = q.back(2 / len(a) * error)[0]
+    return _differentiated({"critic_loss": loss}, gradients)
+
+
+def actor_loss(
+    actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, phi: float
+) -> Differentiated:
+    """The actor's loss, differentiated with respect to the actor's parameters alone."""
+    s, a = to_array(state[0]), to_array(action[0])
+    perturbation = _forward_pass(actor, "pi.0", s, a)
+    tanh = np.tanh(perturbation.y)
+    perturbed = a + phi * tanh
+    q = _forward_pass(critic, "q1.0", s, perturbed.clip(-1, 1))
+
+    _, d_action = q.back(np.full_like(q.y, -1 / len(a)), a.shape[1], parameters=False)
+    within = np.abs(perturbed) <= 1
+    d_actor, _ = perturbation.back(phi * d_action * within * (1 - tanh * tanh))
+    return _differentiated({"actor_loss": -q.y.mean()}, {"pi.0": d_actor})
+
+
+def _forward_pass(network: SparseNetwork, name: str, *inputs: Floats) -> ForwardPass:
+    return ForwardPass(network.perceptrons[name], to_array(network.values[name]), *inputs)
+
+
+def _mean_square(errors: Floats) -> float:
+    return float(np.vdot(errors, errors)) / errors.size
+
+
+def _differentiated(terms: Mapping[str, float], gradients: Mapping[str, Floats]) -> Differentiated:
+    return Differentiated(
+        {name: torch.tensor([value], dtype=torch.float32) for name, value in terms.items()},
+        {name: torch.from_numpy(gradient) for name, gradient in gradients.items()},
+    )

@@ -1,0 +1,183 @@
+"""Networks of K agents in training: masks, optimisers and target networks, for any algorithm."""
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.data.replay import Batch
+from singleshot.rl.execution import Execution, sparse_perceptrons
+from singleshot.rl.networks import (
+    AnyNetwork,
+    DenseNetwork,
+    Differentiated,
+    LayerTensors,
+    SparseNetwork,
+    from_parameters,
+    total,
+)
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.adam import MOMENTS, Adam
+
+AgentState = dict[str, Tensor]
+"""Tensors on which one agent's update depends, by name: parameters, targets, Adam's moments, (1, …) each."""
+
+
+class Learner:
+    """K agents' networks, each with an Adam optimiser, and slowly following target networks for some of them.
+
+    Where `masks` (network → layer → bool (K, in, out)) are false, weights stay exactly zero: in the networks,
+    in Adam's moments and in the targets. A dense agent's masks are all true; `masks` is None if the whole
+    stack is dense. Networks of a single agent on a CPU may be sparse; :meth:`whole` returns all of them in
+    full. `updates` is the total number of updates, on which a decaying learning rate depends.
+
+    Raises:
+        UserError: execution is `sparse`, but a stack with pruned agents has several agents or is on a GPU.
+        ValueError: the learning rate decays, and `updates` isn't given.
+    """
+
+    def __init__(
+        self,
+        networks: Mapping[str, DenseNetwork],
+        algorithm: Algorithm,
+        masks: Mapping[str, LayerTensors] | None,
+        device: str = "cpu",
+        execution: Execution = "auto",
+        updates: int | None = None,
+    ) -> None:
+        self.algorithm, self.device = algorithm, device
+        self.perceptrons = sparse_perceptrons(algorithm, masks, device, execution)
+        pruned = {
+            name: network if masks is None else _prune(network, masks[name])
+            for name, network in networks.items()
+        }
+        self.networks = {name: self._hold(name, network) for name, network in pruned.items()}
+        # Sparse networks in full: parameters that take no part in training keep these values.
+        self.whole_at_first = {name: pruned[name].copy() for name in self.perceptrons}
+        # Multiplying by floats takes a third of the time of bools (0.16 against 0.46 ms for the decoder).
+        self.masks = {
+            name: {layer: mask.to(device, torch.float32) for layer, mask in layers.items()}
+            for name, layers in (masks or {}).items()
+            if name not in self.perceptrons
+        }
+        for network in self.networks.values():
+            for parameter in network.parameters().values():
+                parameter.requires_grad_()
+        # Targets are copied after pruning. Copied before it, as the authors' BCQ does at construction, their
+        # pruned weights would fade only as (1 - τ)^t.
+        self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
+        config = algorithm.config
+        if config.learning_rate_decay and updates is None:
+            raise ValueError("a learning rate that decays has to know the number of updates")
+        decay_steps = updates if config.learning_rate_decay else None
+        self.optimizers = {
+            name: Adam(network.parameters().values(), config.learning_rate, decay_steps)
+            for name, network in self.networks.items()
+        }
+
+    def update(self, batch: Batch, randomness: Randomness) -> dict[str, Tensor]:
+        """Update each network in turn, then the targets; return the terms of the losses."""
+        found: dict[str, Tensor] = {}
+        for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
+            terms = loss(self.networks[name])
+            self.minimize(name, terms)
+            found |= {term: value.detach() for term, value in terms.items()}
+        self.update_targets()
+        return found
+
+    def minimize(self, name: str, terms: Mapping[str, Tensor]) -> None:
+        """One step of network `name` down the gradient of the sum of a loss's `terms`, (K,) each.
+
+        The loss is summed over agents, not averaged, so that each agent's gradient is the one it has alone.
+        """
+        if isinstance(terms, Differentiated):
+            gradients = terms.gradients
+        else:
+            gradients = self._gradients(name, total(terms.values()).sum())
+        self.optimizers[name].step([gradients[key] for key in self.networks[name].parameters()])
+
+    def _gradients(self, name: str, loss: Tensor) -> Mapping[str, Tensor]:
+        """The gradient of `loss` for each parameter of network `name`, 0 for pruned weights."""
+        parameters = self.networks[name].parameters()
+        found = torch.autograd.grad(loss, list(parameters.values()))
+        # Contiguous like the parameters (without cost if they already are): fused Adam ignores strides.
+        gradients = {key: gradient.contiguous() for key, gradient in zip(parameters, found, strict=True)}
+        for layer, mask in self.masks.get(name, {}).items():
+            # Gradients are masked, not weights after the step: a pruned weight that began at zero and never
+            # has a gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
+            gradients[f"{layer}.weight"].mul_(mask)
+        return gradients
+
+    @torch.no_grad()
+    def update_targets(self) -> None:
+        """θ' ← τ θ + (1 - τ) θ' for every target network."""
+        for name, τ in self.algorithm.targets.items():
+            followed = self.networks[name].parameters().values()
+            torch._foreach_lerp_(list(self.targets[name].parameters().values()), list(followed), τ)
+
+    def whole(self, agent: int) -> dict[str, DenseNetwork]:
+        """Agent `agent`'s networks in full, a stack of one."""
+        return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
+
+    def agent_state(self, agent: int) -> AgentState:
+        """A copy, on the CPU, of all that agent `agent` needs to resume.
+
+        Networks are in full, so that the agent may resume in a stack.
+        """
+        state: AgentState = {}
+        for kind, name, held in self._kinds():
+            own = self._in_full(name, held, moments=kind in MOMENTS).agent(agent)
+            state |= {
+                f"{kind}.{name}.{key}": tensor.cpu().clone() for key, tensor in own.parameters().items()
+            }
+        return state
+
+    @torch.no_grad()
+    def restore(self, agents: Sequence[AgentState], updates: int) -> None:
+        """Resume from the states of all K agents, which have made `updates` updates."""
+        for optimizer in self.optimizers.values():
+            optimizer.restore_steps(updates)
+        for kind, name, held in self._kinds():
+            keys = self.whole_at_first.get(name, held).parameters()
+            saved = from_parameters(
+                {key: torch.cat([agent[f"{kind}.{name}.{key}"] for agent in agents]) for key in keys}
+            )
+            if kind == "network" and name in self.perceptrons:
+                self.whole_at_first[name] = saved
+            own = self._hold(name, saved)
+            for tensor, value in zip(held.parameters().values(), own.parameters().values(), strict=True):
+                tensor.copy_(value)
+
+    def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
+        """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""
+        for name, network in self.networks.items():
+            yield "network", name, network
+            for moment in MOMENTS:
+                yield moment, name, network.map(functools.partial(self._moment, name, moment))
+        for name, target in self.targets.items():
+            yield "target", name, target
+
+    def _moment(self, name: str, moment: str, parameter: Tensor) -> Tensor:
+        values: Tensor = self.optimizers[name].state[parameter][moment]
+        return values
+
+    def _hold(self, name: str, network: DenseNetwork) -> AnyNetwork:
+        """A copy of network `name` in the form in which it is trained."""
+        if name in self.perceptrons:
+            return SparseNetwork.of(self.perceptrons[name], network)
+        return network.copy().to(self.device)
+
+    def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> DenseNetwork:
+        """`network`, a form of network `name`, in full; moments of untrained parameters are zero."""
+        if isinstance(network, DenseNetwork):
+            return network
+        idle = self.whole_at_first[name]
+        return network.within(idle.map(torch.zeros_like) if moments else idle)
+
+
+def _prune(network: DenseNetwork, masks: LayerTensors) -> DenseNetwork:
+    return network.with_weights(
+        {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
+    )

@@ -1,0 +1,129 @@
+"""Stylising of pictures of any size and number with a style's network."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from singleshot.errors import UserError, is_out_of_memory
+from singleshot.io.images import LUMA
+from singleshot.style.apply.tiling import Tile, free_memory, stylized_bands, to_float
+from singleshot.style.precision import Precision, autocast, channels_last, resolve
+from singleshot.style.transformer_net import MIN_SIDE_PX, TransformerNet
+
+WHOLE_BYTES = 30
+"""Peak memory of whole pictures, in bytes per pixel and per channel of `width` (benchmarks/style_tiles)."""
+TILE_BYTES = 90
+"""The same for tiles. It is more because of the rows around a tile and the memory that the allocator
+keeps."""
+CPU_WHOLE_PX = 2**19
+"""Largest number of pixels that run as a whole on a CPU. From there on, 0.5 megapixels, tiles take no more
+time, since they stay nearer the CPU's caches."""
+CPU_TILE_PX = 2**16
+"""Largest number of pixels of a tile on a CPU. Larger tiles are slower, for the same reason."""
+
+
+@dataclass(frozen=True)
+class StylizeSettings:
+    """Settings with which pictures are stylised."""
+
+    strength: float = 1.0
+    """How much of the style to apply: from 0, the picture itself, to 1, the stylised picture."""
+    preserve_color: bool = False
+    """Whether to give the stylised picture the colours of the original, by luminance-only transfer in YIQ
+    (Gatys et al. 2016, "Preserving color in neural artistic style transfer")."""
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength <= 1:
+            raise UserError(f"strength is {self.strength}; it has to be from 0 to 1")
+
+
+FULL_STYLE = StylizeSettings()
+
+
+def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
+    """Stylise pictures (N, 3, H, W) on the network's device; return the same shape, type and device.
+
+    Pictures are float in [0, 1], or uint8, which takes a quarter of the memory. They run all at once, a few
+    at a time, or each in tiles (:mod:`singleshot.style.apply.tiling`), as memory allows.
+
+    Raises:
+        UserError: a side is below MIN_SIDE_PX, or memory doesn't suffice even for the smallest tile.
+    """
+    height, width = pictures.shape[-2:]
+    if min(height, width) < MIN_SIDE_PX:
+        raise UserError(
+            f"a picture of {width}x{height} px is too small; sides have to be {MIN_SIDE_PX} or more"
+        )
+    device = next(network.parameters()).device
+    channels_last(network)
+    dtype = resolve(settings.precision, str(device))
+    results = torch.empty_like(pictures)
+    with torch.inference_mode(), autocast(str(device), dtype):
+        for first, top, stylized in _stylized(network, pictures):
+            n, _, h, _ = stylized.shape
+            photo = pictures[first : first + n, :, top : top + h]
+            results[first : first + n, :, top : top + h] = finished(photo, stylized, settings)
+    return results
+
+
+def fits_whole(pictures: int, width: int, height: int, channels: int) -> bool:
+    """Whether half of this machine's free memory holds this many pictures of width x height px at once.
+
+    `channels` is the network's `width`.
+    """
+    return pictures * width * height * WHOLE_BYTES <= _memory(torch.device("cpu"), channels)
+
+
+def _memory(device: torch.device, channels: int) -> int:
+    """Half of the free memory, in bytes per channel of a network's `width`."""
+    return free_memory(device) // 2 // channels
+
+
+def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FULL_STYLE) -> Tensor:
+    """The result of :func:`stylize` for `pictures`, given the network's output for them in [0, 1]."""
+    mixed = stylized.float().to(pictures.device).clamp(0, 1)
+    if settings.preserve_color or settings.strength < 1:
+        mixed = _mixed(to_float(pictures), mixed, settings)
+    return mixed.mul_(255).round_().byte() if pictures.dtype == torch.uint8 else mixed.to(pictures.dtype)
+
+
+def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Yield parts of the result as they come, each with the number of its first picture and its first row."""
+    height, width = pictures.shape[-2:]
+    device = next(network.parameters()).device
+    memory = _memory(device, network.width)
+    whole_px, tile_px = memory // WHOLE_BYTES, memory // TILE_BYTES
+    if device.type == "cpu":
+        whole_px, tile_px = min(whole_px, CPU_WHOLE_PX), min(tile_px, CPU_TILE_PX)
+    at_once, tile = whole_px // (height * width), Tile(max(tile_px // width, 1))
+    for first in range(0, len(pictures), max(at_once, 1)):
+        batch = pictures[first : first + max(at_once, 1)]
+        whole = _whole(network, batch) if at_once else None
+        if whole is not None:
+            yield first, 0, whole
+            continue
+        for i in range(len(batch)):
+            for top, band in stylized_bands(network, batch[i : i + 1], tile):
+                yield first + i, top, band
+
+
+def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
+    """Stylise a batch without tiles; None if memory doesn't suffice after all."""
+    device = next(network.parameters()).device
+    try:
+        return network(to_float(batch.to(device)).contiguous(memory_format=torch.channels_last))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+
+
+def _mixed(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
+    if settings.preserve_color:
+        # Y has the coefficient 1 in R, G and B, so replacing Y alone adds its difference to all three.
+        luma = torch.tensor(LUMA, device=photo.device).view(1, 3, 1, 1)
+        stylized = photo + ((stylized - photo) * luma).sum(dim=1, keepdim=True)
+    return torch.lerp(photo, stylized, settings.strength).clamp(0, 1)

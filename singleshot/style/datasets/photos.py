@@ -1,0 +1,158 @@
+"""Photos to train on and to stylise, read from the archives that `fetch_photos` packs."""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import interpolate
+
+from singleshot.errors import UserError
+from singleshot.io.images import LUMA, read_rgb
+from singleshot.random_streams import stream
+
+ARCHIVE = "photos.zip"
+AREA = (0.25, 1.0)
+"""Range of the area of an augmented crop, relative to the largest square in its photo."""
+ASPECT = (0.8, 1.25)
+"""Range of width over height of an augmented crop, before it is made square."""
+JITTER = (0.8, 1.2)
+"""Range of the factors of brightness, contrast and saturation: mild, so that content stays what it is."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """Position of a photo's bytes in an archive. Unlike an open archive, it survives a fork or pickling."""
+
+    archive: Path
+    header_offset: int
+    size: int
+    crc: int
+
+    def read(self) -> bytes:
+        try:
+            with self.archive.open("rb") as file:
+                file.seek(self.header_offset)
+                header = file.read(30)  # fixed part of a local header, ends with the lengths of two others
+                file.seek(sum(struct.unpack("<HH", header[26:30])), io.SEEK_CUR)
+                content = file.read(self.size)
+        except (OSError, OverflowError, MemoryError, struct.error) as error:  # a damaged offset or size
+            raise _damaged(self.archive) from error
+        if zlib.crc32(content) != self.crc:
+            raise _damaged(self.archive)
+        return content
+
+
+class PhotoSet:
+    """Photos in the order of their names, whichever archives they are in."""
+
+    def __init__(self, members: dict[str, _Member]):
+        self._members = members
+        self.names: Sequence[str] = tuple(sorted(members))
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """All photos in the `photos.zip` of `directory` and of the directories in it.
+
+        Raises:
+            UserError: there is no such archive, one is damaged, or two have a photo of one name.
+        """
+        archives = sorted(directory.rglob(ARCHIVE))
+        if not archives:
+            raise UserError(f"{directory}: no {ARCHIVE} in it; run the stage fetch_images")
+        members: dict[str, _Member] = {}
+        for archive in archives:
+            found = _members(archive)
+            if twice := members.keys() & found.keys():
+                raise UserError(f"{archive}: another archive in {directory} has {min(twice)} too; remove one")
+            members |= found
+        return cls(members)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def read(self, name: str, *, short_side: int | None = None) -> Tensor:
+        """The whole photo (3, H, W), scaled to `short_side` pixels; None keeps its size.
+
+        Raises UserError, with the known names, if there is no photo of that name.
+        """
+        if name not in self._members:
+            raise UserError(f"no photo {name!r}; known are {', '.join(self.names[:20])}")
+        return read_rgb(io.BytesIO(self._members[name].read()), short_side=short_side)
+
+    def crop(self, index: int, size: int, generator: Generator, augment: bool) -> Tensor:
+        """A square (3, size, size) of photo `index` (of `names`).
+
+        Without `augment`, it is made as in the paper (section IV-B, step 8): the photo's short side is scaled
+        to `size` and the centre is cut out; the generator isn't used. With `augment`, it is a random part,
+        mirrored or not, in slightly different light and colour, all drawn from `generator`, so that a handful
+        of photos suffice.
+        """
+        name = self.names[index]
+        if augment:
+            return _jittered(_random_crop(self.read(name), size, generator), generator)
+        photo = self.read(name, short_side=size)
+        top, left = (photo.shape[1] - size) // 2, (photo.shape[2] - size) // 2
+        return photo[:, top : top + size, left : left + size]
+
+    def batch(self, seed: int, step: int, batch_size: int, size: int, augment: bool) -> Tensor:
+        """Batch number `step` (from 0) of a training: (batch_size, 3, size, size).
+
+        The batch depends only on the arguments and the set, so that training can resume at any step without
+        the state of a sampler. Each epoch is another permutation of the photos; a batch may contain the end
+        of one epoch and the beginning of the next.
+        """
+        crops = []
+        for position in range(step * batch_size, (step + 1) * batch_size):
+            epoch, i = divmod(position, len(self))
+            permutation = torch.randperm(len(self), generator=stream(seed, 0, epoch, bits=64))
+            generator = stream(seed, 1, position, bits=64)
+            crops.append(self.crop(int(permutation[i]), size, generator, augment))
+        return torch.stack(crops)
+
+
+def _members(archive: Path) -> dict[str, _Member]:
+    try:
+        with zipfile.ZipFile(archive) as file:
+            entries = file.infolist()
+    except Exception as error:  # BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error, …
+        raise _damaged(archive) from error
+    return {
+        entry.filename.removesuffix(".jpg"): _Member(archive, entry.header_offset, entry.file_size, entry.CRC)
+        for entry in entries
+    }
+
+
+def _damaged(archive: Path) -> UserError:
+    return UserError(f"{archive}: damaged; remove it and run the stage fetch_images again")
+
+
+def _uniform(low: float, high: float, generator: Generator) -> float:
+    return low + (high - low) * float(torch.rand((), generator=generator))
+
+
+def _random_crop(photo: Tensor, size: int, generator: Generator) -> Tensor:
+    _, height, width = photo.shape
+    side = min(height, width) * _uniform(*AREA, generator) ** 0.5
+    stretch = _uniform(*ASPECT, generator) ** 0.5
+    h, w = min(height, round(side / stretch)), min(width, round(side * stretch))
+    top = int(_uniform(0, height - h + 1, generator))
+    left = int(_uniform(0, width - w + 1, generator))
+    crop = photo[None, :, top : top + h, left : left + w]
+    crop = interpolate(crop, (size, size), mode="bilinear", antialias=True)[0]
+    return crop.flip(-1) if _uniform(0, 1, generator) < 0.5 else crop
+
+
+def _jittered(picture: Tensor, generator: Generator) -> Tensor:
+    brightness, contrast, saturation = (_uniform(*JITTER, generator) for _ in range(3))
+    picture = picture * brightness
+    grey = (picture * torch.tensor(LUMA).view(3, 1, 1)).sum(dim=0, keepdim=True)
+    picture = grey + saturation * (picture - grey)
+    mean = grey.mean()
+    return (mean + contrast * (picture - mean)).clamp(0, 1)

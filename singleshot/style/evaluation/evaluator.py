@@ -1,0 +1,92 @@
+"""Scores of stylised pictures, compared with their photos and with the painting of their style."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from singleshot.io.images import read_rgb
+from singleshot.style.backbones import STYLE_LAYERS, Backbone, BackboneName, load_backbone
+from singleshot.style.evaluation.metrics import load_lpips, ssim
+from singleshot.style.losses import feature_reconstruction_loss, normalized_gram
+from singleshot.style.perceptual_loss import Grams, LossNetwork, Representation, style_ratio
+from singleshot.style.precision import channels_last
+
+JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")
+"""Backbones that measure style besides VGG16. A network is trained on VGG16's activations, and a picture by
+Gatys et al.'s optimisation is made from those of its own backbone: each looks best to the backbone that made
+it."""
+
+
+class Scores(NamedTuple):
+    """The scores of one picture: columns of quality.csv."""
+
+    content_loss: float
+    style_ratio: float
+    """Style ratio measured with VGG16, on the layers that networks are trained on."""
+    style_ratio_vgg19: float
+    style_ratio_alexnet: float
+    ssim: float
+    lpips: float
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture and the backbones' representations of it, which are computed once."""
+
+    pixels: Tensor
+    """Pixels (3, H, W), in [0, 1]."""
+    representation: Representation
+    """Content and style of the picture, as VGG16 represents them."""
+    judged: Mapping[BackboneName, Grams]
+    """Style of the picture, as each of `JUDGES` represents it."""
+
+
+class Evaluator:
+    """The networks that pictures are measured with, in float32, and the painting.
+
+    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files written by the stage fetch_weights,
+    and `painting`, a picture, which it scales to a short side of `size_px`.
+    """
+
+    def __init__(self, inputs: Mapping[str, Path], size_px: int, device: str) -> None:
+        self.device, self.painting_file = device, inputs["painting"]
+        self.network = LossNetwork(load_backbone(inputs["vgg16"]).to(device))
+        self.judges = {name: channels_last(load_backbone(inputs[name]).to(device)) for name in JUDGES}
+        self.lpips = load_lpips(self.judges["alexnet"], inputs["lpips"])
+        self.painting = self.represent(read_rgb(self.painting_file, short_side=size_px))
+
+    @torch.no_grad()
+    def represent(self, pixels: Tensor) -> Picture:
+        """The picture with these pixels, (3, H, W) in [0, 1], and its representations."""
+        pixels = pixels.to(self.device)
+        judged = {name: _style(judge, pixels) for name, judge in self.judges.items()}
+        return Picture(pixels, self.network.represent(pixels[None]), judged)
+
+    def painting_grams(self, short_side: int) -> Grams:
+        """Gram matrices of the painting at another size."""
+        return self.network.grams(read_rgb(self.painting_file, short_side=short_side))
+
+    def scores(self, x: Picture, photo: Picture) -> Scores:
+        """Scores of a picture that was made from `photo` and has its size."""
+        φ_x, φ_photo = x.representation, photo.representation
+        return Scores(
+            float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),
+            style_ratio(φ_x.grams, φ_photo.grams, self.painting.representation.grams),
+            self._judged_ratio("vgg19", x, photo),
+            self._judged_ratio("alexnet", x, photo),
+            ssim(x.pixels, photo.pixels),
+            self.lpips(x.pixels, photo.pixels),
+        )
+
+    def _judged_ratio(self, judge: BackboneName, x: Picture, photo: Picture) -> float:
+        return style_ratio(x.judged[judge], photo.judged[judge], self.painting.judged[judge])
+
+
+def _style(backbone: Backbone, pixels: Tensor) -> Grams:
+    """Gram matrices of the layers that Gatys et al.'s optimisation compares, divided by C·H·W."""
+    activations = backbone(pixels[None], STYLE_LAYERS[backbone.architecture])
+    return {layer: normalized_gram(activation) for layer, activation in activations.items()}

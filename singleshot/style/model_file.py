@@ -1,0 +1,79 @@
+"""Model files: a network's weights as safetensors, with a card that describes them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from singleshot.errors import UserError
+from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.style.transformer_net import TransformerNet
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """Origin and scores of a network."""
+
+    style: str
+    """Name of the painting."""
+    style_sha256: str
+    """SHA-256 of the painting's file."""
+    photos: str
+    """Number and origins of the photos that the network was trained on."""
+    steps: int
+    """Number of batches that the network was trained for."""
+    settings: Mapping[str, Any]
+    """Settings of the training."""
+    scores: Mapping[str, float]
+    """Scores by name; losses are means over the last batches."""
+    commit: str
+    """Git commit of the code that trained it."""
+
+
+def save_model(network: TransformerNet, card: ModelCard, path: Path) -> None:
+    """Write network and card to one file. Equal networks and cards give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode_model(network, card))
+
+
+def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
+    """The bytes that :func:`save_model` writes."""
+    tensors = {
+        name: tensor.detach().to("cpu", torch.float32, memory_format=torch.contiguous_format)
+        for name, tensor in network.state_dict().items()
+    }
+    # The metadata have a single key, because safetensors writes their entries in no defined order.
+    header = json.dumps({"width": network.width, **asdict(card)}, sort_keys=True)
+    return safetensors.torch.save(tensors, metadata={"style_model": header})
+
+
+def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
+    """Read a file of :func:`save_model`: the network on the CPU, in float32 and for inference, and its card.
+
+    Raises:
+        UserError: the file is missing, truncated, or no style's model.
+    """
+    fix = "train the style with `dvc repro train_style`, or name another model"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
+    file = read_tensor_file(path, fix)
+    with reading(path, "a style's model", fix):
+        header = json.loads(file.metadata["style_model"])
+        with torch.device("meta"):  # a header may claim any width; on `meta`, none takes memory
+            network = TransformerNet(header.pop("width"))
+        network.load_state_dict({name: tensor.float() for name, tensor in file.tensors.items()}, assign=True)
+        card = ModelCard(**header)
+    if not all(tensor.isfinite().all() for tensor in file.tensors.values()):
+        raise UserError(f"{path}: holds NaN or infinity; {fix}")
+    return network.eval(), card
+
+
+def _styles_beside(path: Path) -> str:
+    """Say which styles have such a file, where each style has a directory of its own."""
+    styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
+    return f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"

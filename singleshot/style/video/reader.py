@@ -1,0 +1,399 @@
+"""Videos, read frame by frame, with exact times, upright pixels and true colours, also from damaged files.
+
+PyAV (FFmpeg) decodes them. OpenCV's `VideoCapture` gives times as doubles in milliseconds, can't seek to a
+frame by its timestamp, doesn't report damage, and turns a mirrored video by 180° instead of mirroring it.
+"""
+
+import logging
+import math
+import statistics
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import chain, pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.frame import VideoFrame
+from av.video.reformatter import Colorspace
+from av.video.stream import VideoStream
+
+from singleshot.errors import UserError
+from singleshot.io.h264 import BT709, VideoFormat
+from singleshot.io.images import Frame
+
+logger = logging.getLogger(__name__)
+
+UNSPECIFIED = (0, 2)
+"""Codes of ITU-T H.273 that leave a colour unspecified."""
+NO_TIMESTAMPS = 0x80
+"""FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
+HD_LINES = 720
+"""Height from which on players take untagged colours for BT.709's; below it, they take them for BT.601's."""
+TICKS_PER_SECOND = 10_000
+"""Minimum resolution of a time base. If the first frame comes some time after the start of the sound, its
+time is then exact to 0.1 ms."""
+SHORT_SECONDS = 0.5
+"""A file that ends this long before its stated end is truncated; a smaller difference may be rounding."""
+SEEK_SECONDS = (0, 10, None)
+"""How far before a frame decoding may begin, in seconds, in the order of trial. With 0 it begins at the
+keyframe before the frame, which suffices if the file's index leads there and the decoder needs nothing from
+before it; 10 is well before; None is the beginning of the file."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive frames of a video."""
+
+    start: int
+    """Number of the first frame, counted from 0."""
+    frames: int
+    first_pts: int
+    """Timestamp of the first frame (:attr:`VideoInfo.pts`)."""
+    stop_pts: int | None
+    """Timestamp of the frame after the last one; None if there is none."""
+    checksum: int
+    """Checksum of the frames' pixels, by which they are recognised."""
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """Properties of a video, found by decoding all of it."""
+
+    format: VideoFormat
+    """Format of the upright frames."""
+    time_base: Fraction
+    """Unit of `timestamps`, in seconds."""
+    timestamps: tuple[int, ...]
+    """Time at which each frame appears, with the first at 0."""
+    end: int
+    """Time at which the last frame disappears, in the same unit."""
+    start: Fraction
+    """Time from :func:`origin` to the first frame, in seconds."""
+    pts: tuple[int, ...]
+    """Timestamps of the frames in the file; the frames' numbers if it stores none."""
+    checksums: tuple[int, ...]
+    """Checksums of the frames' pixels, one for each frame."""
+    expected_frames: int
+    """Number of frames that the file should have had: more than `frames` if it is damaged."""
+
+    @property
+    def width(self) -> int:
+        """Width of the upright frames, in pixels."""
+        return self.format.width
+
+    @property
+    def height(self) -> int:
+        """Height of the upright frames, in pixels."""
+        return self.format.height
+
+    @property
+    def frame_rate(self) -> Fraction:
+        """Frames per second; the mean where it varies."""
+        return Fraction(self.format.frame_rate)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that can be decoded."""
+        return len(self.timestamps)
+
+    def segment(self, start: int, stop: int) -> Segment:
+        """Frames `start` to before `stop`."""
+        return Segment(
+            start,
+            stop - start,
+            first_pts=self.pts[start],
+            stop_pts=self.pts[stop] if stop < self.frames else None,
+            checksum=_combined(self.checksums[start:stop]),
+        )
+
+
+def probe(path: Path) -> VideoInfo:
+    """Decode a whole video, frame by frame, to find its properties.
+
+    Damage is logged as a warning, with the numbers of frames.
+
+    Raises:
+        UserError: there is no such file or no video in it, or none of its frames can be decoded.
+    """
+    with open_video(path) as (container, stream):
+        condition = _Condition()
+        frames = _decode(demux(container), stream, condition)
+        if (first := next(frames, None)) is None:
+            raise UserError(
+                f"{path}: none of its frames can be decoded ({stream.codec_context.name}); the file is "
+                "damaged: record or copy it again"
+            )
+        pts, checksums, last = [], [], first
+        for last in chain([first], frames):
+            pts.append(last.pts)
+            checksums.append(last.checksum())
+        clock = _clock(stream, pts, last.image.duration)
+        info = VideoInfo(
+            format=_format(stream, first, clock.frame_rate),
+            time_base=clock.time_base,
+            timestamps=clock.timestamps,
+            end=clock.end,
+            start=pts[0] * _tick(stream) - origin(container) if _stores_times(stream) else Fraction(0),
+            pts=tuple(pts),
+            checksums=tuple(checksums),
+            expected_frames=_expected_frames(container, stream, clock, condition),
+        )
+    if info.expected_frames > info.frames:
+        logger.warning(
+            "%s: decoded %d of %d frames; the rest is damaged or missing",
+            path,
+            info.frames,
+            info.expected_frames,
+        )
+    return info
+
+
+def read_frames(path: Path) -> Iterator[Frame]:
+    """Yield the frames that :func:`probe` counts, in order. Raises UserError as :func:`open_video` does."""
+    with open_video(path) as (container, stream):
+        for frame in _decode(demux(container, stream), stream, _Condition()):
+            yield frame.upright()
+
+
+def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
+    """Yield a segment's frames, the same as with :func:`read_frames`, while little else is decoded.
+
+    The segment is decoded twice, first to see whether the seek led to exactly these frames. That takes a
+    fraction of the time of stylising them, and seeks do mislead (in MPEG-2, to frames with the timestamps of
+    others). Decoding from the beginning can't mislead, so checksums don't count then: the decoder may fill in
+    damaged parts differently.
+
+    Raises:
+        UserError: the file is no video, or not the one that the segment was planned for.
+    """
+    for seconds in SEEK_SECONDS:
+        checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
+        if len(checksums) == segment.frames and (seconds is None or _combined(checksums) == segment.checksum):
+            yield from (frame.upright() for frame in _seek_segment(path, segment, seconds))
+            return
+    raise UserError(
+        f"{path}: hasn't got all {segment.frames} frames from number {segment.start} on that it had when "
+        "it was first read; stylise it again once nothing writes to it"
+    )
+
+
+@contextmanager
+def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a video file, and find the stream of pictures in it.
+
+    Raises:
+        UserError: there is no such file, or it is no video.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; name a video")
+    try:
+        container = av.open(path, metadata_errors="replace")
+    except av.FFmpegError as error:
+        raise UserError(
+            f"{path}: not a video ({error.strerror}), or one without its index, like an MP4 whose recording "
+            "or download was cut off; record or copy it again"
+        ) from error
+    with container:
+        videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+        if not videos or container.format.name == "tty":  # FFmpeg turns a text file into a video of it
+            raise UserError(f"{path}: there is no video in it; give a file that has one")
+        if not videos[0].codec_context:
+            raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
+        yield container, videos[0]
+
+
+def origin(container: InputContainer) -> Fraction:
+    """When a file's first stream begins, in seconds; 0 if all that comes before time 0 is to be skipped."""
+    return Fraction(max(container.start_time or 0, 0), av.time_base)
+
+
+def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
+    """Packets, of all streams by default, as far as the file can be read."""
+    with suppress(av.FFmpegError):
+        yield from container.demux(*streams)
+
+
+def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator["_Decoded"]:
+    """Yield a segment's frames, decoded from the keyframe `seconds` before it, or the beginning (None)."""
+    with open_video(path) as (container, stream):
+        if seconds is not None:
+            if not _stores_times(stream):
+                return
+            container.seek(segment.first_pts - round(seconds / _tick(stream)), stream=stream)
+        for frame in _decode(demux(container, stream), stream, _Condition()):
+            if segment.stop_pts is not None and frame.pts >= segment.stop_pts:
+                return
+            if frame.pts >= segment.first_pts:
+                yield frame
+
+
+@dataclass
+class _Condition:
+    """Condition of a file, as seen while it is decoded."""
+
+    damaged: int = 0
+    """Number of damaged packets and frames."""
+    end: Fraction = field(default_factory=Fraction)
+    """Time at which the last packet of any stream ends, in seconds."""
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """A frame as the decoder gives it."""
+
+    image: VideoFrame
+    pts: int
+    size: tuple[int, int]
+    """Width and height at the beginning of the stream, which may change them midway."""
+    matrix: tuple[int, int, int, int]
+    """a, b, c, d: the pixel at (x, y) is shown at (ax + cy, bx + dy) (ISO/IEC 14496-12, 6.2.2)."""
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether rows are shown as columns."""
+        a, b, _, _ = self.matrix
+        return abs(a) < abs(b)
+
+    def checksum(self) -> int:
+        """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
+        plane = self.image.planes[0]
+        if plane.line_size < 0:  # bottom-up: it begins with memory's last row, so the view would end past it
+            return zlib.crc32(self.image.to_ndarray(format="gray")[::8].tobytes())
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
+        return zlib.crc32(rows[::8, : plane.width].tobytes())
+
+    def upright(self) -> Frame:
+        """The frame's pixels, turned by quarters and mirrored as the file says."""
+        untagged_hd = self.image.colorspace in UNSPECIFIED and self.image.height >= HD_LINES
+        pixels = self.image.to_ndarray(
+            format="rgb24",
+            width=self.size[0],
+            height=self.size[1],
+            src_colorspace=Colorspace.ITU709 if untagged_hd else None,
+        )
+        x, b, c, y = self.matrix
+        if self.is_transposed:
+            pixels, x, y = pixels.swapaxes(0, 1), c, b
+        return np.ascontiguousarray(pixels[:: -1 if y < 0 else 1, :: -1 if x < 0 else 1], dtype=np.uint8)
+
+
+def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Condition) -> Iterator[_Decoded]:
+    """Yield frames in display order, except damaged ones.
+
+    After a damaged frame, the decoder guesses until a keyframe.
+    """
+    size = stream.width, stream.height
+    stores_times = _stores_times(stream)
+    number, last, matrix = 0, -math.inf, None
+    for packet in packets:
+        if packet.pts is not None:
+            end = (packet.pts + (packet.duration or 0)) * packet.time_base
+            condition.end = max(condition.end, end)
+        if packet.stream is not stream:
+            continue
+        try:
+            images = packet.decode()
+        except av.FFmpegError:
+            condition.damaged += 1
+            continue
+        for image in images:
+            pts = image.pts if stores_times else number
+            if image.is_corrupt or pts is None or pts <= last:
+                condition.damaged += 1
+                continue
+            matrix = matrix or _display_matrix(image)
+            yield _Decoded(image, pts, size, matrix)
+            number, last = number + 1, pts
+
+
+def _stores_times(stream: VideoStream) -> bool:
+    """Whether frames have usable timestamps. AVI's are decoding times, which are wrong with B-frames."""
+    file_format = stream.container.format
+    return file_format.name != "avi" and not file_format.flags & NO_TIMESTAMPS
+
+
+def _tick(stream: VideoStream) -> Fraction:
+    """Unit of the frames' timestamps, in seconds."""
+    if _stores_times(stream) and stream.time_base:
+        return stream.time_base
+    return 1 / (stream.guessed_rate or Fraction(25))
+
+
+@dataclass(frozen=True)
+class _Clock:
+    frame_rate: Fraction
+    time_base: Fraction
+    timestamps: tuple[int, ...]
+    end: int
+
+
+def _clock(stream: VideoStream, pts: Sequence[int], last_duration: int) -> _Clock:
+    """Times of frames: multiples of a frame's duration, if the timestamps may be such multiples, rounded.
+
+    Matroska's timestamps are in milliseconds, so that frames at 29.97 a second come at 0, 33, 67, 100, …
+    """
+    tick, times = _tick(stream), [t - pts[0] for t in pts]
+    if not _stores_times(stream):
+        last_duration = 0  # it isn't in ticks
+    for rate in filter(None, (stream.guessed_rate, stream.average_rate, stream.base_rate)):
+        numbers = [round(t * tick * rate) for t in times]
+        fits = all(abs(t * tick - n / rate) <= tick for t, n in zip(times, numbers, strict=True))
+        if fits and all(n < following for n, following in pairwise(numbers)):
+            return _fine_clock(numbers, numbers[-1] + max(round(last_duration * tick * rate), 1), 1 / rate)
+    return _fine_clock(times, times[-1] + max(last_duration, 1), tick)
+
+
+def _fine_clock(times: Sequence[int], end: int, unit: Fraction) -> _Clock:
+    """The same times in a time base of 1/n seconds, with at least `TICKS_PER_SECOND`."""
+    is_constant = statistics.median(b - a for a, b in pairwise([*times, end])) == 1  # except lost frames
+    fine = math.ceil(Fraction(TICKS_PER_SECOND, unit.denominator))
+    step = unit.numerator * fine
+    return _Clock(
+        frame_rate=1 / unit if is_constant else (len(times) / (end * unit)).limit_denominator(1001),
+        time_base=Fraction(1, unit.denominator * fine),
+        timestamps=tuple(t * step for t in times),
+        end=end * step,
+    )
+
+
+def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> VideoFormat:
+    width, height = first.size
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    if first.is_transposed:
+        width, height, aspect = height, width, 1 / aspect
+    primaries, transfer = (
+        BT709 if code in UNSPECIFIED else code
+        for code in (first.image.color_primaries, first.image.color_trc)
+    )
+    return VideoFormat(width, height, str(frame_rate), str(aspect), primaries, transfer)
+
+
+def _expected_frames(
+    container: InputContainer, stream: VideoStream, clock: _Clock, condition: _Condition
+) -> int:
+    """Number of frames that there should have been; the actual number if there is no sign of damage."""
+    frames = len(clock.timestamps)
+    start, duration = (Fraction(t or 0, av.time_base) for t in (container.start_time, container.duration))
+    if not condition.damaged and start + duration - condition.end < SHORT_SECONDS:
+        return frames
+    return max(frames + condition.damaged, stream.frames or round(duration * clock.frame_rate))
+
+
+def _combined(checksums: Sequence[int]) -> int:
+    return zlib.crc32(np.array(checksums, "<u4").tobytes())
+
+
+def _display_matrix(image: VideoFrame) -> tuple[int, int, int, int]:
+    """:attr:`_Decoded.matrix` of a frame. Reading it keeps the frame in memory until garbage is collected."""
+    with suppress(KeyError):
+        matrix = image.side_data["DISPLAYMATRIX"]  # type: ignore[typeddict-item]  # its stub hasn't got it
+        a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
+        return a, b, c, d
+    return 1, 0, 0, 1

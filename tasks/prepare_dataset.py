@@ -1,0 +1,207 @@
+"""Task: the dataset of a MuJoCo task, from whichever source is configured, with a card that describes it."""
+
+import json
+import tempfile
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Self
+
+from singleshot.errors import UserError
+from singleshot.io.download import is_remote, local_or_cached
+from singleshot.io.hashing import sha256_of
+from singleshot.rl.data.d4rl import read_d4rl
+from singleshot.rl.data.minari import fetch_minari, is_minari_id, read_minari, write_minari
+from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
+from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
+from singleshot.rl.experts.collect import collect
+from singleshot.rl.experts.policy import Expert, load_expert
+from tasks.job import Event, Job, Metrics, Progress, per_job
+
+LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
+"""Libraries whose versions are recorded in a card, because their physics and formats shape the data."""
+
+
+@dataclass(frozen=True)
+class DatasetParams:
+    """Everything that one task's dataset depends on, besides its input file."""
+
+    task: TaskName
+    env_version: EnvironmentVersion
+    data: DataConfig
+
+    @classmethod
+    def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig) -> Self:
+        """Make parameters with only the settings that the configured source uses for this task.
+
+        So a change of any other setting does not change this task's dataset.
+
+        Raises:
+            UserError: the source has no entry for the task.
+        """
+        if data.source == "expert":
+            return cls(task, env_version, replace(data, minari={}, d4rl={}))
+        unused = DataConfig(source=data.source)
+        entries = data.minari if data.source == "minari" else data.d4rl
+        if task not in entries:
+            raise UserError(f"data.{data.source} has no entry for {task}, only {sorted(entries)}; add one")
+        if data.source == "minari":
+            return cls(task, env_version, replace(unused, minari={task: data.minari[task]}))
+        return cls(task, env_version, replace(unused, d4rl={task: data.d4rl[task]}))
+
+    def inputs(self, expert: Path) -> dict[str, Path]:
+        """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""
+        if self.data.source == "expert":
+            return {"expert": expert}
+        if self.data.source == "minari":
+            name = self.data.minari[self.task]
+            return {} if is_minari_id(name) and not Path(name).is_dir() else {"minari": Path(name)}
+        file = self.data.d4rl[self.task]
+        return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://"))}
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Undiscounted returns of complete episodes."""
+
+    episodes: int
+    mean: float
+    std: float
+    min: float
+    max: float
+    d4rl_score: float
+    """D4RL score of the mean return."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, task: MujocoTask) -> Self | None:
+        """Returns of the complete episodes of `dataset`; None if there are none."""
+        returns = dataset.returns
+        if len(returns) == 0:
+            return None
+        mean, std = float(returns.mean()), float(returns.std())
+        return cls(
+            len(returns), mean, std, float(returns.min()), float(returns.max()), d4rl_score(task, mean)
+        )
+
+
+@dataclass(frozen=True)
+class DatasetCard:
+    """Description of a dataset."""
+
+    task: str
+    source: str
+    origin: str
+    """Origin of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
+    sha256: str | None
+    """SHA-256 of the expert or the D4RL file."""
+    environment: str
+    """Gymnasium identifier of the environment to evaluate in. An expert's data were collected in it, too."""
+    action_noise: float | None
+    seed: int | None
+    """Seed of the rollouts. Like `action_noise`, None unless the source is `expert`."""
+    transitions: int
+    episodes: int
+    """Number of episodes, including those cut short."""
+    returns: Returns | None
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Origin:
+    name: str
+    sha256: str | None = None
+
+
+@per_job
+def prepare_dataset(job: Job) -> Iterator[Event]:
+    """Make a job's dataset (:class:`DatasetParams`).
+
+    Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
+    :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
+    (:meth:`singleshot.rl.data.transitions.Transitions.load`), `card.json` (:class:`DatasetCard`), and for
+    rollouts `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
+
+    Raises:
+        UserError: the source can't be reached, or its data are damaged or for another task.
+    """
+    params: DatasetParams = job.params
+    task = TASKS[params.task]
+    if params.data.source == "expert":
+        dataset, origin = yield from _roll_out(job, task)
+    elif params.data.source == "minari":
+        dataset, origin = _read_minari(job, task)
+    else:
+        dataset, origin = _read_d4rl(job, task)
+    dataset.transitions.save(job.output / "transitions.safetensors")
+    card = _card(params, dataset, origin)
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    if card.returns:
+        values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
+        yield Metrics(card.transitions, values)
+
+
+def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Dataset, _Origin]]:
+    params: DatasetParams = job.params
+    data = params.data
+    expert = _expert(job.inputs["expert"], task)
+    episodes: list[Episode] = []
+    collected, start = 0, time.perf_counter()
+    for episode in collect(
+        expert.act, task, params.env_version, data.transitions, data.action_noise, data.seed
+    ):
+        episodes.append(episode)
+        collected += len(episode)
+        yield Progress(collected / data.transitions)
+    seconds = time.perf_counter() - start
+    yield Metrics(collected, {"steps_per_second": collected / seconds})
+    dataset = from_episodes(episodes)
+    dataset.transitions.check(job.inputs["expert"], task)
+    algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
+    environment_id = f"{task.name}-{params.env_version}"
+    write_minari(episodes, job.output / "minari", f"{task.name.lower()}-expert-v0", environment_id, algorithm)
+    name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
+    return dataset, _Origin(name, sha256_of(job.inputs["expert"]))
+
+
+def _expert(path: Path, task: MujocoTask) -> Expert:
+    expert = load_expert(path)
+    if expert.card.task != task.name:
+        raise UserError(
+            f"{path}: an expert for {expert.card.task}, not for {task.name}; give that task's file"
+        )
+    return expert
+
+
+def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
+    entry = job.params.data.minari[task.name]
+    if "minari" in job.inputs:
+        return read_minari(job.inputs["minari"], task), _Origin(Path(entry).name)
+    with tempfile.TemporaryDirectory(dir=job.output) as directory:
+        return read_minari(fetch_minari(entry, Path(directory)), task), _Origin(entry)
+
+
+def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
+    file = job.params.data.d4rl[task.name]
+    path, origin, sha256 = local_or_cached(
+        job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{task.name}.url"
+    )
+    return read_d4rl(path, task), _Origin(origin, sha256)
+
+
+def _card(params: DatasetParams, dataset: Dataset, origin: _Origin) -> DatasetCard:
+    rolled_out = params.data.source == "expert"
+    return DatasetCard(
+        task=params.task,
+        source=params.data.source,
+        origin=origin.name,
+        sha256=origin.sha256,
+        environment=f"{params.task}-{params.env_version}",
+        action_noise=params.data.action_noise if rolled_out else None,
+        seed=params.data.seed if rolled_out else None,
+        transitions=len(dataset.transitions),
+        episodes=dataset.episodes,
+        returns=Returns.of(dataset, TASKS[params.task]),
+        versions={library: version(library) for library in LIBRARIES},
+    )

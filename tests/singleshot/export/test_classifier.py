@@ -1,0 +1,191 @@
+"""The classifier of a package: its answers to known photos, its preprocessing against timm's and NumPy's."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from skimage.data import chelsea, coffee, rocket
+from torch import Tensor, nn
+
+from singleshot.errors import UserError
+from singleshot.export.classifier import (
+    PREPROCESSING,
+    ClassifierCard,
+    build,
+    fetch_classifier,
+    load_classifier,
+    preprocess,
+    preprocess_as_reported,
+    save_classifier,
+    top,
+)
+from singleshot.io.vision import models  # before timm, which imports torchvision itself
+
+LITE0 = PREPROCESSING["efficientnet_lite0"]
+
+
+@pytest.fixture(scope="module")
+def lite0() -> tuple[nn.Module, ClassifierCard]:
+    return fetch_classifier("efficientnet_lite0", "package")
+
+
+def tensor(pixels: np.ndarray) -> Tensor:
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255
+
+
+def answers(lite0: tuple[nn.Module, ClassifierCard], picture: Tensor) -> dict[str, float]:
+    module, card = lite0
+    with torch.inference_mode():
+        return {answer.label: answer.probability for answer in top(module(picture[None])[0], card.labels)}
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "probability"),
+    [
+        (chelsea(), {"tiger cat", "Egyptian cat"}, 0.7),
+        (coffee(), {"espresso"}, 0.9),
+        (rocket(), {"missile"}, 0.2),
+    ],
+)
+def test_photos_are_what_they_show(lite0, pixels, labels, probability) -> None:
+    found = answers(lite0, preprocess(tensor(pixels), LITE0))
+    assert set(list(found)[: len(labels)]) == labels
+    assert sum(found[label] for label in labels) > probability
+
+
+def test_the_reports_preprocessing_changes_the_answers(lite0) -> None:
+    """The cat stays a cat, of another kind; the coffee becomes its cup, and the rocket anything."""
+    cat, cup, rod = (
+        answers(lite0, preprocess_as_reported(tensor(pixels), LITE0))
+        for pixels in (chelsea(), coffee(), rocket())
+    )
+    assert next(iter(cat)) == "tabby"
+    assert next(iter(cup)) == "cup"
+    assert cup["espresso"] < 0.1
+    assert "missile" not in rod
+
+
+def test_probabilities_sum_to_one_and_fall() -> None:
+    logits = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    found = [answer.probability for answer in top(logits, [str(i) for i in range(1000)], k=1000)]
+    assert sum(found) == pytest.approx(1)
+    assert found == sorted(found, reverse=True)
+    # exp(ln 2) : exp(0) : exp(0)
+    assert [a.probability for a in top(torch.tensor([0.0, np.log(2), 0.0]), "abc", k=1)] == [
+        pytest.approx(0.5)
+    ]
+
+
+@pytest.mark.parametrize("pixels", [chelsea(), coffee()[:, :401], coffee()[:100, :180], coffee()[:, :137]])
+def test_preprocessing_is_timms(pixels) -> None:
+    """Landscape, odd and upright sizes, and one that has to be enlarged."""
+    from timm.data import create_transform, resolve_data_config
+
+    expected = create_transform(**resolve_data_config({}, model=build("efficientnet_lite0")))(
+        Image.fromarray(pixels)
+    )
+    found = preprocess(tensor(pixels), LITE0)
+    assert found.shape == expected.shape
+    levels = (
+        (found - expected).abs() * 255 / 2
+    )  # of grey; torch's weights and Pillow's are rounded differently
+    assert levels.max() < 2.1
+    assert (levels > 0.5).float().mean() < 0.01
+
+
+def test_preprocessing_of_resnet50_is_torchvisions() -> None:
+    transform = models.ResNet50_Weights.IMAGENET1K_V1.transforms()
+    expected = transform(Image.fromarray(chelsea()))
+    found = preprocess(tensor(chelsea()), PREPROCESSING["resnet50"])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1.5 / 255 / 0.224)
+
+
+def reported(img: np.ndarray) -> np.ndarray:
+    """The report's own lines, but for reading the file."""
+    img_data = np.expand_dims(np.swapaxes(img, 0, 2), axis=0)
+    mean_vec = np.array([0.485, 0.456, 0.406])
+    stddev_vec = np.array([0.229, 0.224, 0.225])
+    norm_img_data = np.zeros(img_data.shape).astype("float32")
+    for i in range(img_data.shape[0]):
+        norm_img_data[i, :, :] = (img_data[i, :, :] / 255 - mean_vec[i]) / stddev_vec[i]
+    return norm_img_data
+
+
+def test_the_reports_preprocessing_is_its_formula() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
+    expected = reported(pixels[16:240, 16:240])  # of 256 px nothing is scaled; the middle is 224
+    found = preprocess_as_reported(tensor(pixels), LITE0)[None]
+    torch.testing.assert_close(found, torch.from_numpy(expected), rtol=0, atol=1e-6)
+
+
+def test_a_strip_takes_little_memory() -> None:
+    assert preprocess(torch.rand(3, 1, 200_000), LITE0).shape == (3, 224, 224)
+    assert preprocess(torch.rand(3, 200_000, 1), LITE0).shape == (3, 224, 224)
+
+
+def test_labels_are_timms_but_tell_all_classes_apart(lite0) -> None:
+    from timm.data import ImageNetInfo
+
+    labels = lite0[1].labels
+    imagenet = ImageNetInfo()
+    theirs = [imagenet.index_to_description(i).split(",")[0] for i in range(1000)]
+    different = {ours: name for ours, name in zip(labels, theirs, strict=True) if ours != name}
+    assert different == {"crane bird": "crane", "maillot tank suit": "maillot"}
+    assert len(set(labels)) == 1000
+
+
+def test_a_file_holds_network_and_card(lite0, tmp_path: Path) -> None:
+    module, card = lite0
+    paths = [tmp_path / name / "classifier.safetensors" for name in "ab"]
+    for path in paths:
+        save_classifier(module, card, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    loaded, loaded_card = load_classifier(paths[0])
+    assert loaded_card == card
+    assert not loaded.training
+    picture = preprocess(tensor(coffee()), LITE0)[None]
+    with torch.inference_mode():
+        assert torch.equal(loaded(picture), module(picture))
+
+
+def test_random_weights_are_always_the_same_and_leave_other_draws_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    (first, card), (again, _) = (fetch_classifier("efficientnet_lite0", "random") for _ in range(2))
+    assert torch.equal(torch.rand(1), expected)
+    weights = [module.get_parameter("conv_stem.weight") for module in (first, again)]
+    assert torch.equal(weights[0], weights[1])
+    assert card.weights.origin == "untrained: for timing alone"
+
+
+def test_resnet50_is_built() -> None:
+    module, card = fetch_classifier("resnet50", "random")
+    with torch.inference_mode():
+        assert module(torch.zeros(1, 3, 224, 224)).shape == (1, 1000)
+    assert card.preprocessing.mean == (0.485, 0.456, 0.406)
+
+
+def test_weights_that_are_not_there() -> None:
+    with pytest.raises(
+        UserError, match=r"resnet50: package hasn't got its weights; .* torchvision or random"
+    ):
+        fetch_classifier("resnet50", "package")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "no such file"), (b"half", "not a whole safetensors file"), ("other", "not a classifier")],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes | str | None, reason: str) -> None:
+    import safetensors.torch
+
+    path = tmp_path / "classifier.safetensors"
+    if content == "other":
+        safetensors.torch.save_file({"weight": torch.ones(1)}, path, {"agent": "{}"})
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=reason):
+        load_classifier(path)

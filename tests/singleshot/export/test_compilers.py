@@ -1,0 +1,248 @@
+"""Compilers give what onnxruntime gives, for each kind of network. They are skipped where not installed."""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from singleshot.export.environment import tensorflow_python
+from singleshot.export.runtimes import open_runtime
+from singleshot.export.runtimes.iree import _reason
+from singleshot.export.runtimes.protocol import ModelFiles
+from singleshot.export.runtimes.static_shapes import with_static_shapes
+from singleshot.export.runtimes.tvm import TVM
+
+ROOT = Path(__file__).parents[3]
+Inputs = Mapping[str, NDArray[np.float32]]
+SEED = 0
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The best of several candidates, as BCQ's policy takes it: an int64 output, sizes that are computed."""
+    rng = np.random.default_rng(SEED)
+    state, latents = (
+        helper.make_tensor_value_info("state", TensorProto.FLOAT, ["batch", 5]),
+        helper.make_tensor_value_info("latents", TensorProto.FLOAT, ["batch", "samples", 4]),
+    )
+    constants = {
+        "decoder": rng.normal(size=(9, 3)),
+        "critic": rng.normal(size=(3, 1)),
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "rows": np.array([-1, 9]),
+        "last": np.array([3]),
+        "low": np.array(-0.5),
+        "high": np.array(0.5),
+        "all": np.array([-1]),
+    }
+    nodes = [
+        ("Shape", ["latents"], ["pair"], {"start": 0, "end": 2}),
+        ("Unsqueeze", ["state", "one"], ["column"], {}),
+        ("Shape", ["state"], ["states"], {"start": 1}),
+        ("Concat", ["pair", "states"], ["repeated"], {"axis": 0}),
+        ("Expand", ["column", "repeated"], ["each"], {}),
+        ("Clip", ["latents", "low", "high"], ["z"], {}),
+        ("Concat", ["each", "z"], ["joined"], {"axis": 2}),
+        ("Reshape", ["joined", "rows"], ["flat"], {}),
+        ("MatMul", ["flat", "decoder"], ["raw"], {}),
+        ("Tanh", ["raw"], ["candidates"], {}),
+        ("MatMul", ["candidates", "critic"], ["judged"], {}),
+        ("Reshape", ["judged", "pair"], ["values"], {}),
+        ("ArgMax", ["values"], ["choice"], {"axis": 1, "keepdims": 0}),
+        ("Concat", ["pair", "last"], ["by_state"], {"axis": 0}),
+        ("Reshape", ["candidates", "by_state"], ["actions"], {}),
+        ("Shape", ["state"], ["batch"], {"end": 1}),
+        ("Concat", ["batch", "one", "last"], ["one_each"], {"axis": 0}),
+        ("Unsqueeze", ["choice", "all"], ["choice_1"], {}),
+        ("Unsqueeze", ["choice_1", "all"], ["choice_2"], {}),
+        ("Expand", ["choice_2", "one_each"], ["index"], {}),
+        ("GatherElements", ["actions", "index"], ["best"], {"axis": 1}),
+        ("Squeeze", ["best", "one"], ["action"], {}),
+    ]
+    action = helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", 3])
+    choice = helper.make_tensor_value_info("choice", TensorProto.INT64, ["batch"])
+    path = tmp_path_factory.mktemp("policy") / "policy.onnx"
+    _save(path, nodes, [state, latents], [action, choice], constants)
+    return path
+
+
+@pytest.fixture(scope="module")
+def style(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A convolution in the manner of Johnson et al.: reflection, normalisation, halved and doubled again."""
+    rng = np.random.default_rng(SEED)
+    constants = {
+        "around": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        "down": rng.normal(size=(4, 3, 3, 3)),
+        "scale": rng.uniform(0.5, 1.5, size=4),
+        "shift": rng.normal(size=4),
+        "sizes": np.array([1.0, 1, 2, 2]),
+        "up": rng.normal(size=(3, 4, 3, 3)),
+    }
+    nodes = [
+        ("Pad", ["pictures", "around"], ["padded"], {"mode": "reflect"}),
+        ("Conv", ["padded", "down"], ["halved"], {"strides": [2, 2]}),
+        ("InstanceNormalization", ["halved", "scale", "shift"], ["normal"], {}),
+        ("Relu", ["normal"], ["rectified"], {}),
+        (
+            "Resize",
+            ["rectified", "", "sizes"],
+            ["doubled"],
+            {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        ),
+        ("Pad", ["doubled", "around"], ["padded_2"], {"mode": "reflect"}),
+        ("Conv", ["padded_2", "up"], ["raw"], {}),
+        ("Sigmoid", ["raw"], ["stylised"], {}),
+    ]
+    sizes = ["batch", 3, "height", "width"]
+    pictures = helper.make_tensor_value_info("pictures", TensorProto.FLOAT, sizes)
+    stylised = helper.make_tensor_value_info("stylised", TensorProto.FLOAT, sizes)
+    path = tmp_path_factory.mktemp("style") / "style.onnx"
+    _save(path, nodes, [pictures], [stylised], constants)
+    return path
+
+
+def _save(path: Path, nodes: list, inputs: list, outputs: list, constants: Mapping[str, NDArray]) -> None:
+    initializers = [
+        numpy_helper.from_array(value.astype(np.float32) if value.dtype.kind == "f" else value, name)
+        for name, value in constants.items()
+    ]
+    made = [helper.make_node(kind, given, results, **options) for kind, given, results, options in nodes]
+    graph = helper.make_graph(made, "main_graph", inputs, outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
+
+
+def _inputs(kind: str, batch: int) -> Inputs:
+    rng = np.random.default_rng(SEED)
+    shapes = {
+        "policy": {"state": (batch, 5), "latents": (batch, 7, 4)},
+        "style": {"pictures": (batch, 3, 16, 24)},
+    }[kind]
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def _reference(path: Path, inputs: Inputs) -> dict[str, NDArray]:
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", ["policy", "style"])
+def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.FixtureRequest) -> None:
+    path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
+    fixed = with_static_shapes(path, {name: value.shape for name, value in inputs.items()})
+    for value in [*fixed.graph.input, *fixed.graph.output]:
+        assert all(dimension.dim_value > 0 for dimension in value.type.tensor_type.shape.dim), value.name
+    assert "Shape" not in {node.op_type for node in fixed.graph.node}
+    session = onnxruntime.InferenceSession(fixed.SerializeToString())
+    for name, expected in _reference(path, inputs).items():
+        np.testing.assert_allclose(session.run([name], dict(inputs))[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tvm", "xla", "iree"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", ["policy", "style"])
+def test_a_compiled_network_gives_what_onnxruntime_gives(
+    name: str, kind: str, batch: int, request: pytest.FixtureRequest
+) -> None:
+    runtime = open_runtime(name)
+    if reason := runtime.unavailable():
+        pytest.skip(reason)
+    path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
+    shapes = {name: value.shape for name, value in inputs.items()}
+    prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)
+    _compare(prepared.run(inputs), _reference(path, inputs))
+
+
+def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    path = tmp_path / "graph.onnx"
+    _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
+    with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
+        open_runtime("xla").prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
+
+
+@pytest.mark.slow
+def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = TVM(tune_s=1)
+    if reason := tuned.unavailable():
+        pytest.skip(reason)
+    import tvm
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("singleshot.export.runtimes.tvm.TRIALS", 2)
+    compiled, compile_ = [], tvm.compile
+    monkeypatch.setattr(
+        tvm, "compile", lambda module, **to: compiled.append(module) or compile_(module, **to)
+    )
+    rows, columns = np.random.default_rng(SEED).normal(size=(2, 64, 64)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["rows", "columns"], ["product"])],
+        "one loop nest",
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [64, 64])],
+        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [64, 64])],
+        [numpy_helper.from_array(columns, "columns")],
+    )
+    path = tmp_path / "graph.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    prepared = tuned.prepare(ModelFiles(path, path, "dense"), {"rows": (64, 64)}, threads=1)
+    np.testing.assert_allclose(prepared.run({"rows": rows})["product"], rows @ columns, atol=1e-4)
+    assert list(tmp_path.rglob("database_tuning_record.json"))
+    nests = [nest for nest in compiled[0].functions.values() if isinstance(nest, tvm.tirx.PrimFunc)]
+    assert [nest.attrs["tirx.is_scheduled"] for nest in nests] == [True]
+
+
+RUN = """
+import sys
+from pathlib import Path
+import numpy as np
+from singleshot.export.runtimes.protocol import ModelFiles, Runtime
+from singleshot.export.runtimes.tensorflow import TensorFlow
+directory, runtime = Path(sys.argv[1]), TensorFlow()
+path, inputs = directory / "graph.onnx", dict(np.load(directory / "inputs.npz"))
+shapes = {name: value.shape for name, value in inputs.items()}
+prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)
+np.savez(directory / "outputs.npz", **prepared.run(inputs))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", ["policy", "style"])
+def test_tensorflow_gives_what_onnxruntime_gives(
+    kind: str, batch: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    python = tensorflow_python()
+    if python is None:
+        pytest.skip("its environment isn't built; run `make compilers`")
+    path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
+    given = path.read_bytes()
+    (tmp_path / "graph.onnx").write_bytes(given)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    subprocess.run([python, "-c", RUN, tmp_path], cwd=ROOT, check=True)
+    _compare(dict(np.load(tmp_path / "outputs.npz")), _reference(path, inputs))
+    assert (tmp_path / "graph.onnx").read_bytes() == given  # onnx2tf would write to it
+
+
+def _compare(outputs: Mapping[str, NDArray], expected: Mapping[str, NDArray]) -> None:
+    assert outputs.keys() == expected.keys()
+    for name, value in expected.items():
+        assert outputs[name].dtype == value.dtype
+        assert outputs[name].shape == value.shape
+        np.testing.assert_allclose(outputs[name], value, atol=1e-5)
+
+
+def test_of_a_compilers_output_the_first_error_is_told() -> None:
+    output = (
+        "Error invoking IREE compiler tool iree-compile\n<stdin>:7:3: error: 'x' isn't legal\n  %0 = …\n" * 9
+    )
+    assert _reason(output) == "<stdin>:7:3: error: 'x' isn't legal"

@@ -1,0 +1,75 @@
+import dataclasses
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from singleshot.errors import UserError
+from singleshot.export.onnx_model import GraphCard, GraphInput, load_onnx, read_card
+
+CARD = GraphCard(
+    kind="policy",
+    cell="Hopper/bc/dense/seed-0",
+    form="dense",
+    sparsity=0.0,
+    commit="0123abc",
+    source_sha256="f" * 64,
+    inputs=(GraphInput("state", ("batch", 2), -10.0, 10.0),),
+    outputs=("action", "twice"),
+    details={"task": "Hopper", "labels": ["é", "b"]},
+)
+
+
+@pytest.fixture
+def graph():
+    """action = state, twice = state + state."""
+    values = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 2])
+        for name in ("state", "action", "twice")
+    }
+    nodes = [
+        helper.make_node("Identity", ["state"], ["action"]),
+        helper.make_node("Add", ["state", "state"], ["twice"]),
+    ]
+    outputs = [values["twice"], values["action"]]
+    return helper.make_model(
+        helper.make_graph(nodes, "g", [values["state"]], outputs),
+        opset_imports=[helper.make_opsetid("", 20)],
+        ir_version=10,
+    )
+
+
+def test_a_card_comes_back_as_it_was_attached(graph, tmp_path):
+    dataclasses.replace(CARD, cell="another").attach(graph)
+    CARD.attach(graph)
+    onnx.save(graph, tmp_path / "a.onnx")
+    assert read_card(tmp_path / "a.onnx") == CARD
+    assert load_onnx(tmp_path / "a.onnx").card == CARD
+
+
+def test_outputs_are_named_whatever_their_order_in_the_graph(graph, tmp_path):
+    CARD.attach(graph)
+    onnx.save(graph, tmp_path / "a.onnx")
+    state = np.float32([[1, 2], [3, 4], [5, 6]])
+    outputs = load_onnx(tmp_path / "a.onnx", threads=1)(state=state)
+    np.testing.assert_array_equal(outputs["action"], state)
+    np.testing.assert_array_equal(outputs["twice"], 2 * state)
+
+
+@pytest.mark.parametrize("read", [load_onnx, read_card])
+def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
+    with pytest.raises(UserError, match=r"missing\.onnx: no such file"):
+        read(tmp_path / "missing.onnx")
+    onnx.save(graph, tmp_path / "other.onnx")
+    with pytest.raises(UserError, match=r"other\.onnx: not a graph of this project"):
+        read(tmp_path / "other.onnx")
+    CARD.attach(graph)
+    graph.metadata_props[0].value = '"tree"'
+    onnx.save(graph, tmp_path / "odd.onnx")
+    with pytest.raises(UserError, match=r"odd\.onnx: not a graph of this project"):
+        read(tmp_path / "odd.onnx")
+    (tmp_path / "cut.onnx").write_bytes(graph.SerializeToString()[:-7])
+    with pytest.raises(UserError, match=r"cut\.onnx: not a whole ONNX file") as caught:
+        read(tmp_path / "cut.onnx")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,165 @@
+import copy
+import re
+
+import numpy as np
+import pytest
+import torch
+from small_networks import save_agent, save_style
+
+from singleshot.export.networks import open_network
+from singleshot.export.onnx_model import GraphInput
+from singleshot.export.parity import MULTIPLES, Candidates, Reference, compare, random_inputs, reference
+
+
+def test_random_inputs_are_in_their_ranges_and_the_same_for_a_seed():
+    inputs = (GraphInput("a", ("batch", 3, "width"), -2.0, 5.0), GraphInput("b", ("batch",), 0.0, 1.0))
+    made = random_inputs(inputs, {"batch": 400, "width": 2}, seed=1)
+
+    assert made["a"].shape == (400, 3, 2)
+    assert made["b"].shape == (400,)
+    assert all(array.dtype == np.float32 for array in made.values())
+    assert -2 <= made["a"].min() < -1.9
+    assert 4.9 < made["a"].max() <= 5
+    again = random_inputs(inputs, {"batch": 400, "width": 2}, seed=1)
+    other = random_inputs(inputs, {"batch": 400, "width": 2}, seed=2)
+    assert all(np.array_equal(made[name], again[name]) for name in made)
+    assert not np.array_equal(made["a"], other["a"])
+
+
+def exactly(largest=1.0, torch_error=1e-6):
+    return Reference({"logits": np.array([[largest, -largest / 2]])}, torch_error, None)
+
+
+@pytest.mark.parametrize("precision", MULTIPLES)
+def test_errors_up_to_a_multiple_of_pytorchs_own_are_accepted(precision):
+    limit = MULTIPLES[precision] * 1e-6
+    for factor, accepted in ((0.9, True), (1.1, False), (-0.9, True), (-1.1, False)):
+        outputs = {"logits": exactly().outputs["logits"] + np.array([[0, factor * limit]])}
+        parity = compare(outputs, exactly(), precision)
+        assert parity.accepted == accepted
+        assert bool(parity.reason) != accepted
+        assert parity.max_abs_error == pytest.approx(0.9 * limit if accepted else 1.1 * limit)
+        assert parity.tolerance == pytest.approx(limit)
+        assert parity.same_choices is None
+
+
+def test_relative_errors_are_of_the_largest_element():
+    outputs = {"logits": np.float32([[200, -100.5]])}
+    assert compare(outputs, exactly(200.0), "float32").max_rel_error == pytest.approx(0.5 / 200)
+
+
+def test_pytorch_being_exact_by_chance_does_not_forbid_rounding():
+    exact = exactly(1000.0, torch_error=0.0)
+    rounded = {"logits": np.float32([[np.nextafter(np.float32(1000), np.float32(0)), -500]])}
+    assert compare(rounded, exact, "float32").accepted
+    assert not compare({"logits": np.float32([[1000.1, -500]])}, exact, "float32").accepted
+
+
+@pytest.mark.parametrize(
+    ("outputs", "reason"),
+    [
+        ({"other": np.ones((1, 2))}, "no output 'logits'"),
+        ({"logits": np.ones((2, 1))}, r"is \(2, 1\), not \(1, 2\)"),
+        ({"logits": np.array([[1.0, np.nan]])}, "NaN or infinity"),
+        ({"logits": np.array([[np.inf, -0.5]])}, "NaN or infinity"),
+    ],
+)
+def test_outputs_that_cannot_be_compared(outputs, reason):
+    parity = compare(outputs, exactly(), "bfloat16")
+    assert not parity.accepted
+    assert parity.max_abs_error == np.inf
+    assert re.search(reason, parity.reason)
+
+
+def bcq():
+    """Two states, three samples, one action; in the first the best two are nearly tied, in the second not."""
+    actions = np.array([[[0.1], [0.2], [0.3]], [[-0.1], [-0.2], [-0.3]]])
+    values = np.array([[5.0, 5.0 - 1e-6, 1.0], [1.0, 2.0, 3.0]])
+    outputs = {"action": np.array([[0.1], [-0.3]]), "choice": np.array([0, 2])}
+    return Reference(outputs, 1e-7, Candidates(actions, values, 1e-6))
+
+
+def chosen(*pairs):
+    return {
+        "action": np.float32([[action] for action, _ in pairs]),
+        "choice": np.int64([choice for _, choice in pairs]),
+    }
+
+
+def test_the_same_choices_are_compared():
+    assert compare(chosen((0.1, 0), (-0.3, 2)), bcq(), "float32").same_choices == 1
+    off = compare(chosen((0.1, 0), (-0.31, 2)), bcq(), "float32")
+    assert not off.accepted
+    assert off.max_abs_error == pytest.approx(0.01, rel=1e-5)
+
+
+def test_a_near_tie_may_be_settled_the_other_way():
+    parity = compare(chosen((0.2, 1), (-0.3, 2)), bcq(), "float32")
+    assert parity.accepted
+    assert parity.same_choices == 0.5
+    assert parity.max_abs_error < 1e-7
+
+    another_action = compare(chosen((0.1, 1), (-0.3, 2)), bcq(), "float32")
+    assert not another_action.accepted
+
+
+def test_a_worse_choice_is_wrong_even_if_its_action_is_right():
+    parity = compare(chosen((0.3, 2), (-0.3, 2)), bcq(), "float32")
+    assert not parity.accepted
+    assert "values 4 less than the best" in parity.reason
+    assert parity.max_abs_error < 1e-7
+
+
+@pytest.mark.parametrize("choice", [3, -1])
+def test_a_choice_that_is_none(choice):
+    parity = compare(chosen((0.1, 0), (-0.3, choice)), bcq(), "float32")
+    assert not parity.accepted
+    assert "indices of 3 samples" in parity.reason
+
+
+def test_the_reference_is_the_network_in_float64(tmp_path):
+    network = open_network(save_style(tmp_path / "model.safetensors"), "dense")
+    inputs = random_inputs(network.inputs, {"batch": 2, "height": 21, "width": 16}, seed=0)
+
+    exact = reference(network, inputs)
+
+    pictures = torch.from_numpy(inputs["pictures"])
+    with torch.no_grad():
+        single = network.module(pictures).numpy()
+        double = copy.deepcopy(network.module).double()(pictures.double()).numpy()
+    assert exact.torch_error == np.abs(single - double).max()
+    assert 0 < exact.torch_error < 1e-5
+    assert next(network.module.parameters()).dtype == torch.float32
+    assert compare({"stylised": single}, exact, "float32").accepted
+    assert not compare({"stylised": single + 1e-3}, exact, "float32").accepted
+
+
+def run(network, inputs):
+    with torch.no_grad():
+        outputs = network.module(*(torch.from_numpy(array) for array in inputs.values()))
+    return {name: tensor.numpy() for name, tensor in zip(network.outputs, outputs, strict=True)}
+
+
+def test_pytorchs_error_in_one_action_is_not_a_matter_of_luck(tmp_path):
+    network = open_network(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")
+    many = reference(network, random_inputs(network.inputs, {"batch": 400}, seed=0))
+    for seed in range(10):
+        one = reference(network, random_inputs(network.inputs, {"batch": 1}, seed))
+        assert one.outputs["action"].shape == (1, 3)
+        assert one.torch_error > many.torch_error / 4
+
+
+def test_the_reference_of_bcq_knows_all_candidates(tmp_path):
+    network = open_network(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9), "masked")
+    inputs = random_inputs(network.inputs, {"batch": 64, "samples": 5}, seed=0)
+
+    exact = reference(network, inputs)
+
+    assert exact.candidates.actions.dtype == np.float64
+    best = exact.candidates.values.argmax(axis=1)
+    np.testing.assert_array_equal(exact.outputs["choice"], best)
+    np.testing.assert_array_equal(exact.outputs["action"], exact.candidates.actions[np.arange(64), best])
+    assert compare(run(network, inputs), exact, "float32").accepted
+    # Another network's answers are not taken for this one's.
+    other = open_network(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9, seed=1), "masked")
+    assert not compare(run(other, inputs), exact, "bfloat16").accepted

@@ -1,0 +1,114 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import small_graphs
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from waiting import PATIENCE_S
+
+from singleshot.export.isolation import ROOT, Worker, WorkerFailed
+from singleshot.export.runtimes import installed_version, interpreter, open_runtime
+from singleshot.export.runtimes.protocol import ModelFiles
+
+W = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    """A graph y = tanh(x W)."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Tanh", ["h"], ["y"])]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 64]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [numpy_helper.from_array(W, "w")])
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "matrix.onnx")
+    return ModelFiles(tmp_path / "matrix.onnx", tmp_path / "no source", "dense")
+
+
+def test_a_runtime_has_the_version_of_its_package():
+    assert installed_version("torch") == torch.__version__
+    with pytest.raises(KeyError):
+        open_runtime("theano")
+
+
+def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: None)
+    assert installed_version("tensorflow") is None
+    with pytest.raises(WorkerFailed, match="make compilers"):
+        Worker("tensorflow", time_limit_s=PATIENCE_S)
+    python = tmp_path / "bin" / "python"
+    monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: python)
+    assert interpreter("tensorflow") == python
+    assert installed_version("tensorflow") is None
+    package = tmp_path / "lib/python3.12/site-packages/tensorflow_cpu-2.19.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
+    assert installed_version("tensorflow") == "2.19.0"
+    assert interpreter("torch") == Path(sys.executable)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino-f32"])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_graph_is_what_numpy_says(matrix, name, batch):
+    x = np.random.default_rng(1).standard_normal((2, batch, 64), np.float32)
+    with Worker(name, time_limit_s=PATIENCE_S) as worker:
+        report = worker.prepare(matrix, {"x": x}, threads=2)
+    np.testing.assert_allclose(report.outputs["y"], np.tanh(x.astype(np.float64) @ W), atol=1e-6)
+    assert report.precision == "float32"
+
+
+def test_bfloat16_is_what_it_is_called(matrix):
+    x = np.random.default_rng(1).standard_normal((1, 64, 64), np.float32)
+    with Worker("openvino-bf16", time_limit_s=PATIENCE_S) as worker:
+        if reason := worker.describe().unavailable:
+            pytest.skip(reason)
+        report = worker.prepare(matrix, {"x": x}, threads=1)
+    assert report.precision == "bfloat16"
+    error = np.abs(report.outputs["y"] - np.tanh(x.astype(np.float64) @ W)).max()
+    # bfloat16 rounds by up to 2^-9, float32 by 2^-24.
+    assert 2**-12 < error < 2**-4
+
+
+@pytest.mark.parametrize("runtime", ["openvino-f32", "onnxruntime"])
+def test_a_runtime_tells_nobody(tmp_path, runtime):
+    """Its telemetry leaves an id in the home folder before it sends anything."""
+    small_graphs.write_bc(tmp_path / "bc.onnx")
+    code = """
+import sys
+from pathlib import Path
+from singleshot.export.runtimes import open_runtime
+from singleshot.export.runtimes.protocol import ModelFiles
+model = ModelFiles(Path(sys.argv[1]), Path("none"), "dense")
+open_runtime(sys.argv[2]).prepare(model, {"state": (1, 17)}, 1)
+assert "openvino_telemetry.main" not in sys.modules
+"""
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "bc.onnx", runtime],
+        env={"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+        check=True,
+    )
+    assert list(home.iterdir()) == []
+
+
+def test_torch_compile_asks_for_a_compiler(monkeypatch, tmp_path):
+    from singleshot.export.runtimes.torch_compile import TorchCompile
+
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "install g++" in TorchCompile().unavailable()
+    (tmp_path / "clang++").touch(mode=0o755)
+    monkeypatch.setenv("CXX", "clang++")
+    assert TorchCompile().unavailable() is None
+
+
+@pytest.mark.parametrize("name", ["onnxruntime-cuda", "onnxruntime-tensorrt", "torch-cuda"])
+def test_without_a_gpu_the_reason_says_so(name):
+    reason = open_runtime(name).unavailable()
+    if reason is None:
+        pytest.skip("there is a GPU")
+    assert "GPU" in reason or "onnxruntime-gpu" in reason or "CPUs alone" in reason

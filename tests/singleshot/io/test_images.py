@@ -1,0 +1,228 @@
+"""Pictures in every form that Pillow writes, against what was put into them."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.io.images import NamedBytes, encode_jpeg, encode_png, read_rgb, read_size, side_by_side
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (6, 9, 3), np.uint8)
+
+
+def photo(height: int, width: int) -> Image.Image:
+    """A smooth picture, which JPEG keeps well."""
+    y, x = np.mgrid[:height, :width]
+    waves = [np.sin(x / 17 + y / 23), np.cos(x / 29), np.sin(y / 13)]
+    return Image.fromarray((127 + 100 * np.stack(waves, -1)).astype(np.uint8))
+
+
+def to_bytes(image: Image.Image, file_format: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, file_format, **options)
+    return buffer.getvalue()
+
+
+def tensor(pixels: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(pixels)).permute(2, 0, 1).float() / 255
+
+
+def test_a_picture_survives_png(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(encode_png(tensor(PIXELS)))
+    assert torch.equal(read_rgb(path), tensor(PIXELS))
+    assert torch.equal(read_rgb(io.BytesIO(path.read_bytes())), tensor(PIXELS))
+
+
+def test_values_are_clamped_and_rounded() -> None:
+    picture = torch.tensor([-0.3, 0.4 / 255, 0.6 / 255, 7.0]).expand(3, 1, 4)
+    read = read_rgb(io.BytesIO(encode_png(picture)))
+    assert (read[0, 0] * 255).round().tolist() == [0, 0, 1, 255]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_any_floating_type_is_written(dtype: torch.dtype) -> None:
+    assert read_rgb(io.BytesIO(encode_png(torch.ones(3, 2, 2, dtype=dtype)))).min() == 1
+
+
+def test_jpeg_keeps_colours_of_single_pixels() -> None:
+    """Red beside blue: with halved colour (4:2:0) both would come out violet."""
+    stripes = torch.zeros(3, 16, 16)
+    stripes[0, :, ::2] = 1
+    stripes[2, :, 1::2] = 1
+    read = read_rgb(io.BytesIO(encode_jpeg(stripes, quality=95)))
+    assert (read - stripes).abs().mean() < 0.05
+    assert encode_jpeg(stripes) == encode_jpeg(stripes) != encode_jpeg(stripes, quality=95)
+
+
+# What a viewer has to do for each orientation of EXIF 2.3 (tag 0x0112), as numpy has it.
+UPRIGHT = {
+    1: lambda p: p,
+    2: lambda p: p[:, ::-1],
+    3: lambda p: p[::-1, ::-1],
+    4: lambda p: p[::-1],
+    5: lambda p: p.transpose(1, 0, 2),
+    6: lambda p: p.transpose(1, 0, 2)[:, ::-1],
+    7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
+    8: lambda p: p.transpose(1, 0, 2)[::-1],
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+def test_exif_orientation(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    content = to_bytes(Image.fromarray(PIXELS), exif=exif)
+    assert torch.equal(read_rgb(io.BytesIO(content)), tensor(UPRIGHT[orientation](PIXELS)))
+
+
+def test_transparent_is_white() -> None:
+    rgba = np.array([[[200, 100, 0, 255], [200, 100, 0, 0], [200, 100, 0, 51]]], np.uint8)
+    content = to_bytes(Image.fromarray(rgba))
+    expected = [[200, 100, 0], [255, 255, 255], [244, 224, 204]]  # c·α + 255·(1 - α), α = 1, 0, 0.2
+    assert (read_rgb(io.BytesIO(content))[:, 0].T * 255).round().tolist() == expected
+
+
+def test_transparent_colour_of_a_palette_is_white() -> None:
+    image = Image.new("P", (2, 1))
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    image.putdata([0, 1])
+    read = read_rgb(io.BytesIO(to_bytes(image, transparency=1)))
+    assert (read[:, 0].T * 255).round().tolist() == [[10, 20, 30], [255, 255, 255]]
+
+
+def test_palette_and_greyscale() -> None:
+    image = Image.fromarray(PIXELS).quantize(200)
+    assert torch.equal(read_rgb(io.BytesIO(to_bytes(image))), tensor(np.array(image.convert("RGB"))))
+    grey = PIXELS[..., 0]
+    read = read_rgb(io.BytesIO(to_bytes(Image.fromarray(grey))))
+    assert torch.equal(read, tensor(np.repeat(grey[..., None], 3, -1)))
+    bits = Image.fromarray(grey > 127)
+    assert read_rgb(io.BytesIO(to_bytes(bits))).unique().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "TIFF", "PPM"])
+def test_sixteen_bits_keep_their_range(file_format: str) -> None:
+    grey = np.array([[0, 128, 257, 25700, 65535]], np.uint16)
+    read = read_rgb(io.BytesIO(to_bytes(Image.fromarray(grey), file_format)))
+    assert (read[1, 0] * 255).round().tolist() == [0, 0, 1, 100, 255]
+
+
+def test_cmyk() -> None:
+    image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    red = read_rgb(io.BytesIO(to_bytes(image, "JPEG", quality=100)))
+    assert torch.allclose(red, torch.tensor([1.0, 0, 0]).view(3, 1, 1).expand(3, 8, 8), atol=0.02)
+
+
+def test_first_of_several_frames() -> None:
+    frames = [Image.new("RGB", (4, 4), color) for color in ("red", "blue")]
+    content = to_bytes(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert read_rgb(io.BytesIO(content))[:, 0, 0].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(("short_side", "size"), [(20, (20, 27)), (90, (90, 120)), (60, (60, 80))])
+def test_short_side_is_scaled_as_pillow_scales(short_side: int, size: tuple[int, int]) -> None:
+    image = photo(60, 80)
+    scaled = image.resize(size[::-1], Image.Resampling.LANCZOS)
+    assert torch.equal(read_rgb(io.BytesIO(to_bytes(image)), short_side=short_side), tensor(np.array(scaled)))
+
+
+def test_scaled_only_down_if_asked() -> None:
+    content = to_bytes(photo(60, 80))
+    assert read_rgb(io.BytesIO(content), short_side=90, enlarge=False).shape == (3, 60, 80)
+    assert read_rgb(io.BytesIO(content), short_side=30, enlarge=False).shape == (3, 30, 40)
+
+
+def test_a_large_jpeg_decoded_small_looks_the_same() -> None:
+    image = photo(800, 1200)
+    content = to_bytes(image, "JPEG", quality=95)
+    read = read_rgb(io.BytesIO(content), short_side=50)
+    assert read.shape == (3, 50, 75)
+    scaled = image.resize((75, 50), Image.Resampling.LANCZOS)
+    assert (read - tensor(np.array(scaled))).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "TIFF"])
+@pytest.mark.parametrize("kept", [0, 3, 40, 0.5, 0.9])
+def test_a_truncated_file_is_named(tmp_path: Path, file_format: str, kept: float) -> None:
+    content = to_bytes(Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)), file_format)
+    path = tmp_path / "broken.img"
+    path.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
+    with pytest.raises(UserError, match=r"broken\.img: can't be read as a picture \(.+\)"):
+        read_rgb(path)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+def test_any_damage_is_read_or_named() -> None:
+    """Bytes overwritten at random never end in a decoder's own exception, or in a message with an address."""
+    messages = []
+    for file_format in ("JPEG", "PNG", "WEBP"):
+        content = to_bytes(photo(32, 32), file_format)
+        for _ in range(80):
+            damaged = bytearray(content)
+            for position in RNG.integers(0, min(len(content), 200), 4):
+                damaged[position] = RNG.integers(256)
+            try:
+                read_rgb(io.BytesIO(bytes(damaged)))
+            except UserError as error:
+                messages.append(str(error))
+    assert len(messages) > 50
+    assert all(message.startswith("picture: can't be read as a picture (") for message in messages)
+    assert not any(" at 0x" in message for message in messages)
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.png.*No such file"):
+        read_rgb(tmp_path / "nowhere.png")
+    with pytest.raises(UserError, match="directory"):
+        read_rgb(tmp_path)
+
+
+def test_floating_point_samples_are_refused() -> None:
+    content = to_bytes(Image.fromarray(np.ones((2, 2), np.float32)), "TIFF")
+    with pytest.raises(UserError, match="no agreed white"):
+        read_rgb(io.BytesIO(content))
+
+
+def test_side_by_side() -> None:
+    left, right = torch.zeros(3, 4, 2), torch.ones(3, 4, 5)
+    row = side_by_side(left, right)
+    assert row.shape == (3, 4, 7)
+    assert row[0, 0].tolist() == [0, 0, 1, 1, 1, 1, 1]
+
+
+def test_a_size_is_read_from_the_header_alone() -> None:
+    content = to_bytes(Image.fromarray(PIXELS))
+    assert read_size(io.BytesIO(content[:60])) == (9, 6)
+    with pytest.raises(UserError):
+        read_rgb(io.BytesIO(content[:60]))
+    with pytest.raises(
+        UserError, match=r"^upload: can't be read as a picture \(empty, or of no known format\)"
+    ):
+        read_size(NamedBytes(content, "upload"), formats=("JPEG",))
+    with pytest.raises(UserError, match="no known format"):
+        read_rgb(io.BytesIO(content), formats=("JPEG",))
+
+
+def test_pillows_refusal_of_a_bomb_is_the_errors_cause(monkeypatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with pytest.raises(UserError, match=r"\(it has more than 40 pixels\)") as caught:
+        read_size(io.BytesIO(to_bytes(Image.fromarray(PIXELS))))
+    assert isinstance(caught.value.__cause__, Image.DecompressionBombError)
+
+
+def test_a_large_picture_is_read_without_a_word(tmp_path: Path) -> None:
+    """In a process of its own: pytest has its own filters of warnings."""
+    path = tmp_path / "large.png"
+    Image.new("1", (12_000, 12_000)).save(path)
+    read = f"from singleshot.io.images import *; print(read_size(Path({str(path)!r})))"
+    done = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(12000, 12000)\n", "")

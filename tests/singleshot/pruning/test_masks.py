@@ -1,0 +1,440 @@
+import logging
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
+from singleshot.pruning.masks import PruningConfig, find_pruner, prune
+from singleshot.pruning.objective import Masks, Objective, Weights
+from singleshot.pruning.pruners import PRUNERS, Pruner
+from singleshot.pruning.statistics import LayerCount, count_layers
+
+SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}
+SCOPES = ("part", "network", "layer", "agent")
+PARTS = {"critic": {"trunk": ("in", "hidden"), "head": ("out",)}}
+"""The actor, which is not among them, is one part."""
+PAPER_SPARSITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+
+
+def draw_weights(seed: int = 0) -> dict[str, Weights]:
+    g = torch.Generator().manual_seed(seed)
+    return {
+        network: {
+            layer: torch.randn(shape, generator=g, dtype=torch.float64) for layer, shape in layers.items()
+        }
+        for network, layers in SHAPES.items()
+    }
+
+
+def mlp_objective(weights: Weights, seed: int) -> Objective:
+    g = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(16, next(iter(weights.values())).shape[1], generator=g, dtype=torch.float64)
+
+    def loss(weights: Weights) -> Tensor:
+        signal = inputs
+        for θ in weights.values():
+            signal = torch.tanh(signal @ θ.T)
+        return (signal - 0.5).square().mean()
+
+    def flow(weights: Weights) -> Tensor:
+        signal = torch.ones_like(inputs[0])
+        for θ in weights.values():
+            signal = θ @ signal
+        return signal.sum()
+
+    return Objective(loss, flow, g)
+
+
+def mlp_objectives(weights: Mapping[str, Weights]) -> Callable[[int], dict[str, Objective]]:
+    return lambda i: {network: mlp_objective(ws, seed=i) for network, ws in weights.items()}
+
+
+def linear_objective(slopes: Weights) -> Objective:
+    """A loss Σ sθ, so that SNIP's score of a weight is |sθ|, known beforehand."""
+
+    def loss(weights: Weights) -> Tensor:
+        return torch.stack([(slopes[layer] * θ).sum() for layer, θ in weights.items()]).sum()
+
+    return Objective(loss, loss, torch.Generator())
+
+
+def group_sizes(masks: Mapping[str, Masks], scope: str) -> list[tuple[int, int]]:
+    """(total, kept) of each group of weights that competed."""
+    counts = count_layers(masks, PARTS)
+    key = {
+        "agent": lambda _: 0,
+        "network": lambda c: c.network,
+        "part": lambda c: (c.network, c.part),
+        "layer": lambda c: (c.network, c.layer),
+    }[scope]
+    groups: dict[object, tuple[int, int]] = {}
+    for c in counts:
+        total, kept = groups.get(key(c), (0, 0))
+        groups[key(c)] = (total + c.weights_total, kept + c.weights_kept)
+    return list(groups.values())
+
+
+def is_subset(inner: Mapping[str, Masks], outer: Mapping[str, Masks]) -> bool:
+    return all(
+        bool((outer[network][layer] | ~mask).all())
+        for network, ms in inner.items()
+        for layer, mask in ms.items()
+    )
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("pruner", PRUNERS)
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_sparsity_is_exact_in_each_scope(scope: str, pruner: str, iterations: int):
+    weights = draw_weights()
+    for sparsity in PAPER_SPARSITIES:
+        config = PruningConfig(scope=scope, iterations=iterations)
+        masks = prune(mlp_objectives(weights), weights, pruner, sparsity, config, PARTS)
+        for total, kept in group_sizes(masks, scope):
+            assert kept == total - round(total * sparsity)
+
+
+@given(
+    sparsity=st.floats(0, 1, exclude_max=True),
+    levels=st.integers(1, 3),
+    scope=st.sampled_from(SCOPES),
+    iterations=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_counts_are_exact_whatever_the_ties(
+    sparsity: float, levels: int, scope: str, iterations: int, seed: int
+):
+    """Scores of one to three distinct values: one level is all zero, as of a network whose units are dead."""
+    g = torch.Generator().manual_seed(seed)
+    weights = {
+        network: {
+            layer: torch.randint(levels, shape, generator=g).double() for layer, shape in layers.items()
+        }
+        for network, layers in SHAPES.items()
+    }
+    objectives = {network: mlp_objective(ws, seed) for network, ws in weights.items()}
+    config = PruningConfig(scope=scope, iterations=iterations)
+    masks = prune(lambda _: objectives, weights, "magnitude", sparsity, config, PARTS)
+    for total, kept in group_sizes(masks, scope):
+        assert kept == total - round(total * sparsity)
+    if scope == "network":
+        for network, layers in masks.items():
+            kept_scores = torch.cat([weights[network][layer][mask] for layer, mask in layers.items()])
+            cut_scores = torch.cat([weights[network][layer][~mask] for layer, mask in layers.items()])
+            assert not len(cut_scores) or not len(kept_scores) or kept_scores.min() >= cut_scores.max()
+
+
+def test_equal_scores_are_kept_in_order_of_position():
+    weights = {"actor": {"a": torch.ones(2, 2), "b": torch.ones(4)}}
+    objective = {"actor": linear_objective({"a": torch.zeros(2, 2), "b": torch.zeros(4)})}
+    masks = prune(lambda _: objective, weights, "snip", 0.25, PruningConfig())
+    assert masks["actor"]["a"].all()
+    assert masks["actor"]["b"].tolist() == [True, True, False, False]
+
+
+def test_the_highest_scores_are_kept_by_hand():
+    """Scores 1 to 6 over two layers; half the network is the top three, half of each layer is not."""
+    weights = {"actor": {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0, 4.0, -6.0, 5.0]])}}
+    slopes = {"actor": linear_objective({"a": torch.ones(1, 2), "b": torch.ones(1, 4)})}
+    by_network = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig())
+    assert by_network["actor"]["a"].tolist() == [[False, False]]
+    assert by_network["actor"]["b"].tolist() == [[False, True, True, True]]
+    by_layer = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="layer"))
+    assert by_layer["actor"]["a"].tolist() == [[False, True]]
+    assert by_layer["actor"]["b"].tolist() == [[False, False, True, True]]
+
+
+def test_parts_are_pruned_apart_by_hand():
+    """Scores 1 to 6, the three lowest in the encoder: as one network it would keep none of them."""
+    weights = {
+        "vae": {
+            "e": torch.tensor([[1.0, 2.0, 3.0]]),
+            "d0": torch.tensor([[4.0, -6.0]]),
+            "d1": torch.ones(1, 1) * 5,
+        }
+    }
+    slopes = {"vae": linear_objective({layer: torch.ones_like(θ) for layer, θ in weights["vae"].items()})}
+    parts = {"vae": {"decoder": ("d0", "d1"), "encoder": ("e",)}}
+    whole = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="network"), parts)["vae"]
+    assert [mask.tolist() for mask in whole.values()] == [[[False] * 3], [[True, True]], [[True]]]
+    apart = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="part"), parts)["vae"]
+    assert list(apart) == ["e", "d0", "d1"]
+    # Of three weights, round(1.5) = 2 go.
+    assert [mask.tolist() for mask in apart.values()] == [[[False, False, True]], [[False, True]], [[False]]]
+    assert count_layers({"vae": apart}, parts)[1] == LayerCount("vae", "decoder", "d0", 2, 1)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_a_control_keeps_each_layer_s_count_and_no_more_of_its_choice_than_chance(scope: str, pruner: str):
+    """Of k kept weights among N, a permutation keeps each with probability k / N: k² / N in common."""
+    shape = (60, 50)
+    weights = {
+        "actor": {
+            layer: torch.randn(shape, generator=torch.Generator().manual_seed(i))
+            for i, layer in enumerate("ab")
+        }
+    }
+
+    def objectives(i: int) -> dict[str, Objective]:
+        slopes = {layer: torch.randn(shape, generator=torch.Generator().manual_seed(9)) for layer in "ab"}
+        return {"actor": linear_objective(slopes)}
+
+    config = PruningConfig(scope=scope)
+    own = prune(objectives, weights, pruner, 0.8, config)["actor"]
+    control = prune(objectives, weights, f"{pruner}-shuffled", 0.8, config)["actor"]
+    for layer, mask in own.items():
+        n, k = mask.numel(), int(mask.sum())
+        assert int(control[layer].sum()) == k
+        common, expected = int((mask & control[layer]).sum()), k * k / n
+        deviation = k * (n - k) / n / (n - 1) ** 0.5  # of the hypergeometric distribution
+        assert abs(common - expected) <= 5 * deviation
+
+
+def test_a_shuffled_mask_is_a_permutation_that_the_generator_decides():
+    mask = {"a": torch.arange(100).view(10, 10) < 30}
+    first, again, other = (shuffled(mask, {}, torch.Generator().manual_seed(seed))["a"] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.shape == (10, 10)
+    assert first.sum() == 30
+
+
+def test_the_controls_of_first_layers_permute_them_alone_or_all_others():
+    masks = {layer: torch.arange(100).view(1, 10, 10) < 30 for layer in ("e0", "e1", "d0", "d1")}
+    first = {"e0": 4, "d0": 4}
+    for control, permuted in ((shuffled_first, set(first)), (shuffled_rest, {"e1", "d1"})):
+        changed = control(masks, first, torch.Generator().manual_seed(0))
+        assert list(changed) == list(masks)
+        assert all(mask.sum() == 30 for mask in changed.values())
+        assert {layer for layer in masks if not torch.equal(changed[layer], masks[layer])} == permuted
+
+
+@pytest.mark.parametrize("axes", [(1, 4, 2), (2, 4), (2, 4, 1, 1)], ids=["agent", "linear", "convolution"])
+def test_a_blind_network_keeps_all_but_what_the_mask_never_reads_of_the_state(axes: tuple[int, ...]):
+    """The mask reads the state's coordinates once, never and twice, and never the action: by hand."""
+    rows = torch.tensor([[True, False], [False, False], [True, True], [False, False]])  # (in, out)
+    wanted = torch.tensor([[True, True], [False, False], [True, True], [True, True]])
+    read, expected = (each.view(axes) if axes[0] == 1 else each.T.reshape(axes) for each in (rows, wanted))
+    masks = blind({"in": read, "out": torch.zeros(1, 2, 4, dtype=torch.bool)}, {"in": 3}, torch.Generator())
+    assert torch.equal(masks["in"], expected)
+    assert masks["out"].all()
+
+
+def test_controls_are_told_the_layers_that_read_the_state():
+    weights = draw_weights()
+    own, control = (
+        prune(
+            mlp_objectives(weights),
+            weights,
+            pruner,
+            0.5,
+            PruningConfig(),
+            observed={"actor": {"out": 7}, "critic": {"in": 5}},
+        )
+        for pruner in ("snip", "snip-shuffled-first")
+    )
+    changed = {
+        (network, layer)
+        for network, layers in own.items()
+        for layer, mask in layers.items()
+        if not torch.equal(mask, control[network][layer])
+    }
+    assert changed == {("actor", "out"), ("critic", "in")}
+
+
+def test_erk_by_hand():
+    """Layers of 2x3 and 6x20 weights, sums 5 and 26, of an agent: 31 of 126 weights are one for each."""
+    weights = {"net": {"a": torch.ones(1, 2, 3), "b": torch.ones(1, 6, 20)}}
+    objectives = {"net": linear_objective(weights["net"])}
+
+    def kept(sparsity: float, **config: int) -> list[int]:
+        masks = prune(lambda _: objectives, weights, "erk", sparsity, PruningConfig(**config))
+        return [int(mask.sum()) for mask in masks["net"].values()]
+
+    assert kept(1 - 31 / 126) == [5, 26]
+    assert kept(1 - 62 / 126) == [6, 56]  # the small layer has no more than 6
+    conv = {"net": {"a": torch.ones(4, 2, 3, 3), "b": torch.ones(8, 4, 1, 1)}}  # sums 12 and 14
+    masks = prune(
+        lambda _: {"net": linear_objective(conv["net"])}, conv, "erk", 1 - 26 / 104, PruningConfig()
+    )
+    assert [int(mask.sum()) for mask in masks["net"].values()] == [12, 14]
+
+
+@pytest.mark.parametrize("pruner", ["random", "erk"])
+def test_rounds_leave_random_masks_as_they_are(pruner: str):
+    """A generator that begins anew in each round draws the same scores."""
+    weights = draw_weights()
+
+    def objectives(_: int) -> dict[str, Objective]:
+        return mlp_objectives(weights)(0)
+
+    once, often = (prune(objectives, weights, pruner, 0.7, PruningConfig(iterations=n)) for n in (1, 5))
+    assert is_subset(once, often)
+    assert is_subset(often, once)
+
+
+@pytest.mark.parametrize("name", ["snip-", "snip-mixed", "shuffled", "-shuffled", "snip-shuffled-shuffled"])
+def test_a_name_that_is_no_pruner_s_control_is_refused(name: str):
+    with pytest.raises(UserError, match=f"unknown pruner '{name}'.*-shuffled"):
+        find_pruner(name)
+    assert all(find_pruner(f"grasp-{control}") is PRUNERS["grasp"] for control in CONTROLS)
+
+
+@pytest.mark.parametrize("pruner", ["snip", "grasp", "magnitude"])
+def test_agent_scope_is_blind_to_the_unit_of_a_networks_loss(pruner: str):
+    """Rewards in cents, not dollars, multiply the critic's loss by 10⁴ and must not move the actor's mask."""
+    weights = draw_weights()
+
+    def masks(unit: float) -> dict[str, Masks]:
+        objectives = mlp_objectives(weights)(0)
+        critic = objectives["critic"]
+        objectives["critic"] = Objective(lambda w: unit * critic.loss(w), critic.flow, critic.generator)
+        return prune(lambda _: objectives, weights, pruner, 0.6, PruningConfig(scope="agent"))
+
+    one, other = masks(1.0), masks(2.0**14)  # a power of two, so that rounding is the same
+    assert is_subset(one, other)
+    assert is_subset(other, one)
+
+
+def test_agent_scope_lets_networks_compete():
+    """Relative to their means (8 and 1), the actor's scores are 2 and 0, the critic's 1 and 1: by hand."""
+    weights = {"actor": {"w": torch.tensor([16.0, 0.0])}, "critic": {"w": torch.tensor([1.0, 1.0])}}
+    objectives = {network: linear_objective({"w": torch.ones(2)}) for network in weights}
+    masks = prune(lambda _: objectives, weights, "snip", 0.25, PruningConfig(scope="agent"))
+    assert masks["actor"]["w"].tolist() == [True, False]
+    assert masks["critic"]["w"].tolist() == [True, True]
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_masks_of_rising_sparsity_nest(pruner: str):
+    weights = draw_weights()
+    masks = [prune(mlp_objectives(weights), weights, pruner, s, PruningConfig()) for s in PAPER_SPARSITIES]
+    assert all(is_subset(sparser, denser) for denser, sparser in pairwise(masks))
+
+
+def survivors_hessian_scores(loss: Callable[[Tensor], Tensor], θ: Tensor) -> Tensor:
+    return θ * (torch.autograd.functional.hessian(loss, θ) @ torch.autograd.functional.jacobian(loss, θ))
+
+
+def survivors_gradient_scores(loss: Callable[[Tensor], Tensor], θ: Tensor) -> Tensor:
+    return (θ * torch.autograd.functional.jacobian(loss, θ)).abs()
+
+
+@pytest.mark.parametrize(
+    ("pruner", "score"), [("snip", survivors_gradient_scores), ("grasp", survivors_hessian_scores)]
+)
+def test_rounds_score_what_earlier_rounds_left(pruner: str, score: Callable[..., Tensor]):
+    """Against a loop over the surviving weights alone, as if the pruned ones had never been parameters."""
+    weights = draw_weights()["actor"]
+    total, n, sparsity = 35, 3, 0.8
+    kept_after = [20, 12, 7]  # 35 · 0.2^(i/3) = 20.47, 11.97, 7
+    alive = torch.arange(total)
+    for i, kept in enumerate(kept_after):
+        objective = mlp_objective(weights, seed=i)
+
+        def loss(survivors: Tensor, alive: Tensor = alive, objective: Objective = objective) -> Tensor:
+            flat = torch.zeros(total, dtype=torch.float64).index_put((alive,), survivors)
+            return objective.loss({"in": flat[:21].view(7, 3), "out": flat[21:].view(2, 7)})
+
+        θ = torch.cat([w.flatten() for w in weights.values()])[alive]
+        best = score(loss, θ).argsort(descending=True, stable=True)  # disconnected weights tie at 0
+        alive = alive[best[:kept]].sort().values
+    masks = prune(
+        mlp_objectives({"actor": weights}), {"actor": weights}, pruner, sparsity, PruningConfig(iterations=n)
+    )
+    mask = torch.cat([m.flatten() for m in masks["actor"].values()])
+    assert mask.nonzero().flatten().tolist() == alive.tolist()
+
+
+def test_synflow_in_many_rounds_keeps_every_layer_where_one_round_does_not():
+    """The point of Tanaka et al. 2020: at 99 % of a 10-50-50-1 network, one round empties a layer."""
+    g = torch.Generator().manual_seed(0)
+    shapes = {"1": (50, 10), "2": (50, 50), "3": (1, 50)}
+    weights = {"net": {layer: torch.randn(shape, generator=g) for layer, shape in shapes.items()}}
+    counts = {}
+    for n in (1, 100):
+        objectives = {"net": mlp_objective(weights["net"], 0)}
+        objectives["net"] = Objective(
+            objectives["net"].loss,
+            lambda w: (w["3"] @ w["2"] @ w["1"] @ torch.ones(10)).sum(),
+            objectives["net"].generator,
+        )
+        masks = prune(lambda _, o=objectives: o, weights, "synflow", 0.99, PruningConfig(iterations=n))
+        counts[n] = [c.weights_kept for c in count_layers(masks)]
+    assert min(counts[1]) == 0
+    assert min(counts[100]) > 0
+
+
+def test_an_emptied_layer_is_counted_and_logged(caplog: pytest.LogCaptureFixture):
+    weights = {"actor": {"in": torch.full((3, 2), 0.1), "out": torch.ones(2, 3)}}
+    objectives = {
+        "actor": linear_objective({layer: torch.ones_like(θ) for layer, θ in weights["actor"].items()})
+    }
+    with caplog.at_level(logging.WARNING):
+        masks = prune(lambda _: objectives, weights, "magnitude", 0.5, PruningConfig())
+    assert count_layers(masks) == [
+        LayerCount("actor", "actor", "in", 6, 0),
+        LayerCount("actor", "actor", "out", 6, 6),
+    ]
+    assert [r.getMessage() for r in caplog.records] == [
+        "magnitude at sparsity 0.5 left no weight of actor's layer in"
+    ]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_scores_that_are_not_finite_name_their_layer(bad: float):
+    weights = {"critic": {"in": torch.ones(2), "out": torch.ones(2)}}
+    objectives = {"critic": linear_objective({"in": torch.ones(2), "out": torch.tensor([1.0, bad])})}
+    with pytest.raises(UserError, match="snip's scores of critic's layer out"):
+        prune(lambda _: objectives, weights, "snip", 0.5, PruningConfig())
+
+
+@pytest.mark.parametrize(
+    ("score", "given"), [({}, "no scores"), ({"layer": torch.tensor(1.0)}, r"scores of shape \(\)")]
+)
+def test_scores_that_are_not_one_for_each_weight_are_refused(monkeypatch, score: Weights, given: str):
+    monkeypatch.setitem(PRUNERS, "own", Pruner(lambda _objective, _weights: score, batch_size=1))
+    θ = {"layer": torch.ones(1, 3, 2)}
+    with pytest.raises(UserError, match=rf"own returns {given} for net's layer layer; .* shape \(1, 3, 2\)"):
+        prune(lambda _: {"net": linear_objective(θ)}, {"net": θ}, "own", 0.5, PruningConfig())
+
+
+def test_an_unknown_pruner_is_answered_with_the_known_ones():
+    with pytest.raises(UserError, match=r"'snap'.*snip, grasp, synflow, magnitude, random, erk"):
+        prune(lambda _: {}, {}, "snap", 0.5, PruningConfig())
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1.0, 95, float("nan")])
+def test_a_sparsity_that_is_no_fraction_is_refused(sparsity: float):
+    with pytest.raises(UserError, match="sparsity is"):
+        prune(lambda _: {}, {}, "snip", sparsity, PruningConfig())
+
+
+def test_config_reads_from_plain_data_and_refuses_nonsense():
+    read = TypeAdapter(PruningConfig).validate_python
+    assert read({"scope": "layer", "iterations": 2}) == PruningConfig("layer", 2)
+    for nonsense in ({"scope": "world"}, {"iterations": 0}, {"batch_size": 0}):
+        with pytest.raises(ValueError, match=next(iter(nonsense))):
+            read(nonsense)
+
+
+def test_batch_sizes_are_the_papers_unless_configured():
+    sizes = {pruner: PruningConfig().batch_size_of(pruner) for pruner in ("snip", "grasp")}
+    assert sizes == {"snip": 100, "grasp": 200}
+    assert PruningConfig(batch_size=50).batch_size_of("grasp") == 50
+
+
+def test_masks_of_trainable_parameters_carry_no_gradient():
+    weights = {"actor": {"in": torch.nn.Parameter(torch.randn(3, 3))}}
+    objectives = {"actor": linear_objective({"in": torch.ones(3, 3)})}
+    mask = prune(lambda _: objectives, weights, "snip", 0.5, PruningConfig())["actor"]["in"]
+    assert mask.dtype == torch.bool
+    assert not mask.requires_grad

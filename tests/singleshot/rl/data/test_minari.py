@@ -1,0 +1,228 @@
+"""Datasets written by Minari itself, whole and damaged, and fetched from a remote that is a directory."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import h5py
+import minari
+import minari.storage.remotes
+import numpy as np
+import pytest
+from minari.data_collector import EpisodeBuffer
+from minari.storage.remotes.cloud_storage import CloudStorage
+
+from singleshot.errors import UserError
+from singleshot.rl.data.minari import fetch_minari, read_minari, write_minari
+from singleshot.rl.data.transitions import Episode
+from singleshot.rl.environments import TASKS, make_environment
+
+HOPPER = TASKS["Hopper"]
+DATASET = "mujoco/hopper/tiny-v0"
+
+
+def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, task: str = "Hopper") -> Path:
+    """Two episodes made with Minari's own functions, of 2 steps to a terminal and 3 to a truncation."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(directory))
+    size = TASKS[task].observation_size, TASKS[task].action_size
+    buffers = [
+        EpisodeBuffer(
+            observations=list(first + np.arange(steps + 1)[:, None] * np.ones(size[0])),
+            actions=list(np.full((steps, size[1]), 0.5, np.float32)),
+            rewards=[1.0] * steps,
+            terminations=[False] * (steps - 1) + [terminated],
+            truncations=[False] * (steps - 1) + [not terminated],
+        )
+        for first, steps, terminated in ((0, 2, True), (100, 3, False))
+    ]
+    environment = make_environment(TASKS[task])
+    minari.create_dataset_from_buffers(
+        DATASET,
+        buffers,
+        env=environment,
+        algorithm_name="none",
+        author="nobody",
+        author_email="nobody@example.org",
+        code_permalink="https://example.org",
+        description="",
+        eval_env=environment,
+    )
+    monkeypatch.delenv("MINARI_DATASETS_PATH")
+    return directory / DATASET
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return recorded_by_minari(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("inner", ["", "data"])
+def test_reads_what_minari_wrote(dataset: Path, inner: str) -> None:
+    loaded = read_minari(dataset / inner, HOPPER)
+    transitions = loaded.transitions
+    assert transitions.observations[:, 0].tolist() == [0, 1, 100, 101, 102]
+    assert transitions.next_observations[:, 0].tolist() == [1, 2, 101, 102, 103]
+    assert transitions.terminals.tolist() == [False, True, False, False, False]
+    assert (transitions.actions == 0.5).all()
+    assert loaded.episodes == 2
+    assert loaded.returns.tolist() == [2]  # the other ended before its time limit without a terminal
+
+
+def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    written = [
+        Episode(random.normal(size=(n + 1, 11)), random.uniform(-1, 1, (n, 3)), random.normal(size=n), n == 4)
+        for n in (4, 7)
+    ]
+    write_minari(written, tmp_path, "hopper-expert-v0", "Hopper-v5", "TD3")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    loaded = minari.load_dataset("hopper-expert-v0")
+    assert (loaded.total_episodes, loaded.total_steps) == (2, 11)
+    assert loaded.recover_environment().spec.id == "Hopper-v5"
+    for ours, theirs in zip(written, loaded, strict=True):
+        np.testing.assert_array_equal(theirs.observations, ours.observations)
+        np.testing.assert_array_equal(theirs.actions, ours.actions)
+        np.testing.assert_array_equal(theirs.rewards, ours.rewards)
+        ends = np.arange(len(ours)) == len(ours) - 1
+        np.testing.assert_array_equal(theirs.terminations, ends & ours.terminated)
+        np.testing.assert_array_equal(theirs.truncations, ends & (not ours.terminated))
+
+
+def test_another_task_of_the_same_sizes_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = recorded_by_minari(tmp_path, monkeypatch, "Walker2d")
+    with pytest.raises(
+        UserError, match=r"was recorded in Walker2d-v5, not in HalfCheetah; correct offline_rl\.data\.minari"
+    ):
+        read_minari(dataset, TASKS["HalfCheetah"])
+
+
+def rewrite(file: h5py.File, key: str, values: np.ndarray) -> None:
+    del file[key]
+    file[key] = values
+
+
+def two_ends(file: h5py.File) -> None:
+    file["episode_1/terminations"][0] = True
+
+
+DAMAGE = {
+    "missing key": (lambda f: f.pop("episode_1/rewards"), "not a whole Minari dataset .*rewards"),
+    "missing episode": (lambda f: f.pop("episode_1"), "not a whole Minari dataset .*episode_1"),
+    "NaN": (
+        lambda f: f["episode_1/observations"].write_direct(np.full((4, 11), np.nan)),
+        "'observations' holds nan",
+    ),
+    "action range": (lambda f: rewrite(f, "episode_0/actions", np.full((2, 3), 3.0)), "'actions' reach 3"),
+    "lengths differ": (
+        lambda f: rewrite(f, "episode_1/actions", np.zeros((2, 3))),
+        r"episode 1: 'actions' has shape \(2, 3\), Hopper needs \(3, 3\)",
+    ),
+    "no last observation": (
+        lambda f: rewrite(f, "episode_0/observations", np.zeros((2, 11))),
+        r"episode 0: 'observations' has shape \(2, 11\), Hopper needs \(3, 11\)",
+    ),
+    "wrong dimensions": (
+        lambda f: rewrite(f, "episode_0/observations", np.zeros((3, 17))),
+        r"episode 0: 'observations' has shape \(3, 17\), Hopper needs \(3, 11\)",
+    ),
+    "goes on after its end": (two_ends, "episode 1: goes on after its end"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_one_clear_error(dataset: Path, damage: str) -> None:
+    break_it, message = DAMAGE[damage]
+    with h5py.File(dataset / "data" / "main_data.hdf5", "a") as file:
+        break_it(file)
+    with pytest.raises(UserError, match=f"tiny-v0: {message}"):
+        read_minari(dataset, HOPPER)
+
+
+def test_truncated_files_are_one_clear_error(dataset: Path) -> None:
+    for name in ("main_data.hdf5", "metadata.json"):
+        path = dataset / "data" / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(UserError, match=r"tiny-v0: not a whole Minari dataset .*; delete it and fetch"):
+            read_minari(dataset, HOPPER)
+        path.write_bytes(whole)
+    read_minari(dataset, HOPPER)
+    with pytest.raises(UserError, match="nothing-here: not a whole Minari dataset"):
+        read_minari(dataset / "nothing-here", HOPPER)
+
+
+class DirectoryRemote(CloudStorage):
+    """A remote for Minari's own download, served from a directory; it can be unplugged."""
+
+    root: Path | None = None
+
+    def __init__(self, *_: str | None) -> None:
+        if self.root is None:
+            raise ConnectionError("unplugged")
+
+    def list_datasets(self, prefix: str | None = None) -> Iterable[str]:
+        found = (str(path.parents[1].relative_to(self.root)) for path in self.root.rglob("metadata.json"))
+        return [dataset for dataset in found if dataset.startswith(prefix or "")]
+
+    def get_dataset_metadata(self, dataset_id: str) -> dict:
+        return json.loads((self.root / dataset_id / "data" / "metadata.json").read_text())
+
+    def download_dataset(self, dataset_id: str, path: Path) -> None:
+        shutil.copytree(self.root / dataset_id, path / dataset_id)
+
+    def list_namespaces(self) -> Iterable[str]:
+        return ["mujoco", "mujoco/hopper"]
+
+    def download_namespace_metadata(self, namespace: str, path: Path) -> None:
+        (path / namespace).mkdir(parents=True, exist_ok=True)
+        shutil.copy(self.root / namespace / "namespace_metadata.json", path / namespace)
+
+    def upload_dataset(self, dataset_id: str) -> None:
+        raise NotImplementedError
+
+    upload_namespace = upload_dataset
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> type[DirectoryRemote]:
+    monkeypatch.setitem(minari.storage.remotes._registry, "directory", lambda: DirectoryRemote)
+    monkeypatch.setenv("MINARI_REMOTE", "directory://here")
+    monkeypatch.setattr(DirectoryRemote, "root", None)
+    return DirectoryRemote
+
+
+def test_fetches_into_the_directory_it_is_given(
+    remote: type[DirectoryRemote], dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.root = dataset.parents[2]
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    fetched = fetch_minari(DATASET, tmp_path / "fetched")
+    assert fetched == tmp_path / "fetched" / DATASET
+    assert len(read_minari(fetched, HOPPER).transitions) == 5
+    assert not home.exists()  # nothing in ~/.minari
+    with pytest.raises(UserError, match=r"'mujoco/hopper/other-v0': neither a directory here nor to be had"):
+        fetch_minari("mujoco/hopper/other-v0", tmp_path / "fetched")
+
+
+def test_no_network_is_one_clear_error(remote: type[DirectoryRemote], tmp_path: Path) -> None:
+    assert remote.root is None
+    with pytest.raises(
+        UserError, match=r"can't be downloaded \(ConnectionError: unplugged\)\. Check the network"
+    ):
+        fetch_minari(DATASET, tmp_path)
+
+
+def test_a_missing_client_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise ImportError(
+            'huggingface_hub is not installed. Please install it using `pip install "minari[hf]"`'
+        )
+
+    monkeypatch.setitem(minari.storage.remotes._registry, "hf", missing)
+    monkeypatch.delenv("MINARI_REMOTE", raising=False)
+    with pytest.raises(UserError, match=r"downloading needs a package \(huggingface_hub .*minari\[hf\]"):
+        fetch_minari(DATASET, tmp_path)

@@ -1,0 +1,177 @@
+"""Drawn bodies against kinematics by hand, and against MuJoCo's own picture where it can render."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from singleshot.rl.environments import TASKS, MujocoTask, make_environment
+from singleshot.rl.evaluation import drawing
+from singleshot.rl.evaluation.drawing import (
+    HOLD_SECONDS,
+    SKY,
+    Body,
+    Caption,
+    Lane,
+    SideBySide,
+    _fill_capsule,
+)
+from singleshot.rl.evaluation.episode import Episode
+
+CAPTION = Caption("an agent", "#d55e00")
+HOPPER = np.array([3.0, 1.25, 0.0, 0.0, 0.0, 0.0])
+"""Upright, at 3 m."""
+
+
+def hopper(steps=100, speed=0.01):
+    """An episode in which an upright hopper glides."""
+    positions = np.tile(HOPPER, (steps + 1, 1))
+    positions[:, 0] += speed * np.arange(steps + 1)
+    return Episode("Hopper", positions, np.full(steps, 2.0), 0.008)
+
+
+def ends(capsules):
+    """Both ends of each capsule, whichever is first."""
+    pairs = np.stack([capsules.start, capsules.stop], axis=1)
+    return [sorted(map(tuple, np.round(pair, 9))) for pair in pairs]
+
+
+def test_an_upright_hopper_is_its_models_lengths():
+    """From hopper.xml: torso from 1.45 to 1.05 m, thigh to 0.6, leg to 0.1, foot from -0.13 to 0.26 m."""
+    capsules = Body("Hopper").capsules(HOPPER)
+    assert ends(capsules) == [
+        [(3.0, 1.05), (3.0, 1.45)],
+        [(3.0, 0.6), (3.0, 1.05)],
+        [(3.0, 0.1), (3.0, 0.6)],
+        [(2.87, 0.1), (3.26, 0.1)],
+    ]
+    assert capsules.radius.tolist() == [0.05, 0.05, 0.04, 0.06]
+
+
+def test_a_bent_hip_turns_all_below_it():
+    """Its axis is -y: by an angle θ, what hangs down swings forwards by sin θ."""
+    angle = np.pi / 6
+    bent = np.array([3.0, 1.25, 0.0, angle, 0.0, 0.0])
+    _, thigh, leg, _ = ends(Body("Hopper").capsules(bent))
+    knee = 3.0 + 0.45 * np.sin(angle), 1.05 - 0.45 * np.cos(angle)
+    ankle = 3.0 + 0.95 * np.sin(angle), 1.05 - 0.95 * np.cos(angle)
+    assert np.allclose(sorted([(3.0, 1.05), knee]), thigh)
+    assert np.allclose(sorted([knee, ankle]), leg)
+
+
+def test_a_rotated_torso_leads_the_body_around():
+    """The root's axis is y; Walker2d and HalfCheetah turn about the torso's own frame."""
+    upright, turned = (
+        Body("HalfCheetah").capsules(np.array([0.0, 0.0, angle, *[0.0] * 6])) for angle in (0.0, np.pi / 2)
+    )
+    centre = np.array([0.0, 0.7])  # of the torso
+    for before, after in zip(ends(upright), ends(turned), strict=True):
+        relative = np.array(before) - centre
+        quarter = np.stack([relative[:, 1], -relative[:, 0]], axis=1) + centre
+        assert np.allclose(sorted(map(tuple, np.round(quarter, 9))), after)
+
+
+def test_a_body_that_is_not_planar_is_seen_from_the_side(monkeypatch):
+    """From ant.xml: a sphere of 0.25 m for the torso, from which legs begin with 0.2 m along x and y."""
+    monkeypatch.setattr(drawing, "TASKS", {"Ant": MujocoTask("Ant", 105, 8, 0.0, 1.0)})
+    capsules = Body("Ant").capsules(np.array([0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, *[0.0] * 8]))
+    torso, first = ends(capsules)[:2]
+    assert (torso, capsules.radius[0]) == ([(0.0, 0.75), (0.0, 0.75)], 0.25)
+    assert first == [(0.0, 0.75), (0.2, 0.75)]
+
+
+def test_limbs_are_told_apart():
+    for task, shades in {"Hopper": 2, "Walker2d": 3, "HalfCheetah": 3}.items():
+        assert len(set(Body(task).shades)) == shades, task
+
+
+RENDER = """
+import sys
+import gymnasium, mujoco, numpy as np
+name, width, height, metres, x, *positions = sys.argv[1:]
+model = gymnasium.make(f"{name}-v5").unwrapped.model
+model.vis.global_.orthographic = 1
+model.vis.global_.fovy = float(metres)
+data = mujoco.MjData(model)
+data.qpos[:] = [float(position) for position in positions]
+mujoco.mj_forward(model, data)
+camera = mujoco.MjvCamera()
+mujoco.mjv_defaultFreeCamera(model, camera)  # knows that it is orthographic
+camera.lookat[:] = [float(x), 0, float(metres) / 2]
+camera.azimuth, camera.elevation, camera.distance = 90, 0, 3
+renderer = mujoco.Renderer(model, int(height), int(width))
+renderer.enable_segmentation_rendering()
+renderer.update_scene(data, camera)
+geoms = renderer.render()[:, :, 0]
+sys.stdout.buffer.write((geoms > 0).astype(np.uint8).tobytes())
+"""
+
+
+def silhouette_by_mujoco(task, positions, size, metres, x):
+    """Which pixels show a geom that is not the floor. Skips the test where there is no OpenGL."""
+    arguments = [task, *size, metres, x, *positions]
+    command = [sys.executable, "-c", RENDER, *map(str, arguments)]
+    for library in ("egl", "osmesa"):
+        done = subprocess.run(command, capture_output=True, env={"MUJOCO_GL": library, "PATH": ""})
+        if done.returncode == 0:
+            return np.frombuffer(done.stdout, np.uint8).reshape(size[1], size[0]).astype(bool)
+    return pytest.skip(f"no OpenGL here: {done.stderr.decode().splitlines()[-1]}")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_body_is_where_mujoco_draws_it(task):
+    environment = make_environment(TASKS[task])
+    environment.reset(seed=0)
+    environment.action_space.seed(0)
+    for _ in range(30):
+        environment.step(environment.action_space.sample())
+    positions = environment.unwrapped.data.qpos.copy()
+    size, metres, x = (480, 240), 2.0, float(positions[0])
+    rendered = silhouette_by_mujoco(task, positions, size, metres, x)
+
+    canvas = np.zeros((size[1], size[0], 3), np.uint8)
+    capsules, scale = Body(task).capsules(positions), size[1] / metres
+    origin = np.array([size[0] / 2 - x * scale, size[1]])
+    for start, stop, radius in zip(capsules.start, capsules.stop, capsules.radius, strict=True):
+        pixels = (origin + scale * point * [1, -1] for point in (start, stop))
+        _fill_capsule(canvas, *pixels, scale * radius, (255, 255, 255))
+    drawn = canvas[:, :, 0] > 127
+    assert 1000 < rendered.sum() < 20_000
+    overlap = (drawn & rendered).sum() / (drawn | rendered).sum()
+    assert overlap > 0.97, overlap  # half a pixel to the side, and it is below 0.95
+
+
+def test_the_body_stays_in_the_middle_and_the_marks_pass_by():
+    lane = Lane(hopper(), CAPTION, 400, 226)
+    before, after = (lane.draw(step).astype(int) for step in (40, 60))
+    torso = round(lane.ground - 1.25 * lane.scale)
+    orange = np.array([213, 94, 0])
+    for frame in (before, after):
+        assert np.abs(frame[torso, 200] - orange).max() < 8
+    row = round(0.45 * lane.ground)  # above the thigh no text reaches down here
+    marks = [np.flatnonzero((frame[row] < np.array(SKY) - 15).all(axis=1)) for frame in (before, after)]
+    marks = [pixels[np.abs(pixels - 200) > 30] for pixels in marks]
+    # 20 steps of 0.01 m
+    assert marks[0][0] - marks[1][0] == pytest.approx(0.2 * lane.scale, abs=1.5)
+
+
+def test_an_agent_that_fell_stays_and_fades():
+    short, long = hopper(steps=20), hopper(steps=100)
+    scene = SideBySide([short, long], [CAPTION, CAPTION], 400, 226)
+    ended = scene.draw(20)
+    assert ended.shape == (226, 800, 3)
+    assert np.array_equal(scene.draw(80)[:, :399], ended[:, :399])
+    assert not np.array_equal(scene.draw(80)[:, 400:], ended[:, 400:])
+    torso = round(scene.lanes[0].ground - 1.25 * scene.lanes[0].scale)
+    before, after = (scene.draw(step)[torso, 170:230].min(axis=0).astype(int) for step in (19, 20))
+    assert (before < after - 50).any()  # orange, and paler
+
+
+def test_pictures_go_at_the_real_speed():
+    scene = SideBySide([hopper()], [CAPTION], 400, 226)
+    # 125 steps a second, of which every fourth is shown
+    assert scene.frames_per_second == pytest.approx(31.25)
+    held = round(HOLD_SECONDS * 31.25)
+    assert sum(1 for _ in scene.frames()) == 26 + held
+    assert sum(1 for _ in scene.frames(seconds=0.4)) == 13 + held

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import torch
+
+from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.evaluation.play import (
+    FIRST_EPISODE,
+    EvaluationConfig,
+    evaluate,
+    make_environments,
+    play,
+)
+from singleshot.rl.randomness import Randomness
+
+CONFIG = BCQConfig(evaluation_samples=2)
+
+
+def make(task, seeds):
+    algorithm = make_algorithm(AgentSpec(task, "bcq", "dense", 0.0, 0), CONFIG)
+    return algorithm, initial_networks(algorithm, seeds)
+
+
+def one_by_one(algorithm, networks, randomness, task, episodes):
+    """Returns and lengths by an ordinary loop per agent and episode, on the noise that it would get."""
+    agents, steps = len(randomness.seeds), 1000
+    noise = [randomness.normal(episodes, *algorithm.noise_shape) for _ in range(steps)]
+    returns, lengths = np.zeros((agents, episodes)), np.zeros((agents, episodes), int)
+    for agent in range(agents):
+        own = {name: network.agent(agent) for name, network in networks.items()}
+        for episode in range(episodes):
+            environment = make_environment(TASKS[task])
+            observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
+            ended = False
+            while not ended:
+                state = torch.tensor(observation, dtype=torch.float32)[None, None]
+                step = lengths[agent, episode]
+                action = algorithm.act(own, state, noise[step][agent, episode][None, None])[0, 0].numpy()
+                observation, reward, terminated, truncated, _ = environment.step(action)
+                returns[agent, episode] += reward
+                lengths[agent, episode] += 1
+                ended = terminated or truncated
+    return returns, lengths
+
+
+def test_hopper_episodes_end_one_by_one():
+    algorithm, networks = make("Hopper", [0, 1])
+    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=4), agents=2)
+
+    returns = play(algorithm, networks, environments, Randomness("evaluation", [0, 1], 5))
+
+    randomness = Randomness("evaluation", [0, 1], 5)
+    expected, lengths = one_by_one(algorithm, networks, randomness, "Hopper", episodes=4)
+    assert len(set(lengths.flatten())) > 1, "episodes of different lengths"
+    assert lengths.max() < 1000
+    # Untrained agents fall within some dozens of steps, too soon for rounding to grow.
+    np.testing.assert_allclose(returns, expected, rtol=1e-4)
+
+
+def test_environments_can_be_used_again():
+    algorithm, networks = make("Hopper", [0])
+    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
+    first, again = (play(algorithm, networks, environments, Randomness("evaluation", [0])) for _ in range(2))
+    other = play(algorithm, networks, environments, Randomness("evaluation", [1]))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_agents_of_the_same_seed_and_weights_get_the_same_returns():
+    algorithm, networks = make("Hopper", [3, 3])
+    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=2)
+    first, second = play(algorithm, networks, environments, Randomness("evaluation", [3, 3]))
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+
+
+@pytest.fixture
+def agent():
+    spec = AgentSpec("Hopper", "bcq", "dense", 0.0, 0)
+    algorithm, networks = make("Hopper", [0])
+    return Agent(spec, CONFIG, networks, dense_masks(algorithm))
+
+
+def test_evaluate_is_play_for_one_agent(agent):
+    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=3), agents=1)
+    expected = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [7]))
+    returns, first = evaluate(agent, episodes=3, seed=7)
+    assert np.array_equal(returns, expected[0])
+    assert first.returns[-1] == pytest.approx(returns[0])
+    assert len(first.positions) == len(first.rewards) + 1
+    assert first.fell

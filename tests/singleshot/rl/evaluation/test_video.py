@@ -1,0 +1,90 @@
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from singleshot.errors import UserError
+from singleshot.rl.evaluation.drawing import Caption
+from singleshot.rl.evaluation.episode import Episode, load_episode
+from singleshot.rl.evaluation.video import render_episode, write_drawing, write_rendering
+from tasks.animate import AnimateParams, animate
+from tasks.job import Job
+
+EPISODE = Episode("Hopper", np.tile([0.0, 1.25, 0, 0, 0, 0], (41, 1)), np.arange(40.0), 0.008)
+
+
+def read(path):
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        return (
+            stream.codec_context.name,
+            stream.average_rate,
+            [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)],
+        )
+
+
+def test_an_episode_is_kept_whole(tmp_path):
+    EPISODE.save(tmp_path / "one.safetensors")
+    EPISODE.save(tmp_path / "two.safetensors")
+    assert (tmp_path / "one.safetensors").read_bytes() == (tmp_path / "two.safetensors").read_bytes()
+    loaded = load_episode(tmp_path / "one.safetensors")
+    assert np.array_equal(loaded.positions, EPISODE.positions)
+    assert np.array_equal(loaded.rewards, EPISODE.rewards)
+    assert (loaded.task, loaded.step_seconds, loaded.fell) == ("Hopper", 0.008, True)
+    assert loaded.returns[[0, 1, 2, -1]].tolist() == [0, 0, 1, 780]
+
+
+@pytest.mark.parametrize("content", [None, b"cut short"])
+def test_a_file_that_is_no_episode_is_an_error_that_names_it(tmp_path, content):
+    path = tmp_path / "episode.safetensors"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"episode\.safetensors"):
+        load_episode(path)
+
+
+def test_a_drawn_video_is_h264_that_browsers_play(tmp_path):
+    write_drawing(tmp_path / "hopper.mp4", EPISODE, "an agent")
+    codec, rate, frames = read(tmp_path / "hopper.mp4")
+    assert (codec, rate) == ("h264", 31.25)
+    assert len(frames) == 11 + 31  # every fourth of 40 steps, and a second at the end
+    assert frames[0].shape == (480, 854, 3)
+
+
+def test_mujocos_video_has_a_frame_per_step(tmp_path):
+    try:
+        write_rendering(tmp_path / "hopper.mp4", EPISODE, "v5")
+    except UserError as error:
+        pytest.skip(f"no OpenGL here: {error}")
+    _, rate, frames = read(tmp_path / "hopper.mp4")
+    assert (rate, len(frames)) == (125, 40)
+
+
+def test_missing_opengl_is_one_clear_error(monkeypatch):
+    def broken(_):
+        raise AttributeError("'NoneType' object has no attribute 'glGetError'")
+
+    monkeypatch.setattr("gymnasium.envs.mujoco.MujocoEnv.render", broken)
+    with pytest.raises(UserError, match="libegl1"):
+        next(render_episode(EPISODE))
+
+
+def test_a_video_into_no_folder_is_one_clear_error(tmp_path):
+    with pytest.raises(UserError, match=r"no/video\.mp4"):
+        write_drawing(tmp_path / "no/video.mp4", EPISODE, "an agent")
+
+
+def test_agents_side_by_side_are_the_same_bytes_each_time(tmp_path):
+    captions = (Caption("dense", "#1f2933"), Caption("SNIP", "#0072b2"), Caption("random", "#009e73"))
+    EPISODE.save(tmp_path / "episode.safetensors")
+    inputs = {caption.label: tmp_path / "episode.safetensors" for caption in captions}
+    made = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        list(animate([Job(AnimateParams(captions), inputs, tmp_path / name)]))
+        made.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
+    assert made[0] == made[1]
+    assert sorted(made[0]) == ["animation.mp4", "still.jpg"]
+    _, _, frames = read(tmp_path / "one/animation.mp4")
+    with Image.open(tmp_path / "one/still.jpg") as still:
+        assert frames[0].shape == (still.height, still.width, 3) == (2 * 226, 800, 3)

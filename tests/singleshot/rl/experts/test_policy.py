@@ -1,0 +1,219 @@
+"""Experts: their files, their actions, and that the shipped ones are worth what their cards say."""
+
+import dataclasses
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+from singleshot.errors import UserError
+from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.experts.config import ExpertConfig
+from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
+from singleshot.rl.experts.training import returns, train_expert
+
+SHIPPED = Path(__file__).parents[4] / "experts"
+
+CARD = ExpertCard(
+    task="Hopper",
+    environment="Hopper-v5",
+    algorithm="TQC",
+    steps=1000,
+    seed=3,
+    hyper_parameters={"batch_size": 128},
+    episodes=30,
+    deterministic=Returns(1000.5, 10.0, 31.4),
+    noisy=Returns(900.0, 20.0, 28.3),
+    versions={"sbx-rl": "0.28.0"},
+)
+
+
+@pytest.fixture
+def expert() -> Expert:
+    """Random layers 11-7-5-3."""
+    generator = np.random.default_rng(0)
+    sizes = [11, 7, 5, 3]
+
+    def normal(*shape: int) -> np.ndarray:
+        return generator.standard_normal(shape).astype(np.float32)
+
+    return Expert(
+        weights=tuple(normal(n, m) for n, m in itertools.pairwise(sizes)),
+        biases=tuple(normal(m) for m in sizes[1:]),
+        card=CARD,
+    )
+
+
+def shipped() -> list[Path]:
+    return [SHIPPED / f"{task.lower()}.safetensors" for task in TASKS]
+
+
+def test_acts_as_the_same_network_in_torch(expert):
+    layers: list[torch.nn.Module] = []
+    for weight, bias in zip(expert.weights, expert.biases, strict=True):
+        linear = torch.nn.Linear(*weight.shape)
+        linear.weight.data, linear.bias.data = torch.from_numpy(weight.T), torch.from_numpy(bias)
+        layers += [linear, torch.nn.ReLU()]
+    network = torch.nn.Sequential(*layers[:-1], torch.nn.Tanh())
+    observations = np.random.default_rng(1).standard_normal((64, 11))
+    expected = network(torch.from_numpy(observations.astype(np.float32))).detach().numpy()
+
+    actions = expert.act(observations)
+
+    assert actions.shape == (64, 3)
+    assert actions.dtype == np.float32
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+def test_comes_back_from_its_file_as_it_went(expert, tmp_path):
+    save_expert(expert, tmp_path / "expert.safetensors")
+    loaded = load_expert(tmp_path / "expert.safetensors")
+
+    assert loaded.card == CARD
+    observations = np.random.default_rng(1).standard_normal((5, 11))
+    np.testing.assert_array_equal(loaded.act(observations), expert.act(observations))
+    save_expert(loaded, tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "expert.safetensors").read_bytes()
+    assert json.loads((tmp_path / "expert.json").read_text())["deterministic"]["mean"] == 1000.5
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\.safetensors: no such file.*train-expert"):
+        load_expert(tmp_path / "none.safetensors")
+
+
+def damage(expert: Expert, kind: str, path: Path) -> None:
+    weights = [weight.copy() for weight in expert.weights]
+    if kind == "NaN":
+        weights[1][2, 3] = np.nan
+    if kind == "shapes":
+        weights[0] = weights[0][:, :4]
+    task = "Ant" if kind == "task" else "HalfCheetah" if kind == "other task" else "Hopper"
+    card = dataclasses.replace(expert.card, task=task)
+    save_expert(dataclasses.replace(expert, weights=tuple(weights), card=card), path)
+    if kind == "truncated":
+        path.write_bytes(path.read_bytes()[:-50])
+    if kind == "no safetensors":
+        path.write_bytes(b"<html>not found</html>")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("truncated", "not a whole safetensors file"),
+        ("no safetensors", "not a whole safetensors file"),
+        ("NaN", "NaN or infinity"),
+        ("shapes", "tensors of shapes"),
+        ("task", "'Ant'"),
+        ("other task", "HalfCheetah needs"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error(expert, tmp_path, kind, message):
+    path = tmp_path / "expert.safetensors"
+    damage(expert, kind, path)
+    with pytest.raises(UserError, match=message) as error:
+        load_expert(path)
+    assert str(path) in str(error.value)
+    assert "train-expert" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("functions", "changed", "message"),
+    [
+        ({"activation": "tanh"}, {}, "has {'activation': 'tanh', 'output': 'tanh'} and raw"),
+        ({"output": "linear"}, {}, "has {'activation': 'relu', 'output': 'linear'} and raw"),
+        ({}, {"observation_mean": np.eye(11, dtype=np.float32)[3]}, "normalised observations"),
+        ({}, {"observation_std": np.full(11, 2, np.float32)}, "normalised observations"),
+    ],
+)
+def test_a_policy_of_another_form_is_refused(expert, tmp_path, functions, changed, message):
+    path = tmp_path / "expert.safetensors"
+    save_expert(expert, path)
+    tensors = safetensors.numpy.load_file(path) | changed
+    header = json.loads(path.with_suffix(".json").read_text()) | functions
+    safetensors.numpy.save_file(tensors, path, {"card": json.dumps(header)})
+    with pytest.raises(UserError, match=re.escape(message)):
+        load_expert(path)
+
+
+def test_a_safetensors_file_of_something_else_is_no_expert(tmp_path):
+
+    safetensors.numpy.save_file({"x": np.zeros(3)}, tmp_path / "x.safetensors")
+    with pytest.raises(UserError, match="not an expert policy"):
+        load_expert(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_a_shipped_expert_is_worth_what_its_card_says(path):
+    expert = load_expert(path)
+    card, task = expert.card, TASKS[expert.card.task]
+
+    assert path.stem == card.task.lower()
+    assert card.episodes == 30
+    assert card.deterministic.d4rl_score == pytest.approx(d4rl_score(task, card.deterministic.mean), abs=0.02)
+    assert returns(expert, 1, action_noise=0.0, seed=0).mean > card.deterministic.mean / 2
+
+
+def test_the_card_for_people_is_the_one_in_the_weights():
+    for path in shipped():
+        with_weights, beside = (
+            dataclasses.asdict(load_expert(path).card),
+            json.loads(path.with_suffix(".json").read_text()),
+        )
+        assert with_weights.items() <= beside.items()
+
+
+def config(directory: Path, **changes) -> ExpertConfig:
+    return ExpertConfig(
+        **{
+            "task": "Hopper",
+            "output": directory / "hopper.safetensors",
+            "checkpoint_dir": directory / "run",
+            "steps": 400,
+            "initial_steps": 200,
+            "critic_warmup": 64,
+            "checkpoint_every": 200,
+            **changes,
+        }
+    )
+
+
+def test_training_without_the_library_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sbx", None)
+    with pytest.raises(UserError, match=r"singleshot.io.uv pip install -r requirements-experts\.lock"):
+        train_expert(config(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
+def test_training_goes_on_from_its_checkpoint(tmp_path, algorithm):
+    pytest.importorskip("sbx")
+    first = train_expert(config(tmp_path, algorithm=algorithm))
+    assert load_expert(tmp_path / "hopper.safetensors").card == first.card
+    assert first.card.episodes == 30
+    assert first.card.started_from is None
+
+    with pytest.raises(UserError, match="holds a run already"):
+        train_expert(config(tmp_path, algorithm=algorithm))
+    with pytest.raises(UserError, match="seed was 0, not 1"):
+        train_expert(config(tmp_path, algorithm=algorithm, seed=1, resume=True))
+    resumed = train_expert(config(tmp_path, algorithm=algorithm, steps=800, resume=True))
+    assert resumed.card.steps >= first.card.steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
+def test_training_from_an_expert_begins_with_its_actions(tmp_path, algorithm):
+    """With no step after the critics were fitted, the policy kept is the one it started from."""
+    pytest.importorskip("sbx")
+    start = SHIPPED / "hopper.safetensors"
+    trained = train_expert(config(tmp_path, algorithm=algorithm, start_from=start, steps=200))
+    observations = np.random.default_rng(0).standard_normal((20, 11))
+    np.testing.assert_allclose(trained.act(observations), load_expert(start).act(observations), atol=1e-5)
+    assert "300000 steps" in trained.card.started_from

@@ -1,0 +1,143 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pydantic
+import pytest
+import safetensors.torch
+import torch
+
+from singleshot.errors import UserError
+from singleshot.rl.agents import (
+    Agent,
+    AgentSpec,
+    dense_masks,
+    flatten_masks,
+    initial_networks,
+    load_agent,
+    load_masks,
+    make_algorithm,
+)
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from tasks.train_agents import TrainParams
+
+SPEC = AgentSpec("Hopper", "bcq", "snip", 0.95, 3)
+
+
+@pytest.fixture
+def agent():
+    algorithm = make_algorithm(SPEC, BCQConfig())
+    masks = {
+        name: {layer: torch.rand(mask.shape) < 0.1 for layer, mask in layers.items()}
+        for name, layers in dense_masks(algorithm).items()
+    }
+    return Agent(SPEC, BCQConfig(discount=0.5, evaluation_samples=4), initial_networks(algorithm, [3]), masks)
+
+
+def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = load_agent(tmp_path / "agent.safetensors")
+
+    assert (loaded.spec, loaded.config) == (agent.spec, agent.config)
+    for name, network in agent.networks.items():
+        for parameter_name, parameter in network.parameters().items():
+            assert torch.equal(loaded.networks[name].parameters()[parameter_name], parameter)
+    for key, mask in flatten_masks(agent.masks).items():
+        assert torch.equal(flatten_masks(loaded.masks)[key], mask)
+    state, noise = torch.randn(1, 5, 11), torch.randn(1, 5, *agent.algorithm.noise_shape)
+    assert agent.algorithm.noise_shape == (4, 6)
+    assert torch.equal(
+        loaded.algorithm.act(loaded.networks, state, noise), agent.algorithm.act(agent.networks, state, noise)
+    )
+
+
+def test_pruned_weights_are_saved_without_a_sign(agent, tmp_path):
+    """In a network that was multiplied by its mask, half of them are -0.0."""
+    networks = {
+        name: network.with_weights(
+            {layer: θ * agent.masks[name][layer].T for layer, θ in network.weights.items()}
+        )
+        for name, network in agent.networks.items()
+    }
+    replace(agent, networks=networks).save(tmp_path / "agent.safetensors")
+    for key, tensor in safetensors.torch.load_file(tmp_path / "agent.safetensors").items():
+        if key.endswith("weight"):
+            name, layer = key.removesuffix(".weight").split(".", 1)
+            assert torch.equal(tensor, networks[name].weights[layer][0].T)
+            assert not tensor[tensor == 0].signbit().any()
+
+
+def test_files_hold_weights_as_nn_linear_does(agent, tmp_path):
+    agent.save(tmp_path / "agent.safetensors")
+    tensors = safetensors.torch.load_file(tmp_path / "agent.safetensors")
+    module = torch.nn.Linear(14, 400)
+    module.load_state_dict({kind: tensors[f"actor.pi.0.{kind}"] for kind in ("weight", "bias")})
+    x = torch.randn(9, 14)
+    expected = x @ agent.networks["actor"].weights["pi.0"][0] + agent.networks["actor"].biases["pi.0"][0, 0]
+    torch.testing.assert_close(module(x), expected)
+    assert tensors["actor.pi.0.mask"].shape == (400, 14)
+
+
+def test_equal_agents_are_equal_bytes(agent, tmp_path):
+    for name in ("a", "b"):
+        agent.save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+def test_a_damaged_file_is_one_clear_error(agent, tmp_path, damage):
+    path: Path = tmp_path / "agent.safetensors"
+    if damage != "missing":
+        agent.save(path)
+        path.write_bytes(path.read_bytes()[:1000] if damage == "truncated" else b"\x02\0\0\0\0\0\0\0{}")
+    with pytest.raises(UserError, match=str(path)):
+        load_agent(path)
+
+
+def test_masks_of_another_task_are_refused(tmp_path):
+    hopper = make_algorithm(SPEC, BCQConfig())
+    cheetah = make_algorithm(AgentSpec("HalfCheetah", "bcq", "snip", 0.95, 3), BCQConfig())
+    path = tmp_path / "masks.safetensors"
+    safetensors.torch.save_file(flatten_masks(dense_masks(hopper)), path)
+    assert load_masks(path, hopper).keys() == {"actor", "critic", "vae"}
+    with pytest.raises(UserError, match=r"masks\.safetensors"):
+        load_masks(path, cheetah)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"task": "Ant"}, "agent.task"),
+        ({"algorithm": "td3"}, "no algorithm 'td3'; known are bc, bcq"),
+        ({"sparsity": 1.0}, "agent.sparsity"),
+        ({"seed": -1}, "agent.seed"),
+        ({"sparsity": 0.0}, "sparsity 0"),
+        ({"pruner": "dense"}, "dense"),
+    ],
+)
+def test_a_wrong_specification_is_refused_by_name(wrong, key):
+    spec = {"task": "Hopper", "algorithm": "bcq", "pruner": "snip", "sparsity": 0.95, "seed": 0}
+    params = {"agent": spec | wrong, "algorithm": {}, "training": {}, "evaluation": {}}
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(TrainParams).validate_python(params)
+    (error,) = caught.value.errors()
+    assert key in ".".join(map(str, error["loc"])) + " " + error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "value"),
+    [
+        (BCQConfig, "discount", 1.0),
+        (BCQConfig, "tau", 0),
+        (BCConfig, "learning_rate", -1),
+        (BCConfig, "batch_size", 0),
+    ],
+)
+def test_a_wrong_hyper_parameter_is_refused_by_name(config, key, value):
+    with pytest.raises(pydantic.ValidationError, match=key):
+        pydantic.TypeAdapter(config).validate_python({key: value})
+
+
+def test_the_configuration_of_another_algorithm_is_refused():
+    with pytest.raises(UserError, match="BCConfig"):
+        make_algorithm(SPEC, BCConfig())

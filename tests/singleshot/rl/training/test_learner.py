@@ -1,0 +1,186 @@
+import pytest
+import torch
+
+from singleshot.errors import UserError
+from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.networks import SparseNetwork
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.learner import Learner
+
+
+def make(name):
+    config = BCQConfig() if name == "bcq" else BCConfig()
+    return make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config)
+
+
+def random_masks(algorithm, seeds, kept):
+    """Masks (K, in, out) that keep a fraction `kept[i]` of agent i's weights, each by its own draw."""
+    return {
+        name: {
+            layer: torch.stack(
+                [
+                    torch.rand(size, generator=torch.Generator().manual_seed(100 * seed + round(99 * p))) < p
+                    for seed, p in zip(seeds, kept, strict=True)
+                ]
+            )
+            for layer, size in layers.items()
+        }
+        for name, layers in layers_of(algorithm).items()
+    }
+
+
+def train(algorithm, transitions, seeds, masks, updates, execution="auto"):
+    networks = initial_networks(algorithm, seeds)
+    learner = Learner(networks, algorithm, masks, execution=execution)
+    data, randomness = ReplayBuffer(transitions), Randomness("training", seeds)
+    for _ in range(updates):
+        losses = learner.update(data.sample(randomness, 100), randomness)
+    return learner, losses
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, transitions):
+    algorithm = make(name)
+    masks = random_masks(algorithm, [0, 1], [0.05, 0.5])
+    learner = Learner(initial_networks(algorithm, [0, 1]), algorithm, masks)
+    data, randomness = ReplayBuffer(transitions), Randomness("training", [0, 1])
+
+    for _ in range(3):
+        for network, layers in masks.items():  # also before the first update
+            for layer, mask in layers.items():
+                weight = learner.networks[network].weights[layer]
+                state = learner.optimizers[network].state[weight]
+                tensors = {"weight": weight, **{m: state[m] for m in state if m != "step"}}
+                if network in learner.targets:
+                    tensors["target"] = learner.targets[network].weights[layer]
+                for kind, tensor in tensors.items():
+                    assert (tensor[~mask] == 0).all(), (network, layer, kind)
+                assert (weight[mask] != 0).float().mean() > 0.99
+        learner.update(data.sample(randomness, 100), randomness)
+
+
+def test_targets_start_as_copies_of_the_pruned_networks():
+    algorithm = make("bcq")
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, random_masks(algorithm, [0], [0.1]))
+    for name, target in learner.targets.items():
+        for parameter_name, parameter in learner.networks[name].parameters().items():
+            assert torch.equal(target.parameters()[parameter_name], parameter)
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+def test_an_agent_of_a_stack_ends_as_it_does_alone(name, transitions):
+    """Alone, a pruned agent computes with its kept weights only. That and batched products may round
+    otherwise, and Adam makes much of a tiny gradient's rounding: after 10 updates of 1e-3 each, all weights
+    are within 1e-3 of the solo run's and 99.9 % of them within 1e-5."""
+    algorithm = make(name)
+    seeds, kept = [0, 1, 0, 1], [1.0, 0.05, 0.05, 1.0]
+    stack, stack_losses = train(
+        algorithm, transitions, seeds, random_masks(algorithm, seeds, kept), updates=10
+    )
+    for i in range(4):
+        masks = None if kept[i] == 1 else random_masks(algorithm, seeds[i : i + 1], kept[i : i + 1])
+        solo, losses = train(algorithm, transitions, seeds[i : i + 1], masks, updates=10)
+        for loss, value in losses.items():
+            assert stack_losses[loss][i].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-6), loss
+        for network in solo.networks:
+            for parameter, own in solo.whole(0)[network].parameters().items():
+                difference = (stack.networks[network].parameters()[parameter][i] - own[0]).abs()
+                assert difference.max() < 1e-3, (i, network, parameter)
+                assert (difference < 1e-5).float().mean() > 0.999, (i, network, parameter)
+
+
+def test_an_agent_of_a_stack_differs_from_the_others(transitions):
+    """The test above would pass for a stack that trains one agent K times."""
+    algorithm = make("bc")
+    learner, _ = train(algorithm, transitions, [0, 1], None, updates=1)
+    first, second = learner.networks["vae"].weights["encoder.0"]
+    assert (first - second).abs().mean() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+@pytest.mark.parametrize("kept", [0.02, 0.05, 0.3, 0.9])
+def test_sparse_execution_trains_as_masked_execution_does(name, kept, transitions):
+    """Sums are of the same terms in another order: see the test above for what that may come to."""
+    algorithm = make(name)
+    masks = random_masks(algorithm, [0], [kept])
+    sparse, losses = train(algorithm, transitions, [0], masks, updates=10, execution="sparse")
+    masked, expected = train(algorithm, transitions, [0], masks, updates=10, execution="masked")
+    assert all(isinstance(network, SparseNetwork) for network in sparse.networks.values())
+    assert not any(isinstance(network, SparseNetwork) for network in masked.networks.values())
+    for loss, value in expected.items():
+        assert losses[loss].item() == pytest.approx(value.item(), rel=1e-3, abs=1e-6), loss
+    own, others = sparse.agent_state(0), masked.agent_state(0)
+    assert own.keys() == others.keys()
+    for key, tensor in others.items():
+        difference = (own[key] - tensor).abs()
+        assert difference.max() < 1e-3, key
+        assert (difference < 1e-5).float().mean() > 0.999, key
+
+
+def test_auto_holds_those_networks_sparsely_that_keep_little():
+    algorithm = make("bcq")
+    masks = random_masks(algorithm, [0], [0.05])
+    masks["actor"] = random_masks(algorithm, [0], [0.9])["actor"]
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, masks)
+    sparse = {name for name, network in learner.networks.items() if isinstance(network, SparseNetwork)}
+    assert sparse == {"critic", "vae"}
+    assert learner.masks.keys() == {"actor"}
+    held = sum(tensor.numel() for tensor in learner.networks["vae"].parameters().values())
+    assert held < 0.06 * sum(mask.numel() for mask in masks["vae"].values())
+
+
+def test_sparse_execution_of_a_stack_is_refused():
+    algorithm = make("bc")
+    masks = random_masks(algorithm, [0, 1], [0.05, 0.05])
+    with pytest.raises(UserError, match=r"offline_rl\.execution"):
+        Learner(initial_networks(algorithm, [0, 1]), algorithm, masks, execution="sparse")
+
+
+def test_a_learning_rate_that_decays_wants_the_number_of_updates():
+    spec = AgentSpec("Hopper", "bc", "dense", 0.0, 0)
+    algorithm = make_algorithm(spec, BCConfig(learning_rate_decay=True))
+    with pytest.raises(ValueError, match="number of updates"):
+        Learner(initial_networks(algorithm, [0]), algorithm, None)
+
+
+def test_sparse_execution_leaves_dense_agents_as_they_are():
+    """A sweep has them beside pruned ones."""
+    algorithm = make("bc")
+    learner = Learner(initial_networks(algorithm, [0]), algorithm, None, execution="sparse")
+    assert not any(isinstance(network, SparseNetwork) for network in learner.networks.values())
+
+
+def test_a_sparse_agents_state_is_in_full_and_has_what_takes_no_part(transitions):
+    """Units that lead nowhere keep their first weights, and moments of zero."""
+    algorithm = make("bc")
+    masks = random_masks(algorithm, [0], [0.05])
+    masks["vae"]["encoder.1"][0, :4] = False  # the first layer's units 0 to 3 lead nowhere
+    learner, _ = train(algorithm, transitions, [0], masks, updates=3, execution="sparse")
+    state, first = learner.agent_state(0), initial_networks(algorithm, [0])["vae"]
+    changed = state["network.vae.encoder.0.weight"] != first.weights["encoder.0"] * masks["vae"]["encoder.0"]
+    assert not changed[0, :, :4].any()
+    assert changed[0, :, 4:][masks["vae"]["encoder.0"][0, :, 4:]].float().mean() > 0.9
+    assert torch.equal(state["network.vae.encoder.0.bias"][..., :4], first.biases["encoder.0"][..., :4])
+    assert not state["exp_avg.vae.encoder.0.weight"][0, :, :4].any()
+
+
+@pytest.mark.parametrize("kept", [[0.05, 1.0], [0.05]], ids=["stack", "alone"])
+def test_restored_learner_goes_on_bit_for_bit(transitions, kept):
+    algorithm = make("bcq")
+    seeds, others = [0, 1][: len(kept)], [5, 6][: len(kept)]
+    masks = random_masks(algorithm, seeds, kept)
+    through, _ = train(algorithm, transitions, seeds, masks, updates=2)
+    data, randomness = ReplayBuffer(transitions), Randomness("training", others)
+    restored = Learner(initial_networks(algorithm, others), algorithm, masks)
+    restored.restore([through.agent_state(i) for i in range(len(kept))], updates=2)
+
+    batch = data.sample(randomness, 100)
+    for learner in (through, restored):
+        learner.update(batch, Randomness("training", others))
+
+    for i in range(len(kept)):
+        expected, own = through.agent_state(i), restored.agent_state(i)
+        assert all(torch.equal(tensor, own[name]) for name, tensor in expected.items())

@@ -1,0 +1,151 @@
+from itertools import pairwise
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from singleshot.sparse.compaction import Layer, compact
+
+
+def run(layers: list[Layer], x: Tensor) -> Tensor:
+    *hidden, last = layers
+    for layer in hidden:
+        x = (x @ layer.weight.T + layer.bias).relu()
+    return x @ last.weight.T + last.bias
+
+
+def sizes(layers: list[Layer]) -> list[tuple[int, ...]]:
+    return [tuple(layer.weight.shape) for layer in layers]
+
+
+def layer(weight: list[list[float]], bias: list[float]) -> Layer:
+    return Layer(torch.tensor(weight, dtype=torch.float32), torch.tensor(bias, dtype=torch.float32))
+
+
+def test_a_unit_without_outgoing_weights_goes():
+    compacted = compact([layer([[1, 2], [3, 4]], [5, 6]), layer([[0, 7]], [8])])
+
+    assert sizes(compacted) == [(1, 2), (1, 1)]
+    assert compacted[0].weight.tolist() == [[3, 4]]
+    assert compacted[0].bias.tolist() == [6]
+    assert (compacted[1].weight.tolist(), compacted[1].bias.tolist()) == ([[7]], [8])
+
+
+def test_a_unit_without_incoming_weights_becomes_a_bias():
+    # Units: x + y, the constant 5, and the constant relu(-3) = 0.
+    first = layer([[1, 1], [0, 0], [0, 0]], [0, 5, -3])
+    compacted = compact([first, layer([[2, 10, 100], [3, 20, 200]], [0.5, 0.25])])
+
+    assert sizes(compacted) == [(1, 2), (2, 1)]
+    assert compacted[1].weight.tolist() == [[2], [3]]
+    assert compacted[1].bias.tolist() == [50.5, 100.25]
+
+
+def test_dead_ends_cascade_to_the_first_layer():
+    # Unit 1 of the last hidden layer leads nowhere; all that leads to it does so neither.
+    chain = [
+        layer([[1], [2]], [0, 0]),
+        layer([[1, 0], [0, 2]], [0, 0]),
+        layer([[1, 0], [0, 2]], [0, 0]),
+        layer([[3, 0]], [1]),
+    ]
+    compacted = compact(chain)
+
+    assert sizes(compacted) == [(1, 1), (1, 1), (1, 1), (1, 1)]
+    assert run(compacted, torch.tensor([[4.0]])).tolist() == [[13]]
+
+
+def test_constants_cascade_to_the_last_layer():
+    # Unit 1 is 2, then 2 * 2 - 1 = 3, then 3 * 3 = 9, then 9 * 5 = 45 of the output's bias.
+    chain = [
+        layer([[1], [0]], [0, 2]),
+        layer([[1, 0], [0, 2]], [0, -1]),
+        layer([[1, 0], [0, 3]], [0, 0]),
+        layer([[3, 5]], [1]),
+    ]
+    compacted = compact(chain)
+
+    assert sizes(compacted) == [(1, 1), (1, 1), (1, 1), (1, 1)]
+    assert compacted[-1].bias.tolist() == [46]
+
+
+def test_a_folded_unit_makes_those_before_and_after_it_go():
+    # Layer 2's unit 1 reads nothing but layer 1's unit 1, which is constant, so it is constant too. Layer 1's
+    # unit 2 leads nowhere.
+    chain = [
+        layer([[1], [0], [2]], [0, 3, 0]),
+        layer([[1, 0, 0], [0, 2, 0]], [0, 0]),
+        layer([[1, 1]], [0]),
+    ]
+    compacted = compact(chain)
+
+    assert sizes(compacted) == [(1, 1), (1, 1), (1, 1)]
+    assert run(compacted, torch.tensor([[4.0], [-1.0]])).tolist() == [[10], [6]]
+
+
+def test_a_network_without_weights_is_its_constant():
+    pruned = [Layer(torch.zeros(5, 3), torch.ones(5)), Layer(torch.zeros(4, 5), torch.ones(4))]
+    compacted = compact([*pruned, Layer(torch.zeros(2, 4), torch.tensor([7.0, -8.0]))])
+
+    assert sizes(compacted) == [(1, 3), (1, 1), (2, 1)]
+    assert run(compacted, torch.randn(2, 3)).tolist() == [[7, -8], [7, -8]]
+
+
+def test_a_network_cut_in_two_is_a_constant():
+    # Weights on both sides of a layer without any: after it are constants, before it is what leads nowhere.
+    cut = [
+        Layer(torch.randn(5, 3), torch.randn(5)),
+        Layer(torch.zeros(4, 5), torch.tensor([1.0, -1.0, 2.0, 0.0])),
+        Layer(torch.ones(2, 4), torch.zeros(2)),
+    ]
+    compacted = compact(cut)
+
+    assert sizes(compacted) == [(1, 3), (1, 1), (2, 1)]
+    assert run(compacted, torch.randn(1, 3)).tolist() == [[3, 3]]
+
+
+def test_a_network_without_pruned_weights_stays_as_it_is():
+    layers = [Layer(torch.randn(5, 3), torch.randn(5)), Layer(torch.randn(2, 5), torch.randn(2))]
+    for before, after in zip(layers, compact(layers), strict=True):
+        assert torch.equal(before.weight, after.weight)
+        assert torch.equal(before.bias, after.bias)
+
+
+def test_a_single_layer_stays_as_it_is():
+    only = layer([[0, 0], [1, 0]], [1, 2])
+    (after,) = compact([only])
+    assert torch.equal(after.weight, only.weight)
+    assert torch.equal(after.bias, only.bias)
+
+
+@st.composite
+def pruned_networks(draw: st.DrawFn) -> list[Layer]:
+    widths = draw(st.lists(st.integers(1, 8), min_size=2, max_size=5))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    layers = []
+    for inputs, outputs in pairwise(widths):
+        density = draw(st.sampled_from([0.0, 0.1, 0.3, 0.6, 1.0]))
+        mask = torch.rand(outputs, inputs, generator=generator) < density
+        weight = torch.randn(outputs, inputs, generator=generator) * mask
+        layers.append(Layer(weight, torch.randn(outputs, generator=generator)))
+    return layers
+
+
+@settings(max_examples=300)
+@given(pruned_networks())
+def test_any_network_computes_the_same_with_no_unit_too_many(layers):
+    originals = [Layer(layer.weight.clone(), layer.bias.clone()) for layer in layers]
+    compacted = compact(layers)
+
+    x = torch.randn(16, layers[0].weight.shape[1], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(run(compacted, x), run(layers, x), rtol=1e-4, atol=1e-5)
+    for small, big in zip(compacted, layers, strict=True):
+        assert all(a <= b for a, b in zip(small.weight.shape, big.weight.shape, strict=True))
+    for before, after in pairwise(compacted):
+        if len(before.bias) > 1:
+            assert before.weight.any(dim=1).all(), "a constant unit is left"
+            assert after.weight.any(dim=0).all(), "a unit that leads nowhere is left"
+    for original, layer in zip(originals, layers, strict=True):
+        assert torch.equal(original.weight, layer.weight)
+        assert torch.equal(original.bias, layer.bias)

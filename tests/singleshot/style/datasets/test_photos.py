@@ -1,0 +1,190 @@
+"""Photo sets: what a batch holds, and that it depends on nothing but its arguments and the photos."""
+
+import io
+import multiprocessing
+import pickle
+import struct
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Generator, Tensor
+
+from singleshot.errors import UserError
+from singleshot.io.images import encode_jpeg, encode_png
+from singleshot.style.datasets.photos import PhotoSet
+
+COLORS = {"a": (250, 10, 10), "b": (10, 250, 10), "c": (10, 10, 250), "d": (240, 240, 10), "e": (90, 90, 90)}
+
+
+def archive(directory: Path, photos: dict[str, bytes]) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(directory / "photos.zip", "w") as file:
+        for name, content in photos.items():
+            file.writestr(f"{name}.jpg", content)
+    return directory
+
+
+def plain(color: tuple[int, int, int], height: int = 40, width: int = 60) -> bytes:
+    return encode_jpeg(torch.tensor(color).view(3, 1, 1).expand(3, height, width) / 255, 95)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> PhotoSet:
+    return PhotoSet.open(archive(tmp_path, {name: plain(color) for name, color in COLORS.items()}))
+
+
+def detailed(height: int = 70, width: int = 100) -> Tensor:
+    return torch.rand(3, height, width, generator=Generator().manual_seed(0))
+
+
+def name_of(crop: Tensor) -> str:
+    """Which of COLORS a crop shows."""
+    mean = crop.mean(dim=(1, 2)) * 255
+    return min(COLORS, key=lambda name: float((mean - torch.tensor(COLORS[name])).abs().sum()))
+
+
+def test_shards_make_one_set_whatever_their_number(tmp_path: Path) -> None:
+    contents = {name: plain(color) for name, color in COLORS.items()}
+    whole = PhotoSet.open(archive(tmp_path / "whole", contents))
+    for i, name in enumerate("bdeca"):
+        archive(tmp_path / "shards" / str(i), {name: contents[name]})
+    shards = PhotoSet.open(tmp_path / "shards")
+    assert list(whole.names) == list(shards.names) == list("abcde")
+    assert torch.equal(whole.batch(3, 1, 4, 32, augment=True), shards.batch(3, 1, 4, 32, augment=True))
+
+
+def test_reads_a_photo_by_name(photos: PhotoSet) -> None:
+    assert len(photos) == 5
+    read = photos.read("c")
+    assert read.shape == (3, 40, 60)
+    assert name_of(read) == "c"
+    assert photos.read("c", short_side=20).shape == (3, 20, 30)
+
+
+def test_unknown_photo(photos: PhotoSet) -> None:
+    with pytest.raises(UserError, match="no photo 'z'; known are a, b, c, d, e"):
+        photos.read("z")
+
+
+def test_no_archive_damaged_archive_and_doubles(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no photos\.zip in it"):
+        PhotoSet.open(tmp_path)
+    archive(tmp_path / "0", {"a": plain(COLORS["a"])})
+    archive(tmp_path / "1", {"a": plain(COLORS["a"])})
+    with pytest.raises(UserError, match=r"another archive in .* has a too"):
+        PhotoSet.open(tmp_path)
+    content = (tmp_path / "1/photos.zip").read_bytes()
+    (tmp_path / "1/photos.zip").write_bytes(content[:-30])
+    with pytest.raises(UserError, match=r"1/photos\.zip: damaged"):
+        PhotoSet.open(tmp_path)
+
+
+def test_damage_inside_an_archive_is_noticed(tmp_path: Path) -> None:
+    directory = archive(tmp_path, {"a": plain(COLORS["a"])})
+    content = bytearray((directory / "photos.zip").read_bytes())
+    content[300] ^= 1
+    (directory / "photos.zip").write_bytes(content)
+    with pytest.raises(UserError, match=r"photos\.zip: damaged"):
+        PhotoSet.open(directory).read("a")
+
+
+def test_a_wrong_offset_of_the_central_directory(tmp_path: Path) -> None:
+    """Python's zipfile subtracts the difference from every photo's position, which is negative then."""
+    path = archive(tmp_path, {"a": plain(COLORS["a"])}) / "photos.zip"
+    end = bytearray(path.read_bytes())
+    end[-6:-2] = struct.pack("<I", struct.unpack("<I", end[-6:-2])[0] + 1000)
+    path.write_bytes(end)
+    with pytest.raises(UserError, match=r"photos\.zip: damaged"):
+        PhotoSet.open(tmp_path).read("a")
+
+
+def test_without_augmentation_it_is_pillows_resize_and_centre_crop(tmp_path: Path) -> None:
+    content = encode_png(detailed())
+    photos = PhotoSet.open(archive(tmp_path, {"a": content}))
+    image = Image.open(io.BytesIO(content)).resize((46, 32), Image.Resampling.LANCZOS)  # 100·32/70 = 45.7
+    expected = np.asarray(image.crop((7, 0, 39, 32)), np.float32).transpose(2, 0, 1) / 255
+    generator = Generator().manual_seed(0)
+    before = generator.get_state()
+    assert torch.equal(photos.crop(0, 32, generator, augment=False), torch.from_numpy(expected))
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(70, 100, 32), (33, 90, 64), (300, 20, 16), (16, 16, 16)]
+)
+def test_augmented_crops_are_square_and_in_range(tmp_path: Path, height: int, width: int, size: int) -> None:
+    photos = PhotoSet.open(archive(tmp_path, {"a": encode_png(detailed(height, width))}))
+    generator = Generator().manual_seed(1)
+    for _ in range(20):
+        crop = photos.crop(0, size, generator, augment=True)
+        assert crop.shape == (3, size, size)
+        assert crop.min() >= 0
+        assert crop.max() <= 1
+
+
+def test_augmentation_mirrors_moves_zooms_and_shades(tmp_path: Path) -> None:
+    """On a picture of its own coordinates (red: x, green: y) a crop tells where it is from."""
+    y, x = torch.meshgrid(torch.linspace(0.2, 0.8, 200), torch.linspace(0.2, 0.8, 300), indexing="ij")
+    photos = PhotoSet.open(archive(tmp_path, {"a": encode_png(torch.stack([x, y, torch.zeros_like(x)]))}))
+    generator = Generator().manual_seed(2)
+    crops = torch.stack([photos.crop(0, 32, generator, augment=True) for _ in range(100)])
+    across = (crops[:, 0, :, -1] - crops[:, 0, :, 0]).mean(dim=1)
+    down = (crops[:, 1, -1] - crops[:, 1, 0]).mean(dim=1)
+    assert 30 < (across < 0).sum() < 70  # mirrored half of the time
+    assert (down > 0).all()  # never upside down
+    # A square of all the height spans 0.6 of green; a quarter of its area spans half of that. Jitter: ±20 %.
+    assert 0.6 * 0.5 * 0.8 * 0.6 < down.min() < 0.42
+    assert 0.5 < down.max() < 0.6 * 1.25 * 1.5
+    means = crops.mean(dim=(2, 3))
+    assert (means.amax(dim=0) - means.amin(dim=0))[:2].min() > 0.1
+
+
+def test_a_batch_depends_on_seed_and_step_alone(photos: PhotoSet) -> None:
+    batch = photos.batch(7, 5, 4, 16, augment=True)
+    assert batch.shape == (4, 3, 16, 16)
+    torch.manual_seed(99)
+    photos.batch(1, 0, 4, 16, augment=True)
+    assert torch.equal(photos.batch(7, 5, 4, 16, augment=True), batch)
+    assert not torch.equal(photos.batch(7, 6, 4, 16, augment=True), batch)
+    assert not torch.equal(photos.batch(8, 5, 4, 16, augment=True), batch)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 7])
+def test_each_epoch_has_each_photo_once_in_another_order(photos: PhotoSet, batch_size: int) -> None:
+    steps = -(-20 // batch_size)
+    order = "".join(
+        name_of(crop) for step in range(steps) for crop in photos.batch(0, step, batch_size, 8, False)
+    )
+    epochs = [order[i : i + 5] for i in range(0, 20, 5)]
+    assert all(sorted(epoch) == list("abcde") for epoch in epochs)
+    assert len(set(epochs)) > 1
+
+
+def test_order_depends_on_the_seed(photos: PhotoSet) -> None:
+    orders = Counter(
+        "".join(name_of(crop) for crop in photos.batch(seed, 0, 5, 8, augment=False)) for seed in range(12)
+    )
+    assert len(orders) > 6
+
+
+def batch_in_child(photos: PhotoSet, queue: "multiprocessing.Queue[bytes]") -> None:
+    queue.put(photos.batch(0, 0, 4, 8, augment=True).numpy().tobytes())
+
+
+def test_it_survives_pickling_and_forks(photos: PhotoSet) -> None:
+    expected = photos.batch(0, 0, 4, 8, augment=True)
+    copy = pickle.loads(pickle.dumps(photos))
+    assert torch.equal(copy.batch(0, 0, 4, 8, augment=True), expected)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    children = [context.Process(target=batch_in_child, args=(photos, queue)) for _ in range(3)]
+    for child in children:
+        child.start()
+    assert [queue.get() for _ in children] == [expected.numpy().tobytes()] * 3
+    for child in children:
+        child.join()

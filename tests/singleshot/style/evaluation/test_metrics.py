@@ -1,0 +1,97 @@
+import io
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.io.packages import Package, fetch_package, read_member
+from singleshot.style.datasets.weights import read_backbone, read_lpips_heads
+from singleshot.style.evaluation.metrics import LPIPS, load_lpips, ssim
+
+AUTHORS_LPIPS = Package("lpips", "0.1.4", "fd537af5828b69d2e6ffc0a397bd506dbc28ca183543617690844c08e102ec5e")
+
+
+@pytest.fixture(scope="module", params=["alexnet", "vgg16"])
+def lpips(request: pytest.FixtureRequest) -> LPIPS:
+    backbone = read_backbone(request.param, "packages")[0]
+    heads = {
+        key.split(".")[1]: w for key, w in read_lpips_heads()[0].items() if key.startswith(request.param)
+    }
+    return LPIPS(backbone, heads)
+
+
+def _gradients() -> tuple[Tensor, Tensor]:
+    u, v = torch.meshgrid(torch.linspace(0, 1, 64), torch.linspace(0, 1, 80), indexing="ij")
+    return torch.stack([u, v, (u + v) / 2]), torch.stack([(20 * u).sin() / 2 + 0.5, v, u * v])
+
+
+def _noise(seed: int) -> Tensor:
+    return torch.rand(3, 48, 64, generator=torch.Generator().manual_seed(seed))
+
+
+class TestSsim:
+    def test_of_equal_pictures_is_one(self) -> None:
+        x, _ = _gradients()
+        assert ssim(x, x) == pytest.approx(1)
+
+    def test_of_flat_pictures_is_their_luminance_term(self) -> None:
+        # Without variance, (2 μ_x μ_y + C1) / (μ_x² + μ_y² + C1) with C1 = 0.01² is left (Wang et al. 2004).
+        x, y = torch.full((3, 16, 16), 0.5), torch.full((3, 16, 16), 0.75)
+        expected = (2 * 0.5 * 0.75 + 1e-4) / (0.5**2 + 0.75**2 + 1e-4)
+        assert ssim(x, y) == pytest.approx(expected, rel=1e-5)
+
+
+class TestLpips:
+    def test_of_equal_pictures_is_zero(self, lpips: LPIPS) -> None:
+        assert lpips(_noise(0), _noise(0)) == 0
+
+    def test_is_symmetric(self, lpips: LPIPS) -> None:
+        assert lpips(_noise(0), _noise(1)) == pytest.approx(lpips(_noise(1), _noise(0)), rel=1e-5)
+
+    def test_grows_with_distortion(self, lpips: LPIPS) -> None:
+        x, _ = _gradients()
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+        distances = [lpips(x, x + σ * noise) for σ in (0.02, 0.05, 0.1, 0.2)]
+        assert distances == sorted(distances)
+        assert distances[0] > 0
+
+    def test_agrees_with_the_authors_package(self, lpips: LPIPS) -> None:
+        """What `lpips` 0.1.4 gave for these pictures, `normalize=True`, on torchvision's weights."""
+        expected = {"alexnet": 0.57998126745224, "vgg16": 0.6998125314712524}
+        assert lpips(*_gradients()) == pytest.approx(expected[lpips.backbone.architecture], rel=1e-5)
+
+    def test_heads_are_those_of_the_authors_package(self, lpips: LPIPS) -> None:
+        file = {"alexnet": "alex", "vgg16": "vgg"}[lpips.backbone.architecture]
+        content = read_member(fetch_package(AUTHORS_LPIPS), f"lpips/weights/v0.1/{file}.pth")
+        published = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        for w, expected in zip(lpips.heads.values(), published.values(), strict=True):
+            assert torch.equal(w, expected.flatten())
+
+    def test_by_hand(self) -> None:
+        class Taps:
+            """Two channels, one position: (3, 4) of the first picture, (0, 5) of the second."""
+
+            def __call__(self, pictures: Tensor, layers: object) -> dict[str, Tensor]:
+                return {"tap": torch.tensor([[3.0, 4.0], [0.0, 5.0]]).view(2, 2, 1, 1)}
+
+        # Unit vectors (0.6, 0.8) and (0, 1): 2 · 0.36 + 3 · 0.04.
+        distance = LPIPS(Taps(), {"tap": torch.tensor([2.0, 3.0])})(_noise(0), _noise(1))  # type: ignore[arg-type]
+        assert distance == pytest.approx(0.84)
+
+    def test_black_pictures_are_finite(self, lpips: LPIPS) -> None:
+        assert math.isfinite(lpips(torch.zeros(3, 48, 48), torch.ones(3, 48, 48)))
+
+    def test_names_a_file_that_is_none(self, lpips: LPIPS, tmp_path: Path) -> None:
+        path = tmp_path / "heads.safetensors"
+        with pytest.raises(UserError, match=r"heads\.safetensors: no such file; run the stage fetch_weights"):
+            load_lpips(lpips.backbone, path)
+        path.write_bytes(b"no weights")
+        with pytest.raises(UserError, match=r"heads\.safetensors: not a whole .*; run the stage"):
+            load_lpips(lpips.backbone, path)
+        save_file({"squeezenet.relu1": torch.ones(3)}, path)
+        with pytest.raises(UserError, match="no heads for"):
+            load_lpips(lpips.backbone, path)

@@ -1,0 +1,97 @@
+import math
+
+import numpy as np
+import pytest
+from moving_scenes import pan, smooth_noise
+
+from singleshot.errors import UserError
+from singleshot.style.evaluation.warping_error import visible, warping_error
+
+
+@pytest.fixture
+def scene():
+    return smooth_noise()
+
+
+def test_visible_by_hand():
+    """4x8 pixels that go right by 2; where the way back doesn't lead home, they are covered up there."""
+    forward = np.zeros((4, 8, 2), np.float32)
+    forward[..., 0] = 2
+    backward = -forward
+    M = visible(forward, backward)
+    assert M[:, :6].all()
+    assert not M[:, 6:].any()  # they leave the picture
+    backward[:, 5, 0] = 0  # |2 + 0|² = 4 > 0.01·4 + 0.5
+    assert (visible(forward, backward) == (np.arange(8) < 6) & (np.arange(8) != 3)).all()
+    backward[:, 5, 0] = -1.3  # |2 - 1.3|² = 0.49 < 0.01·(4 + 1.69) + 0.5
+    assert (visible(forward, backward) == (np.arange(8) < 6)).all()
+
+
+def test_edges_of_motion_are_not_visible():
+    forward = np.zeros((4, 16, 2), np.float32)
+    forward[:, 8:, 0] = 1  # np.gradient is 0.5 in columns 7 and 8: 0.25 > 0.01·w² + 0.002
+    backward = np.zeros_like(forward)
+    backward[:, 9:, 0] = -1
+    assert (visible(forward, backward)[0] == [*[True] * 7, False, False, *[True] * 6, False]).all()
+
+
+def test_a_video_that_moves_as_its_original_has_no_error(scene):
+    original = pan(scene, 5, dx=2)
+    inverted = [255 - frame for frame in original]
+    error = warping_error(original, inverted)
+    assert error.original < 1e-4
+    assert error.relative == pytest.approx(1, rel=1e-4)
+
+
+def test_constant_flicker_by_hand(scene):
+    """A still video; every other frame of its stylised one is 51/255 = 0.2 brighter: E = 3·0.2² = 0.12."""
+    original = pan(scene, 1, dx=0) * 4
+    stylized = [np.full_like(frame, 100 + 51 * (n % 2)) for n, frame in enumerate(original)]
+    error = warping_error(iter(original), iter(stylized))
+    assert error.original == pytest.approx(0, abs=1e-6)
+    assert error.stylized == pytest.approx(0.12, rel=1e-5)
+
+
+def test_flicker_under_motion_by_hand(scene):
+    original = pan(scene, 4, dx=2)
+    stylized = [np.full_like(frame, 100 + 51 * (n % 2)) for n, frame in enumerate(original)]
+    error = warping_error(original, stylized)
+    assert error.stylized == pytest.approx(0.12, rel=1e-5)
+    assert error.relative == error.stylized / error.original > 100
+
+
+def test_of_no_error_there_is_no_relative(scene):
+    still = pan(scene, 1, dx=0) * 2
+    grey = [np.full_like(frame, 7) for frame in still]
+    error = warping_error(grey, grey)
+    assert error.original == error.stylized == 0
+    assert math.isnan(error.relative)
+
+
+def test_videos_that_do_not_belong_together(scene):
+    original = pan(scene, 3, dx=1)
+    with pytest.raises(UserError, match="stylised video ends after 2 frames"):
+        warping_error(original, original[:2])
+    with pytest.raises(UserError, match="original video ends after 2 frames"):
+        warping_error(original[:2], original)
+    with pytest.raises(UserError, match="frame 0 has shape"):
+        warping_error(original, [frame[:-1] for frame in original])
+    with pytest.raises(UserError, match="no two consecutive frames"):
+        warping_error(original[:1], original[:1])
+    with pytest.raises(UserError, match="too small"):
+        warping_error([frame[:8, :8] for frame in original], [frame[:8, :8] for frame in original])
+
+
+def test_frames_are_streamed(scene):
+    """Of a video only the pair at hand is asked for."""
+    asked = []
+
+    def frames():
+        for n, frame in enumerate(pan(scene, 3, dx=1)):
+            asked.append(n)
+            yield frame
+        raise UserError("damaged here")
+
+    with pytest.raises(UserError, match="damaged here"):
+        warping_error(frames(), pan(scene, 9, dx=1))
+    assert asked == [0, 1, 2]

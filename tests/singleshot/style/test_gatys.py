@@ -1,0 +1,209 @@
+import io
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+from torch.nn.modules.module import register_module_forward_hook
+
+from singleshot.style.backbones import Backbone
+from singleshot.style.datasets.weights import read_backbone
+from singleshot.style.gatys import GatysConfig, initial_picture, optimize
+
+SIZE = 48
+
+
+@pytest.fixture(scope="module")
+def alexnet():
+    trained, _ = read_backbone("alexnet", "packages")
+    convolutions = [(layer.weight, layer.bias) for layer in trained.convolutions]
+    return Backbone("alexnet", convolutions, trained.mean, trained.std, "average")
+
+
+@pytest.fixture(scope="module")
+def content():
+    y, x = torch.meshgrid(torch.linspace(0, 1, SIZE), torch.linspace(0, 1, SIZE + 8), indexing="ij")
+    return torch.stack([x, y, ((x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.1).float()])
+
+
+@pytest.fixture(scope="module")
+def style():
+    y, x = torch.meshgrid(torch.arange(SIZE), torch.arange(SIZE + 4), indexing="ij")
+    return torch.stack([(x // 4 + y // 4) % 2 * 0.9, torch.sin(x / 3) / 2 + 0.5, (y / SIZE)]).float()
+
+
+def config(**changes):
+    return GatysConfig(**({"backbone": "alexnet", "iterations": 8, "size_px": SIZE} | changes))
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
+@pytest.mark.parametrize("criterion", ["mse", "l1", "smooth_l1", "huber"])
+@pytest.mark.parametrize("initialization", ["content", "style", "noise"])
+def test_the_loss_falls(alexnet, content, style, initialization, criterion, optimizer):
+    settings = config(initialization=initialization, criterion=criterion, optimizer=optimizer)
+    first, *_, last = optimize(content, style, alexnet, settings)
+    assert (first.iteration, last.iteration) == (0, 8)
+    assert last.losses.total < 0.9 * first.losses.total
+    assert last.picture.shape == content.shape
+
+
+def test_sgd_diverges_at_the_textbook_rate_and_ends_in_an_iterate_that_says_so(alexnet, content, style):
+    iterates = list(optimize(content, style, alexnet, config(optimizer="sgd", iterations=50)))
+    assert iterates[-1].iteration < 50
+    assert not math.isfinite(iterates[-1].losses.total)
+    assert all(math.isfinite(iterate.losses.total) for iterate in iterates[:-1])
+    assert iterates[-2].losses.total > 1e3 * iterates[0].losses.total
+
+
+def test_sgd_falls_at_a_rate_small_enough(alexnet, content, style):
+    settings = config(optimizer="sgd", learning_rate=1e-7, precision="float32")
+    losses = [iterate.losses.total for iterate in optimize(content, style, alexnet, settings)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
+
+
+def test_lbfgs_never_settles_on_a_worse_picture_and_spends_what_it_was_given(alexnet, content, style):
+    evaluations = 0
+
+    def count(module, *_):
+        nonlocal evaluations
+        evaluations += isinstance(module, Backbone)
+
+    with register_module_forward_hook(count):
+        iterates = list(optimize(content, style, alexnet, config(iterations=30)))
+    losses = [iterate.losses.total for iterate in iterates]
+    assert losses == sorted(losses, reverse=True)
+    numbers = [iterate.iteration for iterate in iterates]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 30
+    assert evaluations == 2 + 1 + 30  # photo, painting, the initial picture, and the iterations
+
+
+@pytest.mark.parametrize(
+    ("criterion", "function"),
+    [
+        ("mse", lambda x, y, how: mse_loss(x, y, reduction=how)),
+        ("l1", lambda x, y, how: l1_loss(x, y, reduction=how)),
+        ("smooth_l1", lambda x, y, how: smooth_l1_loss(x, y, reduction=how)),
+        ("huber", lambda x, y, how: huber_loss(x, y, reduction=how)),
+    ],
+)
+def test_every_loss_is_that_of_the_iterates_own_picture(alexnet, content, style, criterion, function):
+    settings = config(criterion=criterion, precision="float32", layer_weights=(0.1, 0.2, 0.3, 0.4, 0.5))
+    for iterate in optimize(content, style, alexnet, settings):
+        layers = [f"relu{i}" for i in range(1, 6)]
+        F, P, A = (alexnet(picture[None], layers) for picture in (iterate.picture, content, style))
+        expected_content = function(F["relu4"].double(), P["relu4"].double(), "sum") / 2
+        expected_style = sum(
+            w * function(gram(F[layer]), gram(A[layer]), "mean") / 4
+            for w, layer in zip(settings.layer_weights, layers, strict=True)
+        )
+        assert iterate.losses.content == pytest.approx(expected_content.item(), rel=1e-4)
+        assert iterate.losses.style == pytest.approx(expected_style.item(), rel=1e-4)
+
+
+def gram(features):
+    F = features[0].double().flatten(1)
+    return torch.einsum("ik,jk->ij", F, F) / F.shape[1]
+
+
+def test_losses_are_equations_1_to_4_written_out(alexnet, content, style):
+    """In numpy, index by index as the report has them, for a painting of the photo's size."""
+    style = style[:, :, :SIZE]
+    content = content[:, :, :SIZE]
+    settings = config(initialization="noise", precision="float32", tv_weight=7.0)
+    first = next(optimize(content, style, alexnet, settings))
+    x = initial_picture(content, style, settings)
+
+    def features(picture, layer):
+        return alexnet(picture[None], [layer])[layer][0].flatten(1).double().numpy()
+
+    F, P = features(x, "relu4"), features(content, "relu4")
+    L_content = 0.5 * ((F - P) ** 2).sum()  # eq. 1
+    L_style = 0.0
+    for w, layer in zip((0.16, 0.004, 0.002, 0.0005, 0.0003), range(1, 6), strict=True):
+        F_l, A_l = features(x, f"relu{layer}"), features(style, f"relu{layer}")
+        N, M = F_l.shape
+        G, A = F_l @ F_l.T, A_l @ A_l.T  # eq. 4
+        L_style += w * ((G - A) ** 2).sum() / (4 * N**2 * M**2)  # eq. 2 and 3
+    pixels = x.double().numpy()
+    variation = (np.diff(pixels, axis=1) ** 2).mean() + (np.diff(pixels, axis=2) ** 2).mean()
+    total = settings.content_weight * L_content / P.size + settings.style_weight * L_style + 7.0 * variation
+    assert first.losses.content == pytest.approx(L_content, rel=1e-4)
+    assert first.losses.style == pytest.approx(L_style, rel=1e-4)
+    assert first.losses.total == pytest.approx(total, rel=1e-4)
+
+
+def test_a_larger_picture_of_the_same_keeps_the_balance_of_the_losses(alexnet, content, style):
+    """Tiled twice, a photo has twice the features and the same statistics, up to what the seam changes."""
+    settings = config(initialization="style", tv_weight=0.0, style_weight=0.0)
+    photo, painting = content[:, :, :SIZE], style[:, :, :SIZE]
+    once = next(optimize(photo, painting, alexnet, settings)).losses
+    twice = next(optimize(photo.repeat(1, 4, 4), painting.repeat(1, 4, 4), alexnet, settings)).losses
+    assert twice.content > 10 * once.content
+    assert twice.total == pytest.approx(once.total, rel=0.5)
+
+
+def test_initial_pictures(content, style):
+    assert torch.equal(initial_picture(content, style, config()), content)
+    resized = initial_picture(content, style, config(initialization="style"))
+    assert resized.shape == content.shape
+    assert torch.allclose(resized.mean((1, 2)), style.mean((1, 2)), atol=0.02)
+    same_size = initial_picture(style, style, config(initialization="style"))
+    assert torch.allclose(same_size, style, atol=1e-6)
+    noise = initial_picture(content, style, config(initialization="noise"))
+    assert noise.shape == content.shape
+    assert noise.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert noise.std().item() == pytest.approx(12**-0.5, abs=0.02)  # uniform on [0, 1]
+
+
+def test_noise_depends_on_the_seed_alone(alexnet, content, style):
+    def run(seed):
+        settings = config(initialization="noise", seed=seed)
+        return [iterate.picture for iterate in optimize(content, style, alexnet, settings)]
+
+    first, again, other = run(3), run(3), run(4)
+    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adam", "sgd"])
+def test_resumed_from_a_file_it_is_the_same_bit_for_bit(alexnet, content, style, optimizer):
+    # More iterations than L-BFGS remembers.
+    rate = 1e-8 if optimizer == "sgd" else None
+    settings = config(optimizer=optimizer, learning_rate=rate, iterations=25)
+    whole, saved = [], io.BytesIO()
+    for i, iterate in enumerate(optimize(content, style, alexnet, settings)):
+        whole.append(iterate)
+        if i == 14:
+            torch.save(iterate.state, saved)
+    saved.seek(0)
+    rest = list(optimize(content, style, alexnet, settings, torch.load(saved, weights_only=True)))
+    assert len(rest) > 5
+    for resumed, straight in zip(rest, whole[14:], strict=True):
+        assert (resumed.iteration, resumed.losses) == (straight.iteration, straight.losses)
+        assert torch.equal(resumed.picture, straight.picture)
+
+
+def test_iterates_keep_their_picture(alexnet, content, style):
+    iterates = list(optimize(content, style, alexnet, config(optimizer="adam")))
+    assert torch.equal(iterates[0].picture, content)
+    assert all(not torch.equal(a.picture, b.picture) for a, b in itertools.pairwise(iterates))
+
+
+def test_it_ends_where_there_is_no_way_down(alexnet, content):
+    """A photo in its own style: all losses and gradients are zero."""
+    (only,) = optimize(content, content, alexnet, config(tv_weight=0.0))
+    assert only.losses.total == 0
+
+
+def test_bfloat16_measures_what_float32_does(alexnet, content, style):
+    exact, rounded = (
+        next(optimize(content, style, alexnet, config(initialization="noise", precision=precision))).losses
+        for precision in ("float32", "bfloat16")
+    )
+    assert rounded != exact
+    assert rounded.content == pytest.approx(exact.content, rel=0.03)
+    assert rounded.style == pytest.approx(exact.style, rel=0.03)

@@ -1,0 +1,108 @@
+"""Losses against values computed by hand."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from singleshot.style.losses import (
+    content_loss,
+    feature_reconstruction_loss,
+    gram_matrix,
+    gram_per_position,
+    layer_style_loss,
+    normalized_gram,
+    style_reconstruction_loss,
+    total_variation,
+)
+
+# Two filters of 1 x 3 positions: N_l = 2, M_l = 3. Their Gram matrix is [[14, 8], [8, 5]].
+F = torch.tensor([[[[1.0, 2.0, 3.0]], [[0.0, 1.0, 2.0]]]])
+# One position of it differs by 2, another by 0.5. Its Gram matrix is [[30, 12.5], [12.5, 5.25]]:
+# 1 + 4 + 25, 0.5 + 2 + 10, and 0.25 + 1 + 4.
+P = torch.tensor([[[[1.0, 2.0, 5.0]], [[0.5, 1.0, 2.0]]]])
+
+
+def eq_3(features: Tensor, painting: Tensor, criterion: str = "mse") -> Tensor:
+    return layer_style_loss(gram_per_position(features), gram_per_position(painting), criterion)
+
+
+def test_gram_matrix_is_the_inner_products_of_filters() -> None:
+    assert gram_matrix(F).tolist() == [[[14, 8], [8, 5]]]
+    assert gram_matrix(P).tolist() == [[[30, 12.5], [12.5, 5.25]]]
+    assert gram_matrix(torch.cat([F, P])).tolist() == [*gram_matrix(F).tolist(), *gram_matrix(P).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "value"),
+    [
+        ("mse", (2**2 + 0.5**2) / 2),
+        ("l1", (2 + 0.5) / 2),
+        ("smooth_l1", ((2 - 0.5) + 0.5**2 / 2) / 2),
+        ("huber", ((2 - 0.5) + 0.5**2 / 2) / 2),
+    ],
+)
+def test_content_loss_is_half_the_sum(criterion: str, value: float) -> None:
+    assert content_loss(F, P, criterion).item() == pytest.approx(value)
+
+
+def test_style_loss_of_a_layer_is_equation_3() -> None:
+    # 1 / (4 · 2² · 3²) · (16² + 2 · 4.5² + 0.25²)
+    expected = (16**2 + 2 * 4.5**2 + 0.25**2) / (4 * 2**2 * 3**2)
+    assert eq_3(F, P).item() == pytest.approx(expected)
+
+
+def test_style_loss_with_another_criterion_compares_gram_matrices_per_position() -> None:
+    assert eq_3(F, P, "l1").item() == pytest.approx((16 + 2 * 4.5 + 0.25) / (4 * 2**2 * 3))
+
+
+def test_style_does_not_depend_on_where_or_how_large() -> None:
+    torch.manual_seed(0)
+    features = torch.rand(1, 8, 6, 6)
+    moved = features.flatten(2)[..., torch.randperm(36)].view(1, 8, 4, 9)
+    tiled = features.repeat(1, 1, 2, 3)
+    assert eq_3(moved, features).item() == pytest.approx(0, abs=1e-10)
+    assert eq_3(tiled, features).item() == pytest.approx(0, abs=1e-10)
+    assert eq_3(features * 1.1, features).item() > 1e-4
+
+
+def test_one_painting_serves_a_batch() -> None:
+    both = eq_3(torch.cat([F, P]), P)
+    assert both.item() == pytest.approx((eq_3(F, P).item() + 0) / 2)
+    assert style_reconstruction_loss(
+        normalized_gram(torch.cat([F, P])), normalized_gram(P)
+    ).item() == pytest.approx(style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() / 2)
+
+
+def test_total_variation() -> None:
+    picture = torch.tensor([[[[0.0, 1.0, 3.0], [2.0, 2.0, 2.0]]]])
+    # Down: 2, 1, -1; across: 1, 2, 0, 0.
+    assert total_variation(picture).item() == pytest.approx((4 + 1 + 1) / 3 + (1 + 4) / 4)
+
+
+def test_johnsons_losses() -> None:
+    assert feature_reconstruction_loss(F, P).item() == pytest.approx((2**2 + 0.5**2) / 6)  # C H W = 2 · 1 · 3
+    assert normalized_gram(F).flatten().tolist() == pytest.approx([14 / 6, 8 / 6, 8 / 6, 5 / 6])
+    difference = (16**2 + 2 * 4.5**2 + 0.25**2) / 6**2
+    assert style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() == pytest.approx(
+        difference
+    )
+
+
+@pytest.mark.parametrize("loss", [content_loss, eq_3, feature_reconstruction_loss])
+def test_gradient_is_the_finite_difference(loss) -> None:
+    torch.manual_seed(0)
+    target = torch.rand(1, 3, 2, 2, dtype=torch.float64)
+
+    def of(x: Tensor) -> Tensor:
+        return loss(x, target)
+
+    x = torch.rand(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(of, x)
+    assert torch.autograd.gradgradcheck(of, x)
+    side_by_side = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+    assert torch.autograd.gradcheck(of, side_by_side)
+
+
+def test_normalized_gram_keeps_its_digits_in_half_precision() -> None:
+    features = torch.full((1, 2, 64, 64), 30.0)  # Raw inner products, 3.7e6, are more than float16 holds.
+    assert normalized_gram(features.half()).float().flatten().tolist() == pytest.approx([450.0] * 4, rel=1e-2)

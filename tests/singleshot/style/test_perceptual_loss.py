@@ -1,0 +1,81 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from singleshot.io.images import read_rgb
+from singleshot.style.datasets.weights import read_backbone
+from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss, style_loss, style_ratio
+
+DATA = Path(__file__).parents[4] / "shared/data"
+
+
+@pytest.fixture(scope="module")
+def network() -> LossNetwork:
+    return LossNetwork(read_backbone("vgg16", "packages")[0])
+
+
+def gradients() -> tuple[Tensor, Tensor]:
+    u, v = torch.meshgrid(torch.linspace(0, 1, 64), torch.linspace(0, 1, 80), indexing="ij")
+    return torch.stack([u, v, (u + v) / 2]), torch.stack([(20 * u).sin() / 2 + 0.5, v, u * v])
+
+
+def noise(seed: int) -> Tensor:
+    return torch.rand(3, 48, 64, generator=torch.Generator().manual_seed(seed))
+
+
+class TestStyleRatio:
+    def test_of_photo_is_one_and_of_painting_zero(self, network) -> None:
+        photo, painting = (network.grams(picture) for picture in gradients())
+        assert style_ratio(photo, photo, painting) == 1
+        assert style_ratio(painting, photo, painting) == 0
+
+    def test_sums_squares_over_layers(self) -> None:
+        def of(*grams: float) -> dict[str, Tensor]:
+            return {str(i): torch.full((1, 2, 2), float(G)) for i, G in enumerate(grams)}
+
+        # Four entries a layer: 4 (1² + 2²) = 20 is left of 4 (3² + 4²) = 100.
+        stylized, photo, painting = of(1, 2), of(3, 4), of(0, 0)
+        assert style_loss(stylized, painting) == 20
+        assert style_ratio(stylized, photo, painting) == pytest.approx(0.2)
+
+    def test_does_not_depend_on_the_paintings_size(self, network) -> None:
+        # A texture without end: half of it has the same style, but for its border.
+        texture = noise(0)[:, :16, :16].tile(1, 12, 12)
+        photo, whole, half = (network.grams(x) for x in (gradients()[0], texture, texture[:, :96]))
+        assert style_loss(half, whole) < 0.01 * style_loss(photo, whole)
+
+
+class TestPerceptualLoss:
+    def test_content_is_the_mean_square_of_relu2_2(self, network) -> None:
+        x, y = noise(0), noise(1)
+        loss = PerceptualLoss(network, network.grams(x), LossWeights(2.0, 0.0, 0.0))
+        φ_x, φ_y = (network.vgg16(picture[None], ["relu2_2"])["relu2_2"].numpy() for picture in (x, y))
+        expected = ((φ_x - φ_y) ** 2).sum() / (128 * 24 * 32)
+        terms = loss(x[None], network.content(y[None]))
+        assert float(terms.content) == pytest.approx(expected, rel=1e-5)
+        assert float(terms.total) == pytest.approx(2 * expected, rel=1e-5)
+        assert loss(x[None], network.content(x[None])).total == 0
+
+    def test_style_is_in_units_of_the_paintings_gram_matrices(self, network) -> None:
+        painting = network.grams(noise(0))
+        loss = PerceptualLoss(network, painting, LossWeights(0.0, 3.0, 0.0))
+        terms = loss(noise(1)[None], network.content(noise(1)[None]))
+        norm = sum(float(G.square().sum()) for G in painting.values()) ** 0.5
+        assert float(terms.total) == pytest.approx(3 * float(terms.style) / norm, rel=1e-5)
+
+
+@pytest.mark.skipif(not (DATA / "photos").is_dir(), reason="no COCO photos beside the checkout")
+def test_gram_matrices_are_on_a_known_scale(network) -> None:
+    """Other code found COCO crops of 256 px at 2.66e-4 from Hokusai's wave: a layer's mean square, summed."""
+    painting = network.grams(read_rgb(DATA / "paintings/wave.jpg", short_side=256))
+    crops = [
+        read_rgb(path, short_side=256)[:, :256, :256] for path in sorted((DATA / "photos").glob("*.jpg"))[:4]
+    ]
+    distances = [
+        sum(float((G - painting[layer]).square().mean()) for layer, G in network.grams(crop).items())
+        for crop in crops
+    ]
+    assert np.mean(distances) == pytest.approx(2.66e-4, rel=0.3)

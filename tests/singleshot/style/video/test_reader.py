@@ -1,0 +1,265 @@
+import gc
+import logging
+from fractions import Fraction
+from itertools import pairwise
+
+import av
+import cv2
+import numpy as np
+import pytest
+from av.video.frame import VideoFrame
+from odd_videos import NTSC, make_video, number_of, numbered
+
+from singleshot.errors import UserError
+from singleshot.style.video.reader import probe, read_frames, read_segment
+
+KINDS = {
+    "mp4": {},
+    "mov": {"codec": "libx264", "options": {"x264-params": "open-gop=1:bframes=3:scenecut=0"}},
+    "mkv": {"sound": ["flac"]},
+    "webm": {"codec": "libvpx-vp9", "sound": ["libopus"], "options": {"deadline": "realtime"}},
+    "ts": {"sound": ["aac"]},
+    "avi": {"sound": ["libmp3lame"]},
+    "mpg": {"codec": "mpeg2video", "rate": Fraction(25), "options": {"bf": "2"}},
+    "h264": {},
+}
+"""Of these only mp4, mov and mpg store times exactly; mkv and webm round them, avi and h264 have none."""
+
+
+@pytest.fixture(params=KINDS)
+def video(request, tmp_path):
+    return make_video(tmp_path / f"video.{request.param}", **KINDS[request.param])
+
+
+def test_every_container_gives_all_frames_at_exact_times(video):
+    info = probe(video)
+    rate = Fraction(25) if video.suffix == ".mpg" else NTSC
+    assert (info.width, info.height, info.frame_rate, info.frames) == (64, 48, rate, 30)
+    assert [time * info.time_base for time in info.timestamps] == [n / rate for n in range(30)]
+    assert info.end * info.time_base == 30 / rate
+    assert info.expected_frames == 30
+    assert [number_of(frame) for frame in read_frames(video)] == list(range(30))
+
+
+def test_a_segment_has_the_frames_that_decoding_from_the_start_gives(video):
+    info, frames = probe(video), list(read_frames(video))
+    bounds = [0, 1, 7, 11, 12, 13, 23, 30]  # keyframes are 0, 12 and 24 in most
+    for start, stop in pairwise(bounds):
+        np.testing.assert_array_equal(
+            list(read_segment(video, info.segment(start, stop))), frames[start:stop], strict=True
+        )
+
+
+OPEN = {
+    "h264.ts": ("libx264", {"x264-params": "open-gop=1:bframes=4:scenecut=0:b-adapt=0"}),
+    "hevc.mp4": ("libx265", {"x265-params": "log-level=none:open-gop=1:keyint=12:min-keyint=12:bframes=4"}),
+    "mpeg2.mpg": ("mpeg2video", {"bf": "2"}),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_groups_of_pictures_that_refer_to_the_one_before(tmp_path, name):
+    codec, options = OPEN[name]
+    video = make_video(tmp_path / name, codec=codec, options=options, rate=Fraction(25))
+    info = probe(video)
+    read = [number_of(frame) for n in range(30) for frame in read_segment(video, info.segment(n, n + 1))]
+    assert read == list(range(30))
+
+
+def test_frames_are_streamed(tmp_path):
+    """However long the video, a few of its frames are in memory, and that without garbage collection."""
+    video = make_video(tmp_path / "video.mov", frames=60, rotation=90)
+    gc.disable()
+    gc.freeze()  # objects that are there already need not be looked at
+    try:
+        alive = [sum(type(it) is VideoFrame for it in gc.get_objects()) for _ in read_frames(video)]
+    finally:
+        gc.unfreeze()
+        gc.enable()
+    assert len(alive) == 60
+    assert max(alive) - alive[0] <= 5  # one packet may give several
+
+
+def test_opencv_agrees(tmp_path):
+    video = make_video(tmp_path / "video.mp4", size=(65, 47), pix_fmt="yuv444p")
+    capture, info = cv2.VideoCapture(str(video)), probe(video)
+    assert (info.width, info.height) == (65, 47)
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(float(info.frame_rate), abs=1e-9)
+    for frame in read_frames(video):
+        ok, bgr = capture.read()
+        assert ok
+        assert np.abs(bgr[..., ::-1].astype(int) - frame).max() <= 2
+    assert not capture.read()[0]
+
+
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_rotated_videos_are_turned_as_opencv_turns_them(tmp_path, rotation):
+    video = make_video(tmp_path / "video.mov", frames=2, rotation=rotation)
+    info, frame = probe(video), next(read_frames(video))
+    assert frame.shape == (info.height, info.width, 3) == ((48, 64, 3) if rotation == 180 else (64, 48, 3))
+    _, bgr = cv2.VideoCapture(str(video)).read()
+    assert np.abs(bgr[..., ::-1].astype(int) - frame).max() <= 2
+
+
+def test_mirrored_videos_are_mirrored(tmp_path):
+    frame = next(read_frames(make_video(tmp_path / "video.mp4", frames=2, mirrored=True)))
+    assert np.abs(frame[:, ::-1].astype(int) - numbered(0)).mean() < 5
+
+
+def test_raw_pictures_may_be_stored_bottom_up(tmp_path):
+    video = make_video(tmp_path / "video.avi", frames=3, codec="rawvideo", pix_fmt="bgr24")
+    frames, content = list(read_frames(video)), bytearray(video.read_bytes())
+    height = content.index(b"strf") + 16  # of the BITMAPINFOHEADER; negative where the top row comes first
+    content[height : height + 4] = (48).to_bytes(4, "little")
+    video.write_bytes(content)
+    assert len(set(probe(video).checksums)) == 3
+    np.testing.assert_array_equal(list(read_frames(video)), [frame[::-1] for frame in frames])
+
+
+def test_a_variable_rate_keeps_its_times(tmp_path):
+    times = [0, 40, 73, 200, 233, 300, 301, 360, 500, 533]
+    info = probe(make_video(tmp_path / "video.mp4", frames=10, times=times))
+    assert [t * info.time_base for t in info.timestamps] == [Fraction(t, 1000) for t in times]
+    assert info.frame_rate == pytest.approx(10 / float(info.end * info.time_base), rel=1e-3)
+
+
+def test_the_last_frame_of_a_variable_rate_is_shown_as_long_as_the_file_says(tmp_path):
+    at_rate = {"rate": Fraction(1), "options": {"bf": "0"}}
+    made = make_video(tmp_path / "video.mp4", frames=3, times=[0, 5000, 7000], **at_rate)
+    slideshow = tmp_path / "slideshow.mp4"
+    with av.open(made) as video, av.open(slideshow, "w") as container:
+        stream = container.add_stream_from_template(video.streams.video[0])
+        for packet, seconds in zip(video.demux(video=0), (5, 2, 8), strict=False):
+            packet.stream, packet.duration = stream, round(seconds / packet.time_base)
+            container.mux(packet)
+    info = probe(slideshow)
+    assert [t * info.time_base for t in (*info.timestamps, info.end)] == [0, 5, 7, 15]
+
+
+def test_lost_frames_leave_gaps_in_a_constant_rate(tmp_path):
+    times = [round(n * 1001 / 30) for n in range(20) if n not in (7, 8)]
+    info = probe(make_video(tmp_path / "video.mkv", frames=18, times=times))
+    assert info.frame_rate == NTSC
+    numbers = [n for n in range(20) if n not in (7, 8)]
+    assert [t * info.time_base for t in info.timestamps] == [n / NTSC for n in numbers]
+
+
+def test_sound_may_begin_first(tmp_path):
+    info = probe(make_video(tmp_path / "video.mkv", sound=["flac", "aac"], video_start=3))
+    assert float(info.start) == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("matrix", "scale"), [(1, 1), (1, 2), (6, 1), (5, 2)], ids=str)
+def test_colours_are_those_that_were_encoded(tmp_path, matrix, scale):
+    path = tmp_path / "video.mp4"
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"crf": "4"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv444p"
+        context = stream.codec_context
+        context.colorspace, context.color_range, context.color_primaries, context.color_trc = (
+            matrix,
+            scale,
+            1,
+            1,
+        )
+        frame = VideoFrame.from_ndarray(numbered(5))
+        container.mux(
+            stream.encode(frame.reformat(format="yuv444p", dst_colorspace=matrix, dst_color_range=scale))
+        )
+        container.mux(stream.encode(None))
+    assert np.abs(next(read_frames(path)).astype(int) - numbered(5)).max() <= 5
+
+
+def test_untagged_colours_of_hd_are_bt709(tmp_path):
+    path = tmp_path / "video.mp4"
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"crf": "4", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 128, 720, "yuv444p"
+        frame = VideoFrame.from_ndarray(numbered(5, 128, 720))
+        frame = frame.reformat(format="yuv444p", dst_colorspace=1, dst_color_range=1)
+        frame.colorspace = frame.color_range = 2
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    assert np.abs(next(read_frames(path)).astype(int) - numbered(5, 128, 720)).max() <= 5
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+def test_a_truncated_video_is_read_up_to_its_end_with_a_warning(tmp_path, caplog, suffix):
+    video = make_video(tmp_path / f"video.{suffix}", frames=60)
+    whole = dict(zip(probe(video).pts, read_frames(video), strict=True))
+    video.write_bytes(video.read_bytes()[: int(video.stat().st_size * 0.6)])
+    with caplog.at_level(logging.WARNING):
+        info = probe(video)
+    assert 5 < info.frames < 60
+    if suffix == "ts":  # a stream for broadcast, which doesn't say how long it is
+        return
+    assert info.expected_frames == 60
+    assert f"{video}: decoded {info.frames} of 60 frames" in caplog.text
+    np.testing.assert_array_equal(list(read_frames(video)), [whole[pts] for pts in info.pts])
+
+
+def test_damage_in_the_middle_costs_the_frames_there(tmp_path, caplog):
+    video = make_video(tmp_path / "video.mp4", frames=60)
+    whole, content = list(read_frames(video)), bytearray(video.read_bytes())
+    with av.open(video) as container:
+        positions = {packet.pts: packet.pos for packet in container.demux(video=0) if packet.size}
+    keyframe = positions[24 * 1001]
+    content[keyframe : keyframe + 200] = bytes(200)
+    video.write_bytes(content)
+    info = probe(video)
+    assert 36 < info.frames < 60
+    assert "of 60 frames" in caplog.text
+    numbers = [t * info.time_base * NTSC for t in info.timestamps]
+    frames = dict(zip(numbers, read_frames(video), strict=True))
+    for n in [*range(24), *range(36, 60)]:
+        np.testing.assert_array_equal(frames[n], whole[n])
+    read = [len(list(read_segment(video, info.segment(n, n + 6)))) for n in range(0, info.frames - 6, 6)]
+    assert set(read) == {6}
+
+
+def test_what_is_no_video_is_told_in_a_line(tmp_path):
+    text, named_mp4, empty = tmp_path / "notes.txt", tmp_path / "notes.mp4", tmp_path / "empty.mp4"
+    for path in (text, named_mp4):
+        path.write_text("no video\n" * 100)
+    empty.touch()
+    whole = make_video(tmp_path / "faststart.mp4")
+    late = tmp_path / "cut.mp4"
+    late.write_bytes(whole.read_bytes()[:400])
+    sound = tmp_path / "sound.m4a"
+    with (
+        av.open(make_video(tmp_path / "both.mp4", sound=["aac"])) as both,
+        av.open(sound, "w", format="mp4") as out,
+    ):
+        stream = out.add_stream_from_template(both.streams.audio[0])
+        for packet in both.demux(audio=0):
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    for path, message in {
+        tmp_path / "missing.mp4": "no such file",
+        text: "no video in it",
+        named_mp4: "not a video",
+        empty: "not a video",
+        late: "can't be decoded",
+        sound: "no video in it",
+    }.items():
+        with pytest.raises(UserError, match=f"{path}: .*{message}"):
+            probe(path)
+
+
+def test_a_video_without_one_whole_frame_is_an_error(tmp_path):
+    video = make_video(tmp_path / "video.mp4", frames=5)
+    content = bytearray(video.read_bytes())
+    data = content.index(b"mdat") + 4
+    content[data:] = bytes(len(content) - data)
+    video.write_bytes(content)
+    with pytest.raises(UserError, match="none of its frames can be decoded"):
+        probe(video)
+
+
+def test_another_video_in_the_place_of_the_planned_one_is_an_error(tmp_path):
+    video = make_video(tmp_path / "video.mp4")
+    segment = probe(video).segment(20, 30)
+    make_video(video, frames=25)
+    with pytest.raises(UserError, match="10 frames from number 20"):
+        list(read_segment(video, segment))

@@ -1,0 +1,303 @@
+import json
+import logging
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+import torch
+from odd_videos import NTSC, make_video, number_of
+
+from singleshot.errors import UserError
+from singleshot.io.h264 import add_h264, encode
+from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.model_file import ModelCard, load_model, save_model
+from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.reader import VideoInfo, probe, read_frames, read_segment
+from singleshot.style.video.segments import (
+    SEGMENT,
+    StylizeSegmentParams,
+    join_segments,
+    plan_segments,
+    with_lead,
+)
+from singleshot.style.video.smoothing import LEAD, smooth
+from tasks.job import Job, Metrics, Progress
+from tasks.stylize_segment import stylize_segment
+
+SOURCES = {
+    "odd size": {"name": "video.mp4", "size": (65, 47), "pix_fmt": "yuv444p", "sound": ["aac"]},
+    "phone": {"name": "video.mov", "rotation": 90, "sound": ["aac"], "rate": Fraction(30)},
+    "variable rate": {
+        "name": "video.mp4",
+        "times": [0, 50, 73, 200, 300, 301, 360, 500, 533, 600],
+        "frames": 10,
+    },
+    "silent": {"name": "video.mp4"},
+    "two languages, late": {"name": "video.mkv", "sound": ["aac", "flac"], "sound_start": Fraction(1, 4)},
+    "sound first": {"name": "video.mkv", "sound": ["aac"], "video_start": 5},
+    "browser": {"name": "video.webm", "codec": "libvpx", "sound": ["libopus"]},
+    "broadcast": {"name": "video.ts", "sound": ["ac3"], "rate": Fraction(25)},
+    "camera": {"name": "video.avi", "sound": ["libmp3lame"]},
+}
+
+
+@pytest.fixture
+def source(request, tmp_path):
+    kind = SOURCES[request.param]
+    return make_video(tmp_path / kind["name"], **{key: kind[key] for key in kind if key != "name"})
+
+
+def copied(source: Path, info: VideoInfo, frames_per_segment: int) -> list[Path]:
+    """Segments in the style of no style at all."""
+    paths = []
+    for segment in plan_segments(info, frames_per_segment):
+        paths.append(source.with_name(f"{segment.start}.mp4"))
+        with av.open(paths[-1], "w") as container:
+            stream = add_h264(container, info.format)
+            for packet in encode(stream, read_segment(source, segment)):
+                container.mux(packet)
+    return paths
+
+
+def sounds(path: Path) -> list[list[tuple[float, bytes]]]:
+    """Of each track, when its packets are heard, in seconds after the first frame, and what is in them."""
+    with av.open(path) as container:
+        first = next(container.decode(video=0))
+        start = 0 if path.suffix == ".avi" else first.pts * first.time_base
+    with av.open(path) as container:
+        tracks: list[list[tuple[float, bytes]]] = [[] for _ in container.streams.audio]
+        for packet in container.demux(audio=tuple(range(len(tracks)))) if tracks else []:
+            if packet.size:
+                track = container.streams.audio.index(packet.stream)
+                tracks[track].append((float(packet.pts * packet.time_base - start), bytes(packet)))
+    return tracks
+
+
+@pytest.mark.parametrize("source", SOURCES, indirect=True)
+def test_a_joined_video_is_as_its_source(source, tmp_path):
+    output = tmp_path / "joined.mp4"
+    info = probe(source)
+    join_segments(copied(source, info, 7), source, info, output)
+    joined = probe(output)
+    assert joined.frames == info.frames
+    assert joined.format == info.format
+    assert [t * joined.time_base for t in joined.timestamps] == [t * info.time_base for t in info.timestamps]
+    assert joined.end * joined.time_base == info.end * info.time_base
+    assert joined.expected_frames == info.frames
+    for before, after in zip(read_frames(source), read_frames(output), strict=True):
+        assert np.abs(before.astype(int) - after).mean() < 6  # 4:2:0 and crf 18
+    for before, after in zip(sounds(source), sounds(output), strict=True):
+        assert [content for _, content in before] == [content for _, content in after]
+        # MP4 says in milliseconds when a track begins; Matroska, all times.
+        np.testing.assert_allclose([t for t, _ in after], [t for t, _ in before], atol=1.5e-3)
+    capture = cv2.VideoCapture(str(output))
+    shape = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
+    assert (*shape, capture.get(cv2.CAP_PROP_FRAME_COUNT)) == (info.width, info.height, info.frames)
+    assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == info.frames
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("source", ["odd size"], indirect=True)
+def test_ntsc_is_exact_for_opencv_and_pyav(source, tmp_path):
+    info, output = probe(source), tmp_path / "joined.mp4"
+    join_segments(copied(source, info, 8), source, info, output)
+    with av.open(output) as container:
+        assert container.streams.video[0].average_rate == NTSC
+        assert container.streams.video[0].frames == 30
+    assert cv2.VideoCapture(str(output)).get(cv2.CAP_PROP_FPS) == 30000 / 1001
+    assert [number_of(frame) for frame in read_frames(output)] == list(range(30))
+
+
+def test_pixels_aspect_and_language_are_kept(tmp_path):
+    source, output = tmp_path / "video.mkv", tmp_path / "joined.mkv"
+    make_video(source, frames=3, sound=["flac"], pixel_aspect=Fraction(4, 3), language="fin")
+    info = probe(source)
+    assert info.format.pixel_aspect == "4/3"
+    join_segments(copied(source, info, 2), source, info, output)
+    assert probe(output).format == info.format
+    with av.open(output) as container:
+        assert container.streams.audio[0].language == "fin"
+
+
+def test_a_truncated_video_is_joined_as_far_as_it_goes(tmp_path):
+    source, output = make_video(tmp_path / "video.mkv", frames=60, sound=["flac"]), tmp_path / "joined.mp4"
+    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    info = probe(source)
+    assert info.frames < 60 == info.expected_frames
+    join_segments(copied(source, info, 10), source, info, output)
+    joined = probe(output)
+    assert joined.frames == joined.expected_frames == info.frames
+    assert joined.end * joined.time_base == info.end * info.time_base
+
+
+def test_a_segment_too_few_or_too_many_leaves_the_output_as_it_was(tmp_path):
+    source, output = make_video(tmp_path / "video.mp4"), tmp_path / "joined.mp4"
+    info = probe(source)
+    segments = copied(source, info, 10)
+    output.write_text("from before")
+    for wrong, count in ((segments[:2], 20), ([*segments, segments[0]], 40)):
+        with pytest.raises(UserError, match=f"{count} frames, the video 30"):
+            join_segments(wrong, source, info, output)
+        assert output.read_text() == "from before"
+        assert list(tmp_path.glob(".*")) == []
+
+
+def test_segments_of_other_videos_are_refused(tmp_path):
+    source, other = make_video(tmp_path / "video.mp4"), make_video(tmp_path / "other.mp4", size=(96, 64))
+    (tmp_path / "of_other").mkdir()
+    info = probe(source)
+    mine = copied(source, info, 15)
+    theirs = copied(other.rename(tmp_path / "of_other/other.mp4"), probe(tmp_path / "of_other/other.mp4"), 15)
+    with pytest.raises(UserError, match="encoded in another way"):
+        join_segments([mine[0], theirs[1]], source, info, tmp_path / "joined.mp4")
+
+
+def test_what_a_file_cannot_hold_is_said(tmp_path):
+    source = make_video(tmp_path / "video.avi", sound=["pcm_mulaw"])
+    info = probe(source)
+    segments = copied(source, info, 30)
+    with pytest.raises(UserError, match=r"joined.webm: can't hold H.264; .*\.mkv"):
+        join_segments(segments, source, info, tmp_path / "joined.webm")
+    with pytest.raises(UserError, match=r"joined.mp4: can't hold .* sound \(pcm_mulaw\).*\.mkv"):
+        join_segments(segments, source, info, tmp_path / "joined.mp4")
+    join_segments(segments, source, info, tmp_path / "joined.mov")
+    assert probe(tmp_path / "joined.mov").frames == 30
+
+
+def test_sound_of_an_unknown_codec_is_left_out_with_a_warning(tmp_path, caplog):
+    source, output = make_video(tmp_path / "video.mov", sound=["aac", "aac"]), tmp_path / "joined.mp4"
+    before, trak, track = source.read_bytes().rpartition(b"trak")
+    source.write_bytes(before + trak + track.replace(b"mp4a", b"apac").replace(b"esds", b"none"))
+    info = probe(source)
+    with caplog.at_level(logging.WARNING):
+        join_segments(copied(source, info, 30), source, info, output)
+    assert f"{source}: left out 1 of its 2 sound tracks, of unknown codecs" in caplog.text
+    assert probe(output).frames == 30
+    assert len(sounds(output)) == 1
+    assert [content for _, content in sounds(output)[0]] == [content for _, content in sounds(source)[0]]
+
+
+@pytest.mark.parametrize("lengths", [(20, 30), (30, 20)])
+def test_sound_of_times_that_were_reached_before_is_left_out(tmp_path, lengths):
+    parts = [make_video(tmp_path / f"{frames}.ts", frames=frames, sound=["aac"]) for frames in lengths]
+    source, output = tmp_path / "video.ts", tmp_path / "joined.mp4"
+    source.write_bytes(b"".join(part.read_bytes() for part in parts))
+    info = probe(source)
+    join_segments(copied(source, info, 30), source, info, output)
+    assert probe(output).frames == info.frames == 30
+    times = [time for time, _ in sounds(output)[0]]
+    assert len(times) == len(sounds(tmp_path / "30.ts")[0])
+    np.testing.assert_allclose(np.diff(times), 1024 / 48000, atol=1e-3)
+
+
+def test_packets_of_sound_may_share_a_time(tmp_path):
+    source, output = tmp_path / "paired.mkv", tmp_path / "joined.mkv"
+    made = make_video(tmp_path / "video.mkv", sound=["pcm_s16le"])
+    with av.open(made) as video, av.open(source, "w") as container:
+        copies = [container.add_stream_from_template(stream) for stream in video.streams]
+        for packet in filter(lambda packet: packet.size, video.demux()):
+            packet.stream = copies[packet.stream_index]
+            if packet.stream is copies[1]:  # its packets come every 20 ms
+                packet.pts = packet.dts = packet.pts // 40 * 40
+            container.mux(packet)
+    info = probe(source)
+    join_segments(copied(source, info, 30), source, info, output)
+    times = [time for time, _ in sounds(source)[0]]
+    assert len(set(times)) <= len(times) / 2 + 1
+    assert sounds(output) == sounds(source)
+
+
+def test_what_cannot_be_written_is_told_in_a_line(tmp_path):
+    source, output = make_video(tmp_path / "video.mp4"), tmp_path / "joined.mp4"
+    info = probe(source)
+    segments = copied(source, info, 30)
+    (tmp_path / ".joined.mp4.partial").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"joined.mp4: can't be written \(No space left on device\)"):
+        join_segments(segments, source, info, output)
+    assert not output.exists()
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize(
+    ("frames", "at_most", "lengths"), [(30, 7, [6] * 5), (7, 7, [7]), (8, 7, [4, 4]), (1, 9, [1])]
+)
+def test_segments_are_of_nearly_one_length(tmp_path, frames, at_most, lengths):
+    segments = plan_segments(probe(make_video(tmp_path / "video.mp4", frames=frames)), at_most)
+    assert [segment.frames for segment in segments] == lengths
+    assert [segment.start for segment in segments] == [sum(lengths[:i]) for i in range(len(lengths))]
+
+
+@pytest.fixture
+def model(tmp_path):
+    torch.manual_seed(0)
+    network = TransformerNet(width=4)
+    save_model(
+        network, ModelCard("waves", "0" * 64, "photos", 1, {}, {}, "commit"), tmp_path / "model.safetensors"
+    )
+    return tmp_path / "model.safetensors"
+
+
+def stylized(tmp_path: Path, model: Path, video: Path, params: StylizeSegmentParams, name: str):
+    output = tmp_path / name
+    output.mkdir()
+    events = list(stylize_segment([Job(params, {"video": video, "model": model}, output)]))
+    return output / SEGMENT, events
+
+
+@pytest.mark.parametrize("lead", [0, 3])
+def test_the_task_stylises_its_own_frames_alone(tmp_path, model, lead):
+    video = make_video(tmp_path / "video.mp4", size=(65, 47), pix_fmt="yuv444p")
+    info = probe(video)
+    segment = info.segment(13 - lead, 24)
+    params = StylizeSegmentParams(segment, info.format, StylizeSettings(precision="float32"), 4, lead)
+    path, events = stylized(tmp_path, model, video, params, "segment")
+    network, _ = load_model(model)
+    frames = [frame for n, frame in enumerate(read_frames(video)) if 13 - lead <= n < 24]
+    with torch.inference_mode():
+        pictures = network(torch.from_numpy(np.stack(frames)).permute(0, 3, 1, 2).float() / 255)
+    by_network = (pictures.permute(0, 2, 3, 1) * 255).round().byte().numpy()
+    own = list(smooth(frames, by_network))[lead:]
+    for pair in zip(own, read_frames(path), strict=True):
+        expected, written = (cv2.blur(frame.astype(np.float32), (8, 8)) for frame in pair)
+        # A random network gives noise, of which crf 18 keeps little but its mean over a few pixels.
+        assert np.abs(expected - written).mean() < 2
+    assert probe(path).format == info.format
+    *progress, metrics = events
+    assert progress == [Progress((n + 1) / 11) for n in range(11)]
+    assert isinstance(metrics, Metrics)
+    assert metrics.step == 11
+    assert metrics.values["frames_per_second"] > 0
+
+
+def test_segments_of_a_style_join_and_are_the_same_each_time(tmp_path, model):
+    video = make_video(tmp_path / "video.mp4", sound=["aac"])
+    info = probe(video)
+    paths = []
+    for segment in plan_segments(info, 12):
+        read, lead = with_lead(info, segment)
+        assert (read.start, lead) == ((0, 0) if not segment.start else (segment.start - LEAD, LEAD))
+        params = StylizeSegmentParams(read, info.format, lead=lead)
+        path, _ = stylized(tmp_path, model, video, params, f"{segment.start}")
+        again, _ = stylized(tmp_path, model, video, params, f"{segment.start}_again")
+        assert path.read_bytes() == again.read_bytes()
+        paths.append(path)
+    join_segments(paths, video, info, tmp_path / "joined.mp4")
+    assert probe(tmp_path / "joined.mp4").timestamps == info.timestamps
+
+
+def test_no_strength_gives_the_original(tmp_path, model):
+    video = make_video(tmp_path / "video.mp4", frames=4)
+    info = probe(video)
+    params = StylizeSegmentParams(info.segment(0, 4), info.format, StylizeSettings(strength=0))
+    path, _ = stylized(tmp_path, model, video, params, "segment")
+    assert [number_of(frame) for frame in read_frames(path)] == [0, 1, 2, 3]
+
+
+def test_params_survive_json(tmp_path):
+    info = probe(make_video(tmp_path / "video.mp4", frames=4))
+    params = StylizeSegmentParams(info.segment(1, 4), info.format)
+    assert json.loads(json.dumps(asdict(params)))["format"]["frame_rate"] == "30000/1001"

@@ -1,0 +1,115 @@
+import zipfile
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from singleshot.errors import UserError
+from singleshot.io.images import encode_jpeg
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.video.reader import probe, read_frames
+from tasks.job import Job
+from tasks.make_clip import SAMPLE_RATE, ClipParams, chords, fetch_clip, make_clip, pan_and_zoom
+
+
+@pytest.fixture
+def photo():
+    """A gradient from left to right and from top to bottom, (3, 90, 160)."""
+    y, x = torch.meshgrid(torch.linspace(0.1, 0.9, 90), torch.linspace(0.1, 0.9, 160), indexing="ij")
+    return torch.stack([x, y, torch.full_like(x, 0.5)])
+
+
+@pytest.mark.parametrize(("size", "rate"), [((64, 48), "30000/1001"), ((65, 47), "25")])
+def test_a_clip_is_what_was_asked_for(tmp_path, photo, size, rate):
+    path = tmp_path / "clip.mp4"
+    make_clip(photo, path, 1.5, Fraction(rate), size)
+    info = probe(path)
+    frames = round(1.5 * Fraction(rate))
+    assert (info.width, info.height, info.frame_rate, info.frames) == (*size, Fraction(rate), frames)
+    assert info.start == 0
+    capture = cv2.VideoCapture(str(path))
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(float(Fraction(rate)), abs=1e-9)
+    assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == frames
+    with av.open(path) as container:
+        (sound,) = container.streams.audio
+        assert (sound.codec_context.name, sound.rate, sound.channels) == ("aac", SAMPLE_RATE, 1)
+        heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    seconds = float(info.end * info.time_base)
+    assert len(heard) / SAMPLE_RATE == pytest.approx(seconds, abs=1024 / SAMPLE_RATE)
+    # AAC keeps what is heard, not the waveform's every sample.
+    wanted = chords(round(seconds * SAMPLE_RATE))[: len(heard)]
+    assert np.corrcoef(heard[: len(wanted)], wanted)[0, 1] > 0.95
+
+
+def test_equal_arguments_give_equal_bytes(tmp_path, photo):
+    for name in ("a.mp4", "b.mp4"):
+        make_clip(photo, tmp_path / name, 0.5, Fraction(25), (64, 48))
+    content = (tmp_path / "a.mp4").read_bytes()
+    assert content == (tmp_path / "b.mp4").read_bytes()
+    assert b"Lavf" not in content
+
+
+def test_the_camera_begins_with_all_that_fits_and_ends_nearer(photo):
+    frames = list(pan_and_zoom(photo, 20, (160, 90)))
+    np.testing.assert_allclose(frames[0], (photo * 255).permute(1, 2, 0), atol=2.5)
+    # 1.3 times nearer, two thirds of what is out of sight on the left: x from 2/3·(1 - 1/1.3) of the width.
+    left = 0.1 + 0.8 * 2 / 3 * (1 - 1 / 1.3)
+    row = frames[-1][45, :, 0] / 255
+    assert row[0] == pytest.approx(left, abs=0.02)
+    assert row[-1] - row[0] == pytest.approx(0.8 / 1.3, abs=0.02)
+
+
+def test_the_camera_moves_by_fractions_of_a_pixel():
+    """On a ramp the mean of the frame says where the camera is: steps of whole pixels would show."""
+    ramp = torch.linspace(0, 1, 640).expand(3, 360, 640)
+    places = np.array([frame[..., 0].mean() for frame in pan_and_zoom(ramp, 200, (128, 72))])
+    speed = np.diff(places)
+    assert np.abs(speed).max() < 0.5  # grey levels a frame
+    assert np.abs(np.diff(speed)).max() < 0.3  # a pixel of the ramp is 1.5
+    assert np.abs(speed[[0, -1]]).max() < 0.05  # begins and ends softly
+
+
+def test_a_photo_of_another_shape_fills_the_frame():
+    portrait = torch.full((3, 200, 50), 0.5)
+    for frame in pan_and_zoom(portrait, 3, (64, 48)):
+        assert frame.shape == (48, 64, 3)
+        assert (np.abs(frame.astype(int) - 128) <= 1).all()
+
+
+def test_chords_are_soft_and_do_not_click():
+    sound = chords(2 * SAMPLE_RATE)
+    assert np.abs(sound).max() <= 0.3
+    assert np.abs(np.diff(sound)).max() < 0.02
+    spectrum = np.abs(np.fft.rfft(sound[:SAMPLE_RATE]))
+    assert set(np.argsort(spectrum)[-3:]) <= {220, 261, 262, 329, 330}  # A minor; bins are 1 Hz
+
+
+def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
+    photos, output = tmp_path / "photos", tmp_path / "output"
+    photos.mkdir()
+    output.mkdir()
+    with zipfile.ZipFile(photos / "photos.zip", "w") as archive:
+        archive.writestr("gradient.jpg", encode_jpeg(photo))
+    params = ClipParams("gradient", seconds=0.4, width=64, height=48)
+    list(fetch_clip([Job(params, {"photos": photos}, output)]))
+    direct = tmp_path / "direct.mp4"
+    make_clip(PhotoSet.open(photos).read("gradient"), direct, 0.4, Fraction(30000, 1001), (64, 48))
+    assert (output / "clip.mp4").read_bytes() == direct.read_bytes()
+    assert len(list(read_frames(direct))) == 12
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"fps": "fast"}, "clip.fps is 'fast'"),
+        ({"fps": "1/0"}, "clip.fps is '1/0'"),
+        ({"fps": "-25"}, "clip.fps is '-25'"),
+        ({"seconds": 0}, "clip.seconds is 0"),
+    ],
+)
+def test_wrong_parameters_are_told(wrong, message):
+    with pytest.raises(UserError, match=message):
+        ClipParams("photo", **wrong)

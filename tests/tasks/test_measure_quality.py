@@ -1,0 +1,250 @@
+import csv
+import zipfile
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+import pytest
+import skimage.data
+import torch
+from safetensors.torch import save_file
+
+from singleshot.errors import UserError
+from singleshot.io.h264 import VideoFormat, add_h264, encode, mux
+from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.style.backbones import load_backbone, save_backbone
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.datasets.weights import read_backbone, read_lpips_heads
+from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
+from singleshot.style.losses import total_variation
+from singleshot.style.perceptual_loss import LossNetwork, style_ratio
+from singleshot.style.video.reader import read_frames
+from tasks import measure_quality as module
+from tasks.job import Job, Metrics, Progress
+from tasks.make_clip import make_clip
+from tasks.measure_quality import QualityConfig, QualityParams, measure_quality
+from tasks.train_style import train_style
+
+SIZE = 64
+TRAINING = JohnsonConfig(
+    width=4, image_px=32, style_px=48, batch_size=1, batches=1, style_weight=200.0, tv_weight=3.0
+)
+CONFIG = QualityConfig(
+    ("astronaut", "coffee"), SIZE, study=None, compared_photos=1, max_iterations=3, frame_step=10
+)
+PARAMS = QualityParams("stripes", CONFIG)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Two photos, a painting of stripes as large as they are, trained weights, and a network of one step."""
+    directory = tmp_path_factory.mktemp("inputs")
+    (directory / "photos").mkdir()
+    with zipfile.ZipFile(directory / "photos/photos.zip", "w") as file:
+        for name in ("astronaut", "coffee"):
+            photo = torch.from_numpy(getattr(skimage.data, name)()).permute(2, 0, 1) / 255
+            file.writestr(f"{name}.jpg", encode_jpeg(photo[:, :400:4, :400:4]))
+    stripes = (torch.arange(SIZE) // 3 % 2) * torch.tensor([0.9, 0.4, 0.1]).view(3, 1, 1)
+    (directory / "painting.png").write_bytes(encode_png(stripes.expand(3, SIZE, SIZE)))
+    paths = {"photos": directory / "photos", "painting": directory / "painting.png"}
+    for name in ("vgg16", "vgg19", "alexnet"):
+        paths[name] = directory / f"{name}.safetensors"
+        save_backbone(read_backbone(name, "packages")[0], paths[name])
+    paths["lpips"] = directory / "heads.safetensors"
+    save_file(read_lpips_heads()[0], paths["lpips"])
+    training = Job(TrainStyleParams("stripes", TRAINING), paths | {"backbone": paths["vgg16"]}, directory)
+    list(train_style([training]))
+    return paths | {"model": directory / "model.safetensors"}
+
+
+@pytest.fixture
+def measure(inputs, tmp_path):
+    """Rows of quality.csv and of iterations.csv, and the events."""
+
+    def run(params, **others):
+        job = Job(params, inputs | others, tmp_path)
+        events = list(measure_quality([job]))
+        return [*(read_table(tmp_path / f"{name}.csv") for name in ("quality", "iterations")), events]
+
+    return run
+
+
+@pytest.fixture
+def network_returns(monkeypatch):
+    """In place of the network: any function of a picture (3, H, W)."""
+
+    def patch(function):
+        monkeypatch.setattr(module, "stylize", lambda _, pictures, settings: function(pictures[0])[None])
+
+    return patch
+
+
+@pytest.fixture(scope="module")
+def clip(inputs, tmp_path_factory):
+    photo = PhotoSet.open(inputs["photos"]).read("coffee")
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    make_clip(photo, path, 0.5, Fraction(10), (64, 48))
+    return path
+
+
+def ratio_by_vgg19(backbone, stylized, photo, painting):
+    """Squared distances of Gram matrices after convolutions 1, 3, 5, 9 and 13, layer by layer."""
+
+    def grams(picture):
+        mean, std = (channels.flatten()[:, None, None] for channels in (backbone.mean, backbone.std))
+        x = ((picture - mean) / std)[None]
+        for position, layer in enumerate(backbone.features):
+            x = layer(x)
+            if position in (1, 6, 11, 20, 29):
+                features = x[0].flatten(1)
+                yield features @ features.T / features.numel()
+
+    def distance(picture):
+        return sum((a - b).square().sum() for a, b in zip(grams(picture), grams(painting), strict=True))
+
+    return float(distance(stylized) / distance(photo))
+
+
+def read_table(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_for_each_photo_and_method(measure):
+    rows, _, events = measure(PARAMS)
+    assert [(row["method"], row["image"]) for row in rows] == [
+        ("photo", "astronaut"),
+        ("johnson", "astronaut"),
+        ("photo", "coffee"),
+        ("johnson", "coffee"),
+    ]
+    ratios = ["style_ratio", "style_ratio_vgg19", "style_ratio_alexnet"]
+    assert list(rows[0])[:9] == ["style", "method", "image", "content_loss", *ratios, "ssim", "lpips"]
+    for photo, johnson in (rows[:2], rows[2:]):
+        assert [float(photo[name]) for name in ("content_loss", *ratios, "lpips")] == [0, 1, 1, 1, 0]
+        assert float(photo["ssim"]) == pytest.approx(1)
+        assert float(johnson["content_loss"]) > 0
+        assert float(johnson["ssim"]) < 1
+        assert float(johnson["lpips"]) > 0
+    (metrics,) = (event for event in events if isinstance(event, Metrics))
+    ratios = [float(row["style_ratio"]) for row in rows if row["method"] == "johnson"]
+    assert metrics.values["style_ratio"] == pytest.approx(sum(ratios) / 2)
+    fractions = [event.fraction for event in events if isinstance(event, Progress)]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1
+
+
+def test_equal_jobs_leave_equal_bytes(measure, tmp_path):
+    contents = []
+    for _ in range(2):
+        measure(PARAMS)
+        contents.append([(tmp_path / f"{name}.csv").read_bytes() for name in ("quality", "iterations")])
+    assert contents[0] == contents[1]
+
+
+class TestIterations:
+    def test_unchanged_photo_is_worth_none(self, measure, network_returns):
+        network_returns(lambda photo: photo)
+        rows, iterations, _ = measure(PARAMS)
+        astronaut, coffee = (row for row in rows if row["method"] == "johnson")
+        assert float(astronaut["style_ratio"]) == 1
+        assert (astronaut["equals_iterations"], astronaut["iterations_tried"]) == ("0", "0")
+        assert (coffee["equals_iterations"], coffee["iterations_tried"]) == ("", "")  # wasn't compared
+        assert [row["iteration"] for row in iterations] == ["0"]
+
+    def test_what_is_not_reached_is_empty_and_says_so(self, measure, network_returns, inputs):
+        painting = read_rgb(inputs["painting"])
+        network_returns(lambda photo: painting)
+        rows, iterations, _ = measure(PARAMS)
+        assert float(rows[1]["style_ratio"]) < 1e-6
+        assert (rows[1]["equals_iterations"], rows[1]["iterations_tried"]) == ("", "3")
+        assert [row["iteration"] for row in iterations] == ["0", "1", "2", "3"]
+
+    def test_better_pictures_are_worth_more(self, measure, network_returns, inputs):
+        painting = read_rgb(inputs["painting"])
+        worth = []
+        for weight in (0.0, 0.1, 0.3):
+            network_returns(lambda photo, weight=weight: torch.lerp(photo, painting, weight))
+            rows, iterations, _ = measure(replace(PARAMS, config=replace(CONFIG, max_iterations=40)))
+            worth.append(int(rows[1]["equals_iterations"]))
+            *before, last = [
+                float(row["total_loss"]) <= float(row["johnson_total_loss"]) for row in iterations
+            ]
+            assert last
+            assert not any(before)
+        assert worth == sorted(set(worth))
+
+    def test_the_loss_is_the_one_of_training(self, measure, inputs):
+        _, (first, *rest), _ = measure(PARAMS)
+        # Of the photo itself, by other means: no loss of content, the painting at the training's size.
+        network = LossNetwork(load_backbone(inputs["vgg16"]))
+        photo = PhotoSet.open(inputs["photos"]).read("astronaut", short_side=SIZE)
+        painting = read_rgb(inputs["painting"], short_side=TRAINING.style_px)
+        G, A = (network.grams(picture) for picture in (photo, painting))
+        style = sum(float((G[layer] - A[layer]).square().sum()) for layer in G)
+        assert float(first["content_loss"]) == 0
+        assert float(first["style_loss"]) == pytest.approx(style, rel=1e-4)
+        tv = 3.0 * float(total_variation(photo))
+        scale = sum(float(A[layer].square().sum()) for layer in A) ** 0.5
+        assert float(first["total_loss"]) == pytest.approx(200.0 * style / scale + tv, rel=1e-4)
+        assert float(rest[-1]["total_loss"]) < float(first["total_loss"])
+
+
+class TestVersion1:
+    CONFIG = replace(CONFIG, compared_photos=0)
+    PARAMS = QualityParams("stripes", CONFIG, gatys_photo="coffee", gatys_backbones=("alexnet",))
+
+    def test_its_picture_is_measured_beside_version_2s(self, measure, inputs, tmp_path):
+        photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
+        picture = tmp_path / "picture.png"
+        picture.write_bytes(encode_png(photo.flip(0)))
+        rows, _, _ = measure(self.PARAMS, **{"gatys-alexnet": picture})
+        (row,) = (row for row in rows if row["method"] == "gatys-alexnet")
+        assert row["image"] == "coffee"
+        network = LossNetwork(load_backbone(inputs["vgg16"]))
+        pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
+        expected = style_ratio(*(network.grams(picture) for picture in pictures))
+        assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
+        assert float(row["style_ratio_vgg19"]) == pytest.approx(
+            ratio_by_vgg19(load_backbone(inputs["vgg19"]), *pictures), rel=1e-3
+        )
+
+    def test_sizes_have_to_agree(self, measure, tmp_path):
+        picture = tmp_path / "picture.png"
+        picture.write_bytes(encode_png(torch.zeros(3, 40, 60)))
+        with pytest.raises(UserError, match=r"picture\.png: has 40 px, but quality is measured at 64"):
+            measure(self.PARAMS, **{"gatys-alexnet": picture})
+
+
+class TestVideo:
+    PARAMS = QualityParams("stripes", replace(CONFIG, compared_photos=0, frame_step=2), clip="pan")
+
+    def test_unchanged_video_has_the_photos_values(self, measure, clip):
+        rows, _, _ = measure(self.PARAMS, video=clip, stylized_video=clip)
+        (row,) = (row for row in rows if row["image"] == "pan")
+        assert row["method"] == "johnson"
+        names = ("content_loss", "style_ratio", "lpips", "warping_error_ratio")
+        assert [float(row[name]) for name in names] == [0, 1, 0, 1]
+        assert float(row["ssim"]) == pytest.approx(1)
+
+    def test_flicker_raises_the_warping_error(self, measure, clip, tmp_path):
+        frames = list(read_frames(clip))
+        size = VideoFormat(64, 48, "10")
+        with av.open(tmp_path / "flicker.mp4", "w") as container:
+            stream = add_h264(container, size)
+            mux(container, encode(stream, (frame // (1 + n % 2) for n, frame in enumerate(frames))))
+        rows, _, _ = measure(self.PARAMS, video=clip, stylized_video=tmp_path / "flicker.mp4")
+        assert float(rows[-1]["warping_error_ratio"]) > 10
+        # Frames 0, 2 and 4 are those measured, and these weren't darkened.
+        assert float(rows[-1]["ssim"]) > 0.9
+
+
+class TestErrors:
+    def test_other_painting(self, measure, tmp_path):
+        (tmp_path / "other.png").write_bytes(encode_png(torch.zeros(3, SIZE, SIZE)))
+        with pytest.raises(UserError, match=r"model\.safetensors: trained on another painting than .*other"):
+            measure(PARAMS, painting=tmp_path / "other.png")
+
+    def test_unknown_photo(self, measure):
+        with pytest.raises(UserError, match="no photo 'moon'; known are astronaut, coffee"):
+            measure(replace(PARAMS, config=replace(CONFIG, photos=("moon",))))

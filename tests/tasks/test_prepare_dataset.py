@@ -1,0 +1,241 @@
+"""The task as a whole, from each source, by the contract of a job."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import minari
+import numpy as np
+import pytest
+
+from singleshot.errors import UserError
+from singleshot.io import download
+from singleshot.rl.data.minari import read_minari
+from singleshot.rl.data.transitions import D4RLFile, DataConfig, Transitions
+from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, save_expert
+from tasks import prepare_dataset as module
+from tasks.job import Event, Job, Metrics, Progress
+from tasks.prepare_dataset import DatasetParams, prepare_dataset
+
+HOPPER = TASKS["Hopper"]
+ROLLOUTS = DatasetParams("Hopper", "v5", DataConfig(transitions=1500, action_noise=0.2, seed=7))
+
+
+@pytest.fixture
+def expert(tmp_path: Path) -> Path:
+    """A policy of random weights, under which Hopper soon falls over."""
+    random = np.random.default_rng(0)
+    shapes = [(11, 32), (32, 3)]
+    unknown = Returns(0.0, 0.0, 0.0)
+    card = ExpertCard("Hopper", "Hopper-v5", "random weights", 0, 0, {}, 1, unknown, unknown, {})
+    policy = Expert(
+        weights=tuple(random.normal(size=shape).astype(np.float32) / 4 for shape in shapes),
+        biases=tuple(np.zeros(outputs, np.float32) for _, outputs in shapes),
+        card=card,
+    )
+    save_expert(policy, tmp_path / "hopper.safetensors")
+    return tmp_path / "hopper.safetensors"
+
+
+def run(params: DatasetParams, inputs: dict[str, Path], output: Path) -> list[Event]:
+    output.mkdir(parents=True)
+    return list(prepare_dataset([Job(params, inputs, output)]))
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+def test_rollouts_are_transitions_a_minari_dataset_and_a_card(
+    expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    output = tmp_path / "out"
+    events = run(ROLLOUTS, ROLLOUTS.inputs(expert), output)
+    fractions = [event.fraction for event in events if isinstance(event, Progress)]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1
+    assert any("steps_per_second" in event.values for event in events if isinstance(event, Metrics))
+
+    transitions = Transitions.load(output / "transitions.safetensors", HOPPER)
+    assert len(transitions) == 1500
+    again = read_minari(output / "minari" / "hopper-expert-v0", HOPPER).transitions
+    for name in ("observations", "actions", "rewards", "next_observations", "terminals"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(transitions, name))
+
+    card = json.loads((output / "card.json").read_text())
+    ends = np.flatnonzero(transitions.terminals)
+    returns = [part.sum(dtype=np.float64) for part in np.split(transitions.rewards, ends + 1)[: len(ends)]]
+    assert card["returns"]["episodes"] == len(returns)
+    assert card["episodes"] == len(returns) + (not transitions.terminals[-1])
+    assert card["returns"]["mean"] == pytest.approx(np.mean(returns), rel=1e-5)
+    assert card["returns"]["std"] == pytest.approx(np.std(returns), rel=1e-4)
+    assert card["returns"]["min"] == pytest.approx(min(returns), rel=1e-5)
+    assert card["returns"]["max"] == pytest.approx(max(returns), rel=1e-5)
+    assert card["returns"]["d4rl_score"] == pytest.approx(
+        d4rl_score(HOPPER, float(np.mean(returns))), rel=1e-5
+    )
+    assert card["sha256"] == hashlib.sha256(expert.read_bytes()).hexdigest()
+    assert (card["source"], card["environment"], card["transitions"]) == ("expert", "Hopper-v5", 1500)
+    assert (card["action_noise"], card["seed"]) == (0.2, 7)
+    assert card["versions"]["minari"] == minari.__version__
+    assert not (tmp_path / "home").exists()
+
+
+def test_two_runs_are_equal_byte_for_byte(expert: Path, tmp_path: Path) -> None:
+    for name in ("first", "elsewhere/second"):
+        run(ROLLOUTS, {"expert": expert}, tmp_path / name)
+    first = files(tmp_path / "first")
+    assert sorted(first) == [
+        "card.json",
+        "minari/hopper-expert-v0/data/main_data.hdf5",
+        "minari/hopper-expert-v0/data/metadata.json",
+        "transitions.safetensors",
+    ]
+    assert first == files(tmp_path / "elsewhere" / "second")
+    for content in first.values():
+        assert str(tmp_path).encode() not in content
+
+
+def test_another_seed_or_noise_is_other_data(expert: Path, tmp_path: Path) -> None:
+    variants = [
+        ROLLOUTS,
+        replace(ROLLOUTS, data=replace(ROLLOUTS.data, seed=8)),
+        replace(ROLLOUTS, data=replace(ROLLOUTS.data, action_noise=0.3)),
+    ]
+    contents = set()
+    for i, params in enumerate(variants):
+        run(params, {"expert": expert}, tmp_path / str(i))
+        contents.add((tmp_path / str(i) / "transitions.safetensors").read_bytes())
+    assert len(contents) == 3
+
+
+def test_an_expert_for_another_task(expert: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"hopper\.safetensors: an expert for Hopper, not for Walker2d"):
+        run(DatasetParams("Walker2d", "v5", DataConfig()), {"expert": expert}, tmp_path / "out")
+
+
+@pytest.fixture
+def d4rl_file(tmp_path: Path) -> Path:
+    path = tmp_path / "hopper_tiny-v2.hdf5"
+    with h5py.File(path, "w") as file:
+        file["observations"] = np.zeros((4, 11), np.float32)
+        file["actions"] = np.zeros((4, 3), np.float32)
+        file["rewards"] = np.arange(4, dtype=np.float32)
+        file["terminals"] = np.array([False, True, False, False])
+        file["timeouts"] = np.array([False, False, False, True])
+    return path
+
+
+def d4rl_params(url: str, sha256: str | None = None) -> DatasetParams:
+    return DatasetParams("Hopper", "v5", DataConfig(source="d4rl", d4rl={"Hopper": D4RLFile(url, sha256)}))
+
+
+def read_card(output: Path) -> dict[str, Any]:
+    return json.loads((output / "card.json").read_text())
+
+
+def test_a_local_d4rl_file(d4rl_file: Path, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(d4rl_file.read_bytes()).hexdigest()
+    for prefix in ("", "file://"):
+        params = d4rl_params(f"{prefix}{d4rl_file}", sha256)
+        assert params.inputs(tmp_path / "unused") == {"d4rl": d4rl_file}
+        output = tmp_path / f"out{len(prefix)}"
+        run(params, params.inputs(tmp_path / "unused"), output)
+        card = read_card(output)
+        assert (card["origin"], card["sha256"], card["seed"]) == (d4rl_file.name, sha256, None)
+        assert (card["transitions"], card["episodes"]) == (3, 2)
+        assert (card["returns"]["episodes"], card["returns"]["mean"]) == (1, 1)
+        assert sorted(files(output)) == ["card.json", "transitions.safetensors"]
+
+
+def test_a_local_d4rl_file_with_another_checksum_or_gone(d4rl_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"hopper_tiny-v2\.hdf5: its SHA-256 is .*, not 00; fetch it again"):
+        run(d4rl_params(str(d4rl_file), "00"), {"d4rl": d4rl_file}, tmp_path / "a")
+    with pytest.raises(
+        UserError, match=r"gone\.hdf5: can't be read \(No .*correct offline_rl\.data\.d4rl\.Hopper\.url"
+    ):
+        run(d4rl_params("gone.hdf5"), {"d4rl": tmp_path / "gone.hdf5"}, tmp_path / "b")
+
+
+def test_a_remote_d4rl_file_goes_through_the_cache(
+    d4rl_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The download has its own tests; here only what is asked of it and what becomes of it."""
+    asked = []
+
+    def cached(url: str, sha256: str | None) -> tuple[Path, str]:
+        asked.append((url, sha256))
+        return d4rl_file, "abc"
+
+    monkeypatch.setattr(download, "download_cached", cached)
+    params = d4rl_params("http://example.org/hopper.hdf5", "abc")
+    assert params.inputs(tmp_path) == {}
+    run(params, {}, tmp_path / "out")
+    assert asked == [("http://example.org/hopper.hdf5", "abc")]
+    card = read_card(tmp_path / "out")
+    assert (card["origin"], card["sha256"]) == ("http://example.org/hopper.hdf5", "abc")
+
+
+def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_path: Path) -> None:
+    run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
+    directory = tmp_path / "first" / "minari" / "hopper-expert-v0"
+    config = DataConfig(source="minari", minari={"Hopper": str(directory)})
+    params = DatasetParams.of("Hopper", "v5", config)
+    assert params.inputs(expert) == {"minari": directory}
+    run(params, params.inputs(expert), tmp_path / "second")
+    first, second = files(tmp_path / "first"), files(tmp_path / "second")
+    assert first["transitions.safetensors"] == second["transitions.safetensors"]
+    assert read_card(tmp_path / "second")["returns"] == read_card(tmp_path / "first")["returns"]
+    assert read_card(tmp_path / "second")["origin"] == "hopper-expert-v0"
+
+
+@pytest.mark.parametrize("name", ["/nowhere/hopper-expert-v0", "./hopper-expert-v0", "data/hopper"])
+def test_a_minari_path_is_an_input_even_before_it_exists(expert: Path, name: str) -> None:
+    """So that a mistyped one is found before anything is computed."""
+    params = DatasetParams("Hopper", "v5", DataConfig(source="minari", minari={"Hopper": name}))
+    assert params.inputs(expert) == {"minari": Path(name)}
+
+
+def test_a_minari_id_is_fetched_and_only_its_transitions_kept(
+    expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
+    monkeypatch.setattr(module, "fetch_minari", lambda name, _: tmp_path / "first" / "minari" / name)
+    params = DatasetParams("Hopper", "v5", DataConfig(source="minari", minari={"Hopper": "hopper-expert-v0"}))
+    assert params.inputs(expert) == {}
+    run(params, {}, tmp_path / "second")
+    assert sorted(path.name for path in (tmp_path / "second").iterdir()) == [
+        "card.json",
+        "transitions.safetensors",
+    ]
+    assert read_card(tmp_path / "second")["origin"] == "hopper-expert-v0"
+
+
+def test_params_hold_only_what_the_source_uses_for_the_task() -> None:
+    everything = DataConfig(
+        source="minari",
+        seed=3,
+        transitions=5,
+        minari={"Hopper": "a-v0", "Walker2d": "b-v0"},
+        d4rl={"Hopper": D4RLFile("c")},
+    )
+    assert DatasetParams.of("Hopper", "v5", everything).data == DataConfig(
+        source="minari", minari={"Hopper": "a-v0"}
+    )
+    d4rl = replace(everything, source="d4rl")
+    assert DatasetParams.of("Hopper", "v5", d4rl).data == DataConfig(
+        source="d4rl", d4rl={"Hopper": D4RLFile("c")}
+    )
+    expert = replace(everything, source="expert")
+    assert DatasetParams.of("Hopper", "v5", expert).data == DataConfig(transitions=5, seed=3)
+    with pytest.raises(
+        UserError, match=r"data\.minari has no entry for HalfCheetah, only \['Hopper', 'Walker2d'\]"
+    ):
+        DatasetParams.of("HalfCheetah", "v5", everything)

@@ -1,0 +1,72 @@
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from skimage.data import astronaut
+
+from singleshot.errors import UserError
+from singleshot.io.images import read_rgb
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.model_file import ModelCard, save_model
+from singleshot.style.transformer_net import TransformerNet
+from tasks.job import Job, Metrics, Progress
+from tasks.stylize_photos import StylizeParams, stylize_photos
+
+SETTINGS = StylizeSettings(strength=0.6, precision="float32")
+
+
+@pytest.fixture
+def network() -> TransformerNet:
+    torch.manual_seed(0)
+    return TransformerNet(8).eval()
+
+
+def a_job(directory: Path, params: StylizeParams, network: TransformerNet) -> Job:
+    (directory / "output").mkdir(parents=True)
+    (directory / "photos").mkdir()
+    pixels = astronaut()
+    with zipfile.ZipFile(directory / "photos/photos.zip", "w") as archive:
+        for name, part in (("face", pixels[:96, 180:300]), ("suit", pixels[300:420, 100:180])):
+            content = io.BytesIO()
+            Image.fromarray(part).save(content, "JPEG")
+            archive.writestr(f"{name}.jpg", content.getvalue())
+    card = ModelCard("waves", "0" * 64, "photos", 7, {}, {}, "abc")
+    save_model(network, card, directory / "waves/model.safetensors")
+    inputs = {"photos": directory / "photos", "model": directory / "waves/model.safetensors"}
+    return Job(params, inputs, directory / "output")
+
+
+def test_the_task_writes_each_photo_and_all_before_and_after(network: TransformerNet, tmp_path: Path) -> None:
+    params = StylizeParams("waves", ("face", "suit"), 64, SETTINGS)
+    jobs = [a_job(tmp_path / name, params, network) for name in ("one", "two")]
+    events = [list(stylize_photos([job])) for job in jobs]
+    (metrics,) = [event for event in events[0] if isinstance(event, Metrics)]
+    assert metrics.step == 7
+    assert metrics.values["seconds_per_image"] > 0
+    assert [event.fraction for event in events[0] if isinstance(event, Progress)] == [0.5, 1.0]
+    files = {file.name: file.read_bytes() for file in jobs[0].output.iterdir()}
+    assert sorted(files) == ["before_after.jpg", "face.jpg", "suit.jpg"]
+    assert files == {file.name: file.read_bytes() for file in jobs[1].output.iterdir()}
+    with zipfile.ZipFile(tmp_path / "one/photos/photos.zip") as archive:
+        photo = read_rgb(io.BytesIO(archive.read("face.jpg")), short_side=64)
+    written = read_rgb(jobs[0].output / "face.jpg")
+    expected = stylize(network, photo[None], SETTINGS)[0]
+    assert written.shape == (3, 64, 80)
+    assert (written - expected).abs().mean() < 0.05  # JPEG, of noise
+    sheet = read_rgb(jobs[0].output / "before_after.jpg")
+    assert sheet.shape == (3, round(64 * 128 / 160) + 96, 128)
+
+
+def test_another_styles_model_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
+    job = a_job(tmp_path / "job", StylizeParams("swirls", ("face",)), network)
+    with pytest.raises(UserError, match=r"model.safetensors: of style waves, not swirls"):
+        list(stylize_photos([job]))
+
+
+def test_an_unknown_photo_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
+    job = a_job(tmp_path / "job", StylizeParams("waves", ("dog",)), network)
+    with pytest.raises(UserError, match="no photo 'dog'"):
+        list(stylize_photos([job]))

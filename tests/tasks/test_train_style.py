@@ -1,0 +1,250 @@
+import csv
+import hashlib
+import io
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from PIL import Image
+from small_networks import style_inputs
+from torch.nn import functional
+
+from singleshot.errors import UserError
+from singleshot.io.images import read_rgb
+from singleshot.style.backbones import load_backbone
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
+from singleshot.style.model_file import load_model
+from singleshot.style.transformer_net import TransformerNet
+from tasks import train_style as module
+from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
+from tasks.train_style import train_style
+
+TINY = JohnsonConfig(
+    width=4, image_px=32, style_px=32, batch_size=2, batches=5, augment=True, checkpoint_every=2
+)
+FILES = ("model.safetensors", "losses.csv", "contact_sheet.jpg")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    return style_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def make_job(inputs, tmp_path_factory):
+    def make(seed=0, checkpoint=None, **settings):
+        params = TrainStyleParams("stripes", replace(TINY, **settings), seed)
+        output = tmp_path_factory.mktemp("output")
+        return Job(params, inputs, output, checkpoint=checkpoint, commit="c0ffee")
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def trained(make_job):
+    """A training that nothing interrupts: its job and events. Not to be changed."""
+    job = make_job()
+    return job, list(train_style([job]))
+
+
+def results(job, events):
+    """Every file a job leaves, by name."""
+    artifacts = {event.name: event.content for event in events if isinstance(event, Artifact)}
+    return artifacts | {name: (job.output / name).read_bytes() for name in FILES}
+
+
+def losses(job):
+    with (job.output / "losses.csv").open() as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temporal_weight": 10.0, "precision": "bfloat16"}], ids=["", "temporal"]
+)
+def test_interrupted_training_ends_with_the_same_bytes(make_job, settings):
+    assert _interruptions(make_job, settings) == 2
+
+
+def test_a_checkpoint_is_made_when_it_is_time(make_job, monkeypatch):
+    """After batch 2, where a row of losses is written, besides that of batch 4."""
+    monkeypatch.setattr(module, "REPORT_EVERY", 2)
+    settings = {"batches": 5, "checkpoint_every": 4}
+    assert _interruptions(make_job, settings) == 1
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
+    assert _interruptions(make_job, settings) == 2
+
+
+def _interruptions(make_job, settings):
+    """How often a training is killed: right after each call's first checkpoint. Results are the same."""
+    through = make_job(**settings)
+    expected = results(through, train_style([through]))
+    artifacts, checkpoint, interruptions = [], None, 0
+    while True:
+        job = make_job(checkpoint=checkpoint, **settings)
+        events = train_style([job])
+        for event in events:
+            artifacts.append(event)
+            if isinstance(event, Checkpoint):
+                checkpoint, interruptions = event.state, interruptions + 1
+                events.close()
+                break
+        else:
+            break
+    assert results(job, artifacts) == expected
+    return interruptions
+
+
+def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job, trained):
+    first = results(*trained)
+    second, other = (results(job, train_style([job])) for job in map(make_job, (0, 1)))
+    assert first == second
+    assert first["model.safetensors"] != other["model.safetensors"]
+
+
+def test_what_it_leaves(trained):
+    job, events = trained
+    files = results(job, events)
+    assert set(files) == {
+        *FILES,
+        *(f"previews/{step:06}.jpg" for step in (2, 4, 5)),
+        *(f"checkpoints/{step:06}.safetensors" for step in (2, 4)),
+    }
+    preview = Image.open(io.BytesIO(files["previews/000005.jpg"]))
+    assert preview.size == (64, 32)
+    assert [event.step for event in events if isinstance(event, Metrics)] == [2, 4, 5]
+    assert {"content_loss", "style_loss", "total_loss", "seconds_per_batch"} <= events[0].values.keys()
+    assert [event.fraction for event in events if isinstance(event, Progress)] == [0.4, 0.8, 1.0]
+    assert [row["step"] for row in losses(job)] == [2, 4, 5]
+
+
+def test_the_preview_shows_a_training_photo_of_the_batch(trained, inputs):
+    files = results(*trained)
+    left = read_rgb(io.BytesIO(files["previews/000005.jpg"]))[:, :, :32]
+    batch = PhotoSet.open(inputs["photos"]).batch(0, 4, 2, 32, True)
+    assert min(float((left - photo).abs().mean()) for photo in batch) < 0.02
+
+
+def test_checkpoints_are_models_and_the_last_is_the_best_trained(trained, tmp_path):
+    job, _ = trained
+    files = results(*trained)
+    checkpoint = tmp_path / "checkpoint.safetensors"
+    checkpoint.write_bytes(files["checkpoints/000004.safetensors"])
+    assert load_model(checkpoint)[1].steps == 4
+    assert load_model(job.output / "model.safetensors")[1].steps == 5
+
+
+def test_the_card(trained, inputs):
+    job, _ = trained
+    _, card = load_model(job.output / "model.safetensors")
+    assert card.style == "stripes"
+    assert card.style_sha256 == hashlib.sha256(inputs["painting"].read_bytes()).hexdigest()
+    assert card.photos == "3, from made for a test"
+    assert card.commit == "c0ffee"
+    assert card.settings["johnson"] == asdict(job.params.johnson)
+    assert card.scores["total_loss"] == pytest.approx(losses(job)[-1]["total"])
+    assert card.scores["style_ratio"] > 0
+
+
+def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
+    job = make_job(batches=1, precision="float32", content_weight=2.0, style_weight=3.0, tv_weight=4.0)
+    list(train_style([job]))
+    (row,) = losses(job)
+
+    torch.manual_seed(0)
+    network, vgg16 = TransformerNet(4), load_backbone(inputs["backbone"])
+    photos = PhotoSet.open(inputs["photos"]).batch(0, 0, 2, 32, True)
+    painting = read_rgb(inputs["painting"], short_side=32)[None]
+    layers = ("relu1_2", "relu2_2", "relu3_3", "relu4_3")
+    with torch.no_grad():
+        stylised = network(photos)
+        features, target, content = (vgg16(x, layers) for x in (stylised, painting, photos))
+
+    def gram(activations):
+        _, c, h, w = activations.shape
+        return torch.einsum("nihw,njhw->nij", activations, activations) / (c * h * w)
+
+    grams = [(gram(features[layer]), gram(target[layer])) for layer in layers]
+    style = sum(((G_hat - G) ** 2).sum() / 2 for G_hat, G in grams)  # 2: the batch
+    scale = sum((G**2).sum() for _, G in grams).sqrt()
+    difference = ((features["relu2_2"] - content["relu2_2"]) ** 2).mean()
+    tv = (stylised.diff(dim=-1) ** 2).mean() + (stylised.diff(dim=-2) ** 2).mean()
+    expected = {"content": difference, "style": style, "tv": tv, "temporal": 0}
+    expected["total"] = 2 * difference + 3 * style / scale + 4 * tv
+    assert {name: row[name] for name in expected} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-4
+    )
+
+
+def test_training_lowers_the_loss_it_is_asked_to(make_job):
+    job = make_job(batches=40, learning_rate=1e-2, content_weight=0.0)
+    list(train_style([job]))
+    rows = losses(job)
+    assert rows[-1]["style"] < 0.6 * rows[0]["style"]
+    _, card = load_model(job.output / "model.safetensors")
+    assert card.scores["style_ratio"] < 1
+
+
+@pytest.fixture(scope="module")
+def by_temporal_weight(make_job):
+    """Networks that are trained without the temporal loss, and with much of it."""
+    networks = {}
+    for weight in (0.0, 1e4):
+        job = make_job(batches=15, checkpoint_every=15, learning_rate=1e-2, temporal_weight=weight)
+        list(train_style([job]))
+        networks[weight], _ = load_model(job.output / "model.safetensors")
+    return networks
+
+
+@pytest.mark.parametrize(("shift", "noise"), [(0, 0.05), (1, 0.0), (2, 0.0)])
+def test_the_temporal_loss_makes_a_network_steadier(by_temporal_weight, shift, noise):
+    """Pictures of a photo and of its right part, with noise: what both show changes half as much or less."""
+    generator = torch.Generator().manual_seed(0)
+    photo = torch.rand(1, 3, 10, 10, generator=generator)
+    photo = functional.interpolate(photo, (64, 64), mode="bilinear")
+    following = photo[..., shift:] + noise * torch.randn(photo[..., shift:].shape, generator=generator)
+    change = {}
+    for weight, network in by_temporal_weight.items():
+        with torch.no_grad():
+            difference = network(following) - network(photo)[..., shift:]
+        change[weight] = float(difference[..., 8:-8, 8:-8].square().mean())
+    assert change[1e4] < change[0.0] / 2
+
+
+def test_a_loss_that_is_not_finite_stops_it(make_job, monkeypatch):
+    batch = PhotoSet.batch
+
+    def poisoned(self, seed, step, *others):
+        return batch(self, seed, step, *others) * (torch.nan if step == 7 else 1)
+
+    monkeypatch.setattr(PhotoSet, "batch", poisoned)
+    job = make_job(batches=12, checkpoint_every=6)
+    events = []
+    with pytest.raises(
+        UserError, match=r"stripes.* batch 8, .* checkpoint is of batch 6; lower learning_rate"
+    ):
+        events.extend(train_style([job]))
+    assert [event.step for event in events if isinstance(event, Checkpoint)] == [6]
+    assert not list(job.output.iterdir())
+
+
+def test_weights_that_are_not_finite_never_reach_a_checkpoint(make_job):
+    """After the very update that overflowed, losses still are numbers."""
+    job = make_job(learning_rate=torch.inf, batches=2, checkpoint_every=1)
+    with pytest.raises(UserError, match="no longer finite in batch 1, before any checkpoint"):
+        list(train_style([job]))
+
+
+def test_epochs_decide_how_long_where_batches_do_not(make_job):
+    job = make_job(batches=None, epochs=3)  # of three photos, in batches of two
+    list(train_style([job]))
+    assert losses(job)[-1]["step"] == 5
+
+
+def test_a_damaged_painting_is_named(make_job, tmp_path):
+    painting = tmp_path / "painting.png"
+    painting.write_bytes(b"no picture")
+    job = make_job()
+    job = replace(job, inputs={**job.inputs, "painting": painting})
+    with pytest.raises(UserError, match=r"painting\.png"):
+        list(train_style([job]))
