@@ -4,6 +4,7 @@ import errno
 import gc
 import importlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer.completion
 
 from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli import tools
+from pipelines.engine.dvc_files import keep_lock
 from pipelines.engine.sweep import CellsFailedError
 from pipelines.engine.turns import at_stages, in_use
 from singleshot.errors import UserError
@@ -111,6 +113,8 @@ def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
+    if "DVC_STAGE" in os.environ:
+        keep_lock()
     try:
         with in_use():
             app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from pipelines.config.plain import LOCK as DVC_LOCK
-from pipelines.config.plain import RESTORE
+from pipelines.engine.dvc_files import LOCK as DVC_LOCK
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
 from pipelines.engine.remote_cells import open_store
@@ -273,7 +272,7 @@ def check_dvc() -> Finding:
     except NotDvcRepoError:
         return Finding("problem", "no .dvc here", "run in the repository's root, or `git checkout .dvc`")
     except PrettyDvcException as error:
-        return Finding("problem", str(error), RESTORE)
+        return Finding("problem", str(error), "`make repro` mends it")
     except SCMError as error:
         fix = "git init, or `dvc config core.no_scm true` where there is to be no git"
         return Finding("problem", str(error), fix)

@@ -1,9 +1,7 @@
-"""Check the files that `dvc repro` reads first: `python -m pipelines.config.plain`.
+"""Check that `params.yaml` is plain: `python -m pipelines.config.plain`.
 
-`params.yaml` has to be as small and plain as Hydra writes it, as DVC would expand nested aliases until memory
-is full. `dvc.lock` has to be whole: DVC writes it in place, and a disk that is full cuts it off.
-
-`make repro` runs these checks before DVC. The module imports little, so that they take only a moment.
+It has to be as small and plain as Hydra writes it, as DVC would expand nested aliases until memory is full.
+`make repro` checks this before DVC runs. The module imports little, so that this takes only a moment.
 """
 
 import sys
@@ -14,8 +12,6 @@ import yaml
 from singleshot.errors import UserError, in_a_line
 
 PARAMS = Path("params.yaml")
-LOCK = Path("dvc.lock")
-RESTORE = "delete it, or restore it with `git checkout dvc.lock` if git has it; finished cells are kept"
 MOST_BYTES = 1 << 18
 """Largest size of params.yaml, fifty times its usual size."""
 DEEPEST = 20
@@ -44,25 +40,9 @@ def check_plain(path: Path) -> None:
             raise UserError(f"{path}: has an alias, *…, or is nested too deeply; {COMPOSE_AGAIN}")
 
 
-def check_whole(path: Path) -> None:
-    """Check that DVC's lock file, if there is one, is YAML to its end.
-
-    Raises:
-        UserError: it isn't.
-    """
-    if not path.exists():
-        return
-    try:
-        with path.open() as file:
-            yaml.load(file, yaml.CSafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is damaged ({in_a_line(error)}); {RESTORE}") from None
-
-
 if __name__ == "__main__":
     try:
         check_plain(PARAMS)
-        check_whole(LOCK)
     except UserError as problem:
         sys.exit(f"error: {problem}")
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:

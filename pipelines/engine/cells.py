@@ -24,6 +24,7 @@ from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
 from singleshot.errors import UserError
 from singleshot.io.hashing import sha256_of, sha256_of_value
+from singleshot.io.whole_file import move_synced, sync
 from tasks.job import Task
 
 log = logging.getLogger(__name__)
@@ -99,14 +100,11 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint of an unfinished cell in the store."""
+    """A checkpoint of an unfinished cell in the store, which is whole."""
 
     step: int
-    path: Path
-
-    def read(self) -> bytes:
-        """The state that the task yielded."""
-        return self.path.read_bytes()
+    state: bytes
+    """The state that the task yielded."""
 
 
 def read_made(directory: Path) -> Made:
@@ -195,29 +193,31 @@ class CellStore:
 
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
         """Store the newest checkpoint of an unfinished cell, then delete the previous one."""
-        directory = self._checkpoints(cell)
-        partial = self._stage()
-        partial.write_bytes(state)
+        newest = self._checkpoints(cell) / checkpoint_name(step, state)
+        self._save(newest, state)
         # Another driver may finish the cell meanwhile, and remove the directory.
-        with contextlib.suppress(FileNotFoundError, FileExistsError):
-            directory.mkdir(parents=True, exist_ok=True)
-            partial.rename(directory / str(step))
-            for older in directory.iterdir():
-                if older.is_file() and older.name != str(step):
+        with contextlib.suppress(FileNotFoundError):
+            for older in newest.parent.iterdir():
+                if older.is_file() and older != newest:
                     older.unlink(missing_ok=True)
-        partial.unlink(missing_ok=True)
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
         """Store a file of an unfinished cell, which survives an interruption; returns its path."""
         path = self._artifacts(cell) / name
-        _write(path, content)
+        self._save(path, content)
         return path
 
     def checkpoint(self, cell: Cell) -> SavedCheckpoint | None:
-        """The newest checkpoint of an unfinished cell."""
-        saved = [path for path in self._checkpoints(cell).glob("*") if path.name.isdigit()]
-        newest = max(saved, key=lambda path: int(path.name), default=None)
-        return None if newest is None else SavedCheckpoint(int(newest.name), newest)
+        """The newest checkpoint of an unfinished cell. A damaged one is removed, with a warning."""
+        saved = [path for path in self._checkpoints(cell).glob("*") if path.is_file()]
+        for path in sorted(saved, key=lambda path: step_of(path.name), reverse=True):
+            with contextlib.suppress(FileNotFoundError):  # another driver has stored a newer one by now
+                state = path.read_bytes()
+                if is_whole(path.name, state):
+                    return SavedCheckpoint(step_of(path.name), state)
+                log.warning("%s is damaged; the cell %s goes on from an earlier state", path, cell.name)
+                path.unlink(missing_ok=True)
+        return None
 
     def _stage(self) -> Path:
         """A new path for a file or directory that will be renamed when it is complete."""
@@ -232,18 +232,45 @@ class CellStore:
                 # The outs of stages are hard links to these files: an edit of an out must not change them.
                 file.chmod(0o444)
         try:
-            staging.rename(self.path(cell.digest))
+            move_synced(staging, self.path(cell.digest))
         except OSError:
             if not self.has(cell):
                 raise
             shutil.rmtree(staging)  # another driver was first; its files are the same
         shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
 
+    def _save(self, path: Path, content: bytes) -> None:
+        """Write a file of an unfinished cell, unless another driver finishes the cell meanwhile."""
+        partial = self._stage()
+        partial.write_bytes(content)
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            move_synced(partial, path)
+            for directory in path.parent.parents[: len(path.parent.relative_to(self.root).parts)]:
+                sync(directory)  # which may be new as well
+        partial.unlink(missing_ok=True)
+
     def _checkpoints(self, cell: Cell) -> Path:
         return self.root / "checkpoints" / cell.digest
 
     def _artifacts(self, cell: Cell) -> Path:
         return self._checkpoints(cell) / "artifacts"
+
+
+def checkpoint_name(step: int, state: bytes) -> str:
+    """The name of a checkpoint's file, which shows whether the file is whole."""
+    return f"{step}-{hashlib.sha256(state).hexdigest()}"
+
+
+def step_of(name: str) -> int:
+    """The step of a checkpoint, by its :func:`checkpoint_name`; -1 if it is another name."""
+    step = name.partition("-")[0]
+    return int(step) if step.isdigit() else -1
+
+
+def is_whole(name: str, state: bytes) -> bool:
+    """Whether the checkpoint of that name was saved with the contents `state`."""
+    return name == checkpoint_name(step_of(name), state)
 
 
 def parse_manifest(content: bytes) -> dict[str, Any] | None:

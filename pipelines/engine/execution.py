@@ -175,7 +175,7 @@ def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: i
 def checkpoints_of(batch: Batch, store: CellStore) -> list[bytes | None]:
     """The states from which the cells of a batch go on; None for a cell without a checkpoint."""
     saved = [store.checkpoint(cell) for cell in batch.cells]
-    return [checkpoint.read() if checkpoint else None for checkpoint in saved]
+    return [checkpoint.state if checkpoint else None for checkpoint in saved]
 
 
 def stack_size(config: ExecutorConfig, cells: int, on_gpu: bool) -> int:

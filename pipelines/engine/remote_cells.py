@@ -20,14 +20,23 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fsspec
 import tqdm
 
-from pipelines.engine.cells import MANIFEST, Cell, CellStore, damage, log, parse_manifest
+from pipelines.engine.cells import (
+    MANIFEST,
+    Cell,
+    CellStore,
+    checkpoint_name,
+    damage,
+    is_whole,
+    log,
+    parse_manifest,
+    step_of,
+)
 from pipelines.engine.provenance import Made
 from singleshot.errors import UserError
 
@@ -112,8 +121,9 @@ class RemoteCellStore(CellStore):
         """Store the newest checkpoint in both places, then delete the previous one."""
         super().save_checkpoint(cell, step, state)
         with self._as_user_error():
-            name = f"{step}-{sha256(state).hexdigest()}"
-            self._files.pipe_file(self._remote("checkpoints", cell.digest, name), state)
+            self._files.pipe_file(
+                self._remote("checkpoints", cell.digest, checkpoint_name(step, state)), state
+            )
             saved = self._files.find(self._remote("checkpoints", cell.digest), maxdepth=1)
             self._remove([key for key in saved if _step(key) < step])
 
@@ -182,7 +192,7 @@ class RemoteCellStore(CellStore):
             FileNotFoundError
         ):  # another driver has stored a newer one by now, or the finished cell
             state = self._files.cat_file(steps[newest])
-            if not steps[newest].endswith(sha256(state).hexdigest()):
+            if not is_whole(PurePosixPath(steps[newest]).name, state):
                 log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
                 return
             for key in keys:
@@ -218,4 +228,4 @@ class RemoteCellStore(CellStore):
 
 def _step(key: str) -> int:
     """The step of a checkpoint, from the key of its object."""
-    return int(key.rpartition("/")[2].partition("-")[0])
+    return step_of(PurePosixPath(key).name)

@@ -1,5 +1,7 @@
-"""Files that appear only when they are complete."""
+"""Files that appear only when they are complete, also after a power cut."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,29 @@ def whole_file(target: Path) -> Iterator[Path]:
     partial = target.with_name(f".{target.name}.partial")
     try:
         yield partial
-        partial.replace(target)
+        move_synced(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def move_synced(complete: Path, target: Path) -> None:
+    """Rename a file or directory to `target`. On return, both its contents and its new name are on the disk.
+
+    A file system may write a new name long before the contents: after a power cut, the file is empty.
+    """
+    for path in [*complete.rglob("*"), complete]:
+        sync(path)
+    complete.replace(target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    """Write what the system has buffered of a file's contents, or of a directory's entries, to the disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems don't sync directories
+            raise
+    finally:
+        os.close(file)

@@ -12,7 +12,7 @@ from clusters import started_again, started_cluster
 from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.cells import Cell, CellStore, step_of
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.sweep import Recorder
@@ -63,8 +63,8 @@ class Training:
             assert self.dvc.poll() is None, checkout.output
             # One cell is finished. Another has a checkpoint, and much left to do when its stage is to end.
             finished = len(checkout.cells().keys() - before)
-            steps = [path.name for path in (checkout.path / ".cells/checkpoints").glob("*/[0-9]*")]
-            return finished >= 1 and any(step.isdigit() and int(step) <= UPDATES / 2 for step in steps)
+            saved = (checkout.path / ".cells/checkpoints").glob("*/[0-9]*")
+            return finished >= 1 and any(0 <= step_of(path.name) <= UPDATES / 2 for path in saved)
 
         wait_until(in_the_middle, "a cell is done and another has a checkpoint", math.inf)
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from made import MADE
+from power import PowerCut, disk_at
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.lifecycle import this_process
 from pipelines.engine.remote_cells import RemoteCellStore
+from singleshot.io.whole_file import sync
 
 
 def test_digest_is_the_same_in_another_process_and_directory(tmp_path):
@@ -112,7 +114,7 @@ def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
     store.save_checkpoint(CELL, 10, b"ten")
     (store.root / "checkpoints" / CELL.digest / "11.partial").write_bytes(b"el")
     saved = store.checkpoint(CELL)
-    assert (saved.step, saved.read()) == (10, b"ten")
+    assert (saved.step, saved.state) == (10, b"ten")
     store.commit(CELL, {"result.json": b"1"}, MADE)
     assert store.checkpoint(CELL) is None
 
@@ -172,3 +174,58 @@ def test_artifacts_outlive_checkpoints_and_end_among_the_results(store):
     assert sorted(kept) == ["previews/1.txt", "previews/3.txt", "result.json"]
     assert (store.path(CELL.digest) / "previews/1.txt").read_bytes() == b"one"
     assert store.checkpoint(CELL) is None
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk that keeps only what is synced, with a store on it."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    with disk_at(root) as disk:
+        disk.store = CellStore(root / "cells")
+        disk.store.save_checkpoint(CELL, 1, b"one")
+        sync(root)
+        yield disk
+
+
+def until_the_power_is_cut(disk, operations, action):
+    """Whether `action` came to its end within a number of operations; then the power is off."""
+    disk.left = operations
+    try:
+        action(disk.store)
+    except PowerCut:
+        return False
+    finally:
+        disk.cut()
+    return True
+
+
+@pytest.mark.parametrize("operations", range(40))
+def test_a_power_cut_leaves_the_newest_checkpoint_or_the_one_before(disk, operations):
+    saved = until_the_power_is_cut(disk, operations, lambda store: store.save_checkpoint(CELL, 2, b"two"))
+    found = disk.store.checkpoint(CELL)
+    assert (found.step, found.state) in ([(2, b"two")] if saved else [(1, b"one"), (2, b"two")])
+
+
+@pytest.mark.parametrize("operations", range(60))
+def test_a_power_cut_leaves_the_cell_or_its_checkpoint(disk, operations):
+    def finish(store):
+        store.save_artifact(CELL, "preview/shown.txt", b"shown")
+        store.commit(CELL, {"result.json": b"1"}, MADE)
+
+    saved = until_the_power_is_cut(disk, operations, finish)
+    if disk.store.has(CELL):
+        assert (disk.store.path(CELL.digest) / "preview/shown.txt").read_bytes() == b"shown"
+    else:
+        assert not saved
+        assert disk.store.checkpoint(CELL).state == b"one"
+
+
+@pytest.mark.parametrize("left", [b"", b"tw", b"two and more"])
+def test_a_damaged_checkpoint_is_absent(store, caplog, left):
+    store.save_checkpoint(CELL, 2, b"two")
+    (saved,) = (store.root / "checkpoints" / CELL.digest).iterdir()
+    saved.write_bytes(left)
+    assert store.checkpoint(CELL) is None
+    assert caplog.text.count("is damaged") == 1
+    assert not saved.exists()

@@ -179,7 +179,7 @@ def test_the_newest_checkpoint_of_both_places_is_taken(machine, objects):
     here.save_checkpoint(CELL, 10, b"ten")
     there.save_checkpoint(CELL, 9, b"nine")
     there.fetch([CELL])
-    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).read()) == (10, b"ten")
+    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).state) == (10, b"ten")
     here.save_checkpoint(CELL, 11, b"eleven")
     assert [key.rpartition("/")[2][:3] for key in objects] == ["11-"]
     here.fetch([CELL])
@@ -200,7 +200,7 @@ def test_a_checkpoint_is_found_below_a_prefix_that_is_named_artifacts(tmp_path, 
     here.save_artifact(CELL, "shown.txt", b"shown")
     here.save_checkpoint(CELL, 10, b"ten")
     there.fetch([CELL])
-    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).read()) == (10, b"ten")
+    assert (there.checkpoint(CELL).step, there.checkpoint(CELL).state) == (10, b"ten")
     there.commit(CELL, FILES, MADE)
     assert contents(there)["shown.txt"] == b"shown"
 

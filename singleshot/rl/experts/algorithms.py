@@ -18,6 +18,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from singleshot.io.whole_file import move_synced
 from singleshot.rl.environments import TASKS, make_environment
 from singleshot.rl.experts.config import HIDDEN, ExpertConfig
 from singleshot.rl.experts.policy import ACTION_NOISE, Expert
@@ -194,7 +195,7 @@ def _decay(learning_rate: float) -> Callable[[float], float]:
 def _replace(path: Path, save: Callable[[str], None]) -> None:
     new = path.with_name(f"new_{path.name}")
     save(str(new))
-    new.replace(path)
+    move_synced(new, path)
 
 
 def _seed_anew(model: Any) -> None:

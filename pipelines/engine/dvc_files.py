@@ -1,0 +1,121 @@
+"""Files of DVC's that a kill or a power cut leaves cut off, as DVC writes them in place.
+
+DVC refuses to run with such a file, so `make repro` mends them first: `python -m pipelines.engine.dvc_files`.
+The module imports little, so that this takes only a moment.
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from filelock import FileLock, Timeout
+
+from singleshot.io.whole_file import whole_file
+
+DVC = Path(".dvc/tmp")
+"""The directory of DVC's files about its processes."""
+LOCK = Path("dvc.lock")
+KEPT_LOCK = DVC / "dvc.lock"
+"""A copy of `LOCK` from the beginning of the last stage's command."""
+USED = DVC / "rwlock"
+"""Which process reads and writes which path of a stage."""
+CACHE = Path(".dvc/cache/files/md5")
+EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
+
+
+def keep_lock() -> None:
+    """Copy `dvc.lock` while DVC runs a stage's command, as it doesn't write to the file meanwhile."""
+    if LOCK.exists() and DVC.is_dir():
+        with whole_file(KEPT_LOCK) as copy:
+            shutil.copyfile(LOCK, copy)
+
+
+def mend() -> Iterator[str]:
+    """Mend what is damaged, unless DVC is at work; yields a line for each thing."""
+    if not DVC.is_dir():
+        return
+    with contextlib.suppress(Timeout), FileLock(DVC / "lock", timeout=0):
+        yield from _mend_lock()
+        yield from _mend_cache()
+    with contextlib.suppress(Timeout), FileLock(DVC / "rwlock.lock", timeout=3):
+        yield from _mend_used()
+
+
+def _mend_lock() -> Iterator[str]:
+    if not LOCK.exists() or is_whole(LOCK):
+        return
+    damaged = f"{LOCK} was cut off while DVC wrote it"
+    if KEPT_LOCK.exists() and is_whole(KEPT_LOCK):
+        with whole_file(LOCK) as copy:
+            shutil.copyfile(KEPT_LOCK, copy)
+        yield f"{damaged}: restored from the copy that its last stage began with"
+    else:
+        LOCK.unlink()
+        yield f"{damaged}: removed; DVC writes it again from its cache, and from the cells in .cells"
+
+
+def is_whole(lock: Path) -> bool:
+    """Whether DVC would accept a lock file."""
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from voluptuous import Invalid
+
+    try:
+        with lock.open() as file:
+            COMPILED_LOCKFILE_SCHEMA(yaml.load(file, yaml.CSafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError, Invalid):
+        return False
+    return True
+
+
+def _mend_cache() -> Iterator[str]:
+    """Remove empty files, from which DVC would restore empty results."""
+    empty = [
+        path
+        for path in CACHE.glob("*/*")
+        if not path.stat().st_size and path.parent.name + path.name != EMPTY
+    ]
+    for path in empty:
+        path.unlink()
+    if empty:
+        yield f"{CACHE}: removed {len(empty)} files that a power cut has emptied"
+
+
+def _mend_used() -> Iterator[str]:
+    """Remove entries of processes that have ended, whose ids other processes may have by now."""
+    if not USED.exists():
+        return
+    try:
+        used: dict[str, Any] = json.loads(USED.read_text())
+        writers = {path: entry for path, entry in used.get("write", {}).items() if is_dvc(entry["pid"])}
+        readers = {
+            path: [entry for entry in entries if is_dvc(entry["pid"])]
+            for path, entries in used.get("read", {}).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        USED.unlink()
+        yield f"{USED} was cut off while DVC wrote it: removed; it names only what DVC was using"
+        return
+    alive = {"write": writers, "read": {path: entries for path, entries in readers.items() if entries}}
+    if alive != {"write": used.get("write", {}), "read": used.get("read", {})}:
+        with whole_file(USED) as file:
+            file.write_text(json.dumps(alive))
+        yield f"{USED}: removed what a DVC was using that has ended"
+
+
+def is_dvc(pid: int) -> bool:
+    """Whether a process is alive and DVC."""
+    with contextlib.suppress(psutil.Error):
+        return any("dvc" in Path(word).name for word in psutil.Process(pid).cmdline()[:3])
+    return False
+
+
+if __name__ == "__main__":
+    for line in mend():
+        print(f"mended: {line}", file=sys.stderr)

@@ -1,0 +1,136 @@
+"""Files that DVC writes in place, as a kill or a power cut leaves them."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import filelock
+import pytest
+from checkouts import ROOT
+
+from pipelines.engine.dvc_files import LOCK, USED, keep_lock, mend
+
+STAGES = """
+stages:
+  first: {cmd: echo one >> ran && echo 1 > one, deps: [given], outs: [one]}
+  second: {cmd: echo two >> ran && echo 2 > two, deps: [one], outs: [two]}
+"""
+
+
+def dvc(*arguments):
+    command = [sys.executable, "-m", "dvc", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """DVC after a run of two stages."""
+    monkeypatch.chdir(tmp_path)
+    assert dvc("init", "--no-scm", "--quiet").returncode == 0
+    Path("dvc.yaml").write_text(STAGES)
+    Path("given").touch()
+    assert dvc("repro").returncode == 0
+    return tmp_path
+
+
+def ran():
+    """The stages whose commands have run."""
+    return Path("ran").read_text().split()
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["with a copy", "without"])
+@pytest.mark.parametrize("cut", [0, 0.7])
+def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_again(repository, cut, kept):
+    whole = LOCK.read_text()
+    if kept:
+        keep_lock()
+    LOCK.write_text(whole[: int(cut * len(whole))] + "\n    c")
+    assert dvc("repro").returncode != 0
+
+    (line,) = mend()
+
+    assert line.startswith("dvc.lock was cut off while DVC wrote it")
+    assert dvc("repro").returncode == 0
+    assert LOCK.read_text() == whole
+    assert ran() == ["one", "two"]
+    assert list(mend()) == []
+
+
+@pytest.mark.parametrize("content", ["", '{"write": {"/a"', "null"])
+def test_a_record_of_used_paths_that_was_cut_off_is_removed(repository, content):
+    USED.write_text(content)
+    Path("given").write_text("other")
+    assert dvc("repro").returncode != 0
+    (line,) = mend()
+    assert line.startswith(".dvc/tmp/rwlock was cut off")
+    assert dvc("repro").returncode == 0
+
+
+def test_paths_of_a_dvc_that_has_ended_are_free_though_another_process_has_its_id(repository):
+    """After a restart of the machine, processes have the ids that others had before."""
+    entry = {"pid": os.getpid(), "cmd": "/somewhere/dvc repro"}
+    USED.write_text(json.dumps({"write": {str(repository / "one"): entry}, "read": {}}))
+    Path("given").write_text("other")
+    assert "busy" in dvc("repro").stderr
+    (line,) = mend()
+    assert line == ".dvc/tmp/rwlock: removed what a DVC was using that has ended"
+    assert dvc("repro").returncode == 0
+
+
+def test_paths_of_a_dvc_that_runs_stay_its_own(repository):
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)  # dvc"]) as running:
+        used = {"write": {str(repository / "one"): {"pid": running.pid, "cmd": "dvc repro"}}, "read": {}}
+        USED.write_text(json.dumps(used))
+        assert list(mend()) == []
+        assert json.loads(USED.read_text()) == used
+        running.kill()
+
+
+def test_an_empty_file_of_the_cache_is_not_restored(repository):
+    """A power cut left it, as DVC doesn't sync what it copies to its cache."""
+    (cached,) = (path for path in Path(".dvc/cache/files/md5").glob("*/*") if path.read_text() == "2\n")
+    cached.chmod(0o644)
+    cached.write_bytes(b"")
+    cached.chmod(0o444)
+    (line,) = mend()
+    assert "removed 1 files" in line
+    Path("two").unlink()
+    assert dvc("repro").returncode == 0
+    assert Path("two").read_text() == "2\n"
+
+
+def test_an_empty_result_stays_in_the_cache(repository):
+    Path("dvc.yaml").write_text("stages: {empty: {cmd: touch nothing, outs: [nothing]}}")
+    assert dvc("repro").returncode == 0
+    assert list(mend()) == []
+
+
+def test_files_that_a_running_dvc_may_be_writing_are_left_alone(repository):
+    LOCK.write_text("")
+    with filelock.FileLock(".dvc/tmp/lock"):
+        assert list(mend()) == []
+    assert LOCK.exists()
+    assert len(list(mend())) == 1
+
+
+def test_make_repro_mends_first(repository):
+    for name in ("Makefile", "pipelines", "tasks", "singleshot", "params.yaml"):
+        (repository / name).symlink_to(ROOT / name)
+    environment = repository / ".venv"
+    (environment / "bin").mkdir(parents=True)
+    for name, command in (("python", sys.executable), ("dvc", f"{sys.executable} -m dvc")):
+        (environment / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (environment / "bin" / name).chmod(0o755)
+    (repository / "requirements.lock").touch()
+    (environment / ".installed").touch()
+    LOCK.write_text("")
+    USED.write_text("")
+    repro = partial(subprocess.run, ["make", "repro"], capture_output=True, text=True, check=False)
+    done = repro()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("mended: ") == 2
+    assert "mended: " not in repro().stderr
+    assert ran() == ["one", "two"]
