@@ -143,11 +143,12 @@ def print_findings() -> bool:
 
 
 def check_python() -> Finding:
-    """Python 3.11, for which requirements.lock was resolved."""
+    """Python 3.11 to 3.13, for which requirements.lock was resolved."""
     found = f"{sys.version.split()[0]} ({sys.executable})"
-    if sys.version_info[:2] == (3, 11):
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return Finding("ok", found)
-    return Finding("problem", f"{found}, not 3.11", "make clean && make PYTHON=/path/to/python3.11 install")
+    fix = "make clean && make PYTHON=/path/to/python3.11 install"
+    return Finding("problem", f"{found}, not 3.11 to 3.13", fix)
 
 
 def check_packages(lock: Path = LOCK) -> Finding:
