@@ -1,7 +1,7 @@
-# `make repro` and `make test` need Python 3.11, git, make and a package index; they install everything else.
-PYTHON ?= python3.11
-PROFILE ?= default
-SET ?=
+# `make repro` and `make test` need Python 3.11 to 3.13, git, make and a package index; they install everything else.
+SUPPORTED := -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+PYTHON ?= $(shell for it in python3.11 python3.12 python3.13 python3; do $$it $(SUPPORTED) && echo $$it && break; done)
+PROFILE ?= $(if $(FROM),,default)
 PORT ?= 5000
 VENV := .venv
 INSTALLED := $(VENV)/.installed
@@ -13,7 +13,34 @@ export MLFLOW_DISABLE_TELEMETRY := true
 # modules that it imports, which takes 5 of the 8.5 seconds (CPU) in which the stage opens.
 export PYTHONDONTWRITEBYTECODE :=
 
+# make itself takes any variable, and one that a target doesn't read would go unnoticed: `make repro PROFILE=smoke`.
+READ_BY_params := PROFILE FROM SET
+READ_BY_ui := PORT
+GOALS := $(or $(MAKECMDGOALS),help)
+GIVEN := $(foreach it,$(.VARIABLES),$(if $(findstring command line,$(origin $(it))),$(it)))
+ifeq ($(filter repro,$(GOALS))$(origin PROFILE),reproenvironment)
+    GIVEN += $(if $(wildcard conf/profile/$(PROFILE).yaml),$(shell grep -qsx 'profile: $(PROFILE)' params.yaml || echo PROFILE))
+endif
+UNREAD := $(strip $(filter-out PYTHON $(foreach goal,$(GOALS),$(READ_BY_$(goal))),$(GIVEN)))
+ifneq ($(filter $(READ_BY_params),$(UNREAD)),)
+    $(error make $(GOALS) takes no $(UNREAD), but the settings of params.yaml: first make params $(foreach it,$(UNREAD),$(it)='$(value $(it))'), then make $(GOALS))
+else ifneq ($(UNREAD),)
+    $(error make $(GOALS) takes no $(UNREAD): make params takes $(READ_BY_params), make ui takes $(READ_BY_ui), and every target PYTHON)
+endif
+
+# A virtual environment names its place and its interpreter. It is of no use after the checkout was renamed, or after the
+# interpreter was upgraded away: then this is the option of venv with which it is made again.
+HERE := $(shell cd $(VENV) 2>/dev/null && pwd -P)
+MADE_BY := $(shell sed -n 's/^command = //p' $(VENV)/pyvenv.cfg 2>/dev/null)
+BLANK := $(subst ,, )
+MOVED := $(if $(MADE_BY),$(if $(findstring $(BLANK)$(HERE),$(MADE_BY)),,--clear))
+OUTDATED := $(or $(MOVED),$(shell test ! -e $(VENV)/pyvenv.cfg || $(VENV)/bin/python -c '' 2>/dev/null || echo --clear))
+
+# What goes to the shell as it is.
+quoted = '$(subst ','\'',$(1))'
+
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help install compilers peers repro study study-page test test-all params ui docs lint format lock clean
 
 help: ## List the targets
@@ -21,9 +48,16 @@ help: ## List the targets
 
 install: $(INSTALLED) ## Create .venv with the locked dependencies
 
-$(INSTALLED): requirements.lock
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; install Python 3.11 or run make PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+ifneq ($(OUTDATED),)
+.PHONY: $(VENV)/pyvenv.cfg
+endif
+$(VENV)/pyvenv.cfg:
+	@$(or $(PYTHON),false) $(SUPPORTED) || { echo "error: $(or $(PYTHON),nothing on the PATH) is no Python 3.11, 3.12 or 3.13; install one, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -z "$(OUTDATED)" || echo "$(VENV) was made in another place, or with a Python that is gone: making it again"
+	@test -e $(VENV) || rm -f $(VENV)
+	$(PYTHON) -m venv $(OUTDATED) $(VENV)
+
+$(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock
 	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock
 	touch $@
 
@@ -37,17 +71,17 @@ peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
 	@python -m pipelines.config.plain
 	@python -m pipelines.engine.dvc_files
-	dvc repro
+	python -m dvc repro
 
 # Tests of whole runs take longest and come first, in one process, while the others run the rest. Three processes keep two
 # cores busy, as many tests wait for processes of their own.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
-	pytest -m "not slow" $(PARALLEL)
+	python -m pytest -m "not slow" $(PARALLEL)
 
 test-all: $(INSTALLED) ## Run all tests
-	pytest $(PARALLEL)
+	python -m pytest $(PARALLEL)
 
 study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or go on where they were interrupted
 	python -m pipelines study
@@ -55,8 +89,9 @@ study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores)
 study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables
 	python -m pipelines study-page
 
-params: $(INSTALLED) ## Compose params.yaml: make params PROFILE=smoke|default|study|paper [SET="executor=local …"]
-	python -m pipelines params profile=$(PROFILE) $(SET)
+params: $(INSTALLED) ## Compose params.yaml: make params [PROFILE=smoke|default|study|paper] [FROM=mine.yaml] [SET="executor=local …"]
+	python -m pipelines params $(if $(FROM),--from=$(call quoted,$(value FROM))) $(if $(value SET),--set=$(call quoted,$(value SET))) \
+	    $(if $(PROFILE),$(call quoted,profile=$(PROFILE)))
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
 	@python -m pipelines ui $(PORT)
@@ -65,14 +100,14 @@ docs: $(INSTALLED) ## Rewrite docs/configuration.md from the dataclasses and con
 	python -m pipelines.config.reference
 
 lint: $(INSTALLED) ## Check style, types and layers
-	ruff check
-	ruff format --check
-	mypy
-	lint-imports
+	python -m ruff check
+	python -m ruff format --check
+	python -m mypy
+	python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 format: $(INSTALLED) ## Format the code
-	ruff check --fix --quiet
-	ruff format
+	python -m ruff check --fix --quiet
+	python -m ruff format
 
 # PyTorch is locked without CUDA. Such a build comes from pip's index, or with UV_TORCH_BACKEND=cpu. As the build depends
 # on the index, PyTorch is locked without hashes.

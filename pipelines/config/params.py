@@ -15,6 +15,7 @@ from yaml import YAMLError
 
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
+from pipelines.config.overrides import readable
 from pipelines.config.plain import COMPOSE_AGAIN, PARAMS, check_plain
 from pipelines.config.schema import NAME, groups
 from pipelines.config.serving import ServingConfig
@@ -67,7 +68,9 @@ def _read(path: Path, origin: Path) -> Any:
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
-    """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does.
+    """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does; later overrides take precedence.
+
+    A value that is none in Hydra's grammar counts as a text.
 
     Raises:
         UserError: an override names a key that `conf/` lacks, or has a wrong value.
@@ -79,7 +82,8 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
     with tempfile.TemporaryDirectory() as directory:
         composed = Path(directory) / output.name
         try:
-            compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), list(overrides))
+            words = [readable(override) for override in overrides]
+            compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), words)
         except OverrideParseException as error:
             raise UserError(
                 f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"

@@ -12,6 +12,7 @@ from checkouts import Checkout, cleaned
 
 from pipelines.catalog.agents import agents
 from pipelines.config import params as config
+from pipelines.config.overrides import in_file
 from pipelines.config.params import check, compose, load_config
 from singleshot.errors import UserError
 
@@ -289,6 +290,77 @@ def test_the_paper_profile_is_the_paper(composed):
         for pruner in ("snip", "grasp")
         for sparsity in (0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
     }
+
+
+VALUES = [
+    "https://example.org/a.hdf5?sig=1&expires=2,3",
+    "https://example.org/~me/a b.hdf5",
+    "it's",
+    'a "b" c',
+    "$HOME and $5",
+    "a\\b\\",
+    "-1=2; rm x | y #z",
+    "[a,b",
+    "ü→",
+]
+"""Texts with what shells, make and Hydra read as something else."""
+URL = "offline_rl.data.d4rl.Hopper.url"
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_any_text_can_be_a_value(composed, value):
+    path = composed("data@offline_rl.data=d4rl", f"{URL}={value}")
+    assert load_config(path).offline_rl.data.d4rl["Hopper"].url == value
+
+
+def test_a_file_of_overrides_may_be_nested_or_dotted_and_has_any_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    file, output = tmp_path / "mine.yaml", tmp_path / "params.yaml"
+    for value in VALUES:
+        content = {
+            "profile": "smoke",
+            "executor": "local",
+            "executor.num_cpus": 2,
+            "data@offline_rl.data": "d4rl",
+            "offline_rl": {"sweep": {"seeds": [3, 4]}, "data": {"d4rl": {"Hopper": {"url": value}}}},
+            "style.paintings.sources": {"mine": {"source": value}},
+        }
+        file.write_text(yaml.safe_dump(content), "utf-8")
+        compose([*in_file(file, config.CONF), "offline_rl.sweep.pruners=[snip]"], output)
+        loaded = load_config(output)
+        assert loaded.profile == "smoke"
+        assert (loaded.executor.kind, loaded.executor.num_cpus) == ("local", 2)
+        assert loaded.offline_rl.sweep.seeds == (3, 4)
+        assert loaded.offline_rl.sweep.pruners == ("snip",)
+        assert loaded.offline_rl.data.d4rl["Hopper"].url == value
+        assert loaded.style.paintings.sources["mine"].source == value
+
+
+def test_an_earlier_params_yaml_is_a_file_of_overrides(composed, tmp_path):
+    earlier = composed("profile=smoke", "offline_rl.sweep.seeds=[7]")
+    before = earlier.read_text()
+    compose(in_file(earlier, config.CONF), tmp_path / "again.yaml")
+    assert (tmp_path / "again.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("offline_rl: {sweep: {sede: [1]}}", "offline_rl.sweep.sede"),
+        ("profile: huge", "huge"),
+        ("- profile", "a list, not a mapping"),
+        ("a: [", "not a YAML file of settings"),
+        (None, "correct the path"),
+    ],
+)
+def test_a_wrong_file_of_overrides_is_one_line(tmp_path, monkeypatch, content, message):
+    monkeypatch.chdir(ROOT)
+    file = tmp_path / "mine.yaml"
+    if content:
+        file.write_text(content)
+    with pytest.raises(UserError, match=message) as failure:
+        compose(in_file(file, config.CONF), tmp_path / "params.yaml")
+    assert "\n" not in str(failure.value)
 
 
 def test_params_command_prints_one_line_for_a_mistake():

@@ -151,6 +151,7 @@ def test_make_repro_refuses_parameters_that_dvc_would_fail_on(checkout):
     (environment / "bin").mkdir(parents=True)
     (environment / "bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (environment / "bin/python").chmod(0o755)
+    (environment / "pyvenv.cfg").touch()
     (checkout / "requirements.lock").touch()
     (environment / ".installed").touch()
     repro = partial(subprocess.run, ["make", "repro"], cwd=checkout, capture_output=True, text=True)

@@ -1,0 +1,91 @@
+"""Overrides of `conf/` as users write them: on the command line, or in a YAML file."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from tasks.errors import UserError, in_a_line
+
+
+def in_text(text: str) -> list[str]:
+    """The overrides in a text, separated by blanks; quotes keep blanks together, as in a shell.
+
+    Raises:
+        UserError: a quotation mark has no second one.
+    """
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        reason = str(error).lower()
+        raise UserError(f"SET={text}: {reason}; put such a value into a file, and give FROM=FILE") from error
+
+
+def in_file(path: Path, conf: Path) -> list[str]:
+    """The overrides in a YAML file, whose keys are nested as in params.yaml or have dots.
+
+    Where `conf` has a folder of a key's name, the value chooses a file in it, e.g. `profile: smoke`.
+
+    Raises:
+        UserError: the file can't be read, or is no mapping.
+    """
+    try:
+        values = OmegaConf.to_container(OmegaConf.load(path))
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}; correct the path") from error
+    except Exception as error:  # from YAML, OmegaConf, or Python: UnicodeDecodeError, RecursionError, …
+        raise UserError(f"{path}: not a YAML file of settings ({in_a_line(error)})") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a list, not a mapping; write one KEY: VALUE a line")
+    values.pop("conf_digest", None)  # of a params.yaml; the new one gets its own
+    return list(_flat(values, conf))
+
+
+def _flat(values: Mapping[Any, Any], conf: Path, above: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        key = f"{above}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, conf, f"{key}.")
+        elif (conf / key.partition("@")[0]).is_dir():
+            yield f"{key}={value}"
+        else:
+            yield f"++{key}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """A value of YAML in Hydra's grammar."""
+    match value:
+        case str():
+            return quoted(value)
+        case list():
+            return f"[{','.join(map(_value, value))}]"
+        case dict():
+            return f"{{{','.join(f'{key}:{_value(inner)}' for key, inner in value.items())}}}"
+    return json.dumps(value)
+
+
+def readable(override: str) -> str:
+    """An override whose value Hydra reads as one value: as it is, or else with the value as a quoted text.
+
+    A URL with `&` or `=`, for example, is no value of Hydra's grammar, and with a comma it would be two.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equals, value = override.partition("=")
+    try:
+        if not OverridesParser.create().parse_override(override).is_sweep_override():
+            return override
+    except HydraException:
+        pass
+    return f"{key}={quoted(value)}" if equals else override
+
+
+def quoted(text: str) -> str:
+    """A text in Hydra's grammar."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text, Quote.single).with_quotes()

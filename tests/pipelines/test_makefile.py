@@ -1,0 +1,143 @@
+"""What the Makefile hands on, what it refuses, and when it makes its environment again."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.params import load_config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose environment is complete, and has this Python."""
+    path = tmp_path / "check out"
+    path.mkdir()
+    shutil.copy(ROOT / "Makefile", path)
+    for name in ("pipelines", "tasks", "conf"):
+        (path / name).symlink_to(ROOT / name)
+    (path / "requirements.lock").touch()
+    programs = path / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (programs / "python").chmod(0o755)
+    (path / ".venv/pyvenv.cfg").write_text(f"command = {sys.executable} -m venv {path}/.venv\n")
+    (path / ".venv/.installed").touch()
+    return path
+
+
+def make(
+    checkout: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PROFILE", "MAKEFLAGS")}
+    return subprocess.run(
+        ["make", *arguments],
+        cwd=checkout,
+        env={**environment, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_values_reach_params_as_they_are(checkout: Path) -> None:
+    url = "https://example.org/~a?sig=$5&expires=2;x=it"
+    (checkout / "my own.yaml").write_text("profile: smoke\nexecutor: local\n")
+    words = f"data@offline_rl.data=d4rl offline_rl.data.d4rl.Hopper.url={url} tracking.experiment='two words'"
+    done = make(checkout, "params", f"SET={words}", "FROM=my own.yaml")
+    assert done.returncode == 0, done.stderr
+    config = load_config(checkout / "params.yaml")
+    assert config.offline_rl.data.d4rl["Hopper"].url == url
+    assert (config.profile, config.executor.kind) == ("smoke", "local")
+    assert config.tracking.experiment == "two words"
+    assert make(checkout, "params", "FROM=my own.yaml", "PROFILE=default").returncode == 0
+    assert load_config(checkout / "params.yaml").profile == "default"
+
+
+@pytest.mark.parametrize(
+    "given", ["SET=offline_rl.sweep.sede=[1]", "SET=a='b", "FROM=none.yaml", "PROFILE=a&b"]
+)
+def test_a_mistake_in_params_is_a_failure_of_make(checkout: Path, given: str) -> None:
+    done = make(checkout, "params", given)
+    assert done.returncode != 0
+    error, *rest = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert len(rest) == 1  # make's own line
+    assert not (checkout / "params.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["repro", "PROFILE=smoke"], "first make params PROFILE='smoke', then make repro"),
+        (["repro", "SET=a=$x"], "first make params SET='a=$x', then make repro"),
+        (["params", "profile=smoke"], "takes no profile: make params takes PROFILE FROM SET"),
+        (["params", "PORT=1"], "takes no PORT"),
+        (["test", "VENV=elsewhere"], "takes no VENV"),
+        (["PROFIL=smoke"], "make help takes no PROFIL"),
+    ],
+)
+def test_a_variable_that_a_target_does_not_read_is_refused(
+    checkout: Path, arguments: list[str], message: str
+) -> None:
+    done = make(checkout, "-n", *arguments)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_targets_read_is_taken(checkout: Path) -> None:
+    for arguments in (["params", "repro", "PROFILE=smoke"], ["ui", "PORT=5123"], ["test", "PYTHON=python3"]):
+        assert make(checkout, "-n", *arguments).returncode == 0
+
+
+def test_a_profile_of_the_environment_does_not_mislead(checkout: Path) -> None:
+    (checkout / "params.yaml").write_text("profile: default\n")
+    smoke = make(checkout, "-n", "repro", variables={"PROFILE": "smoke"})
+    assert "first make params PROFILE='smoke', then make repro" in smoke.stderr
+    for profile in ("default", "a-name-of-another-program"):
+        assert make(checkout, "-n", "repro", variables={"PROFILE": profile}).returncode == 0
+    assert make(checkout, "-n", "test", variables={"PROFILE": "smoke"}).returncode == 0
+
+
+def made_again(checkout: Path) -> bool:
+    planned = make(checkout, "-n", "test").stdout
+    return "-m venv --clear .venv\n" in planned and "tasks.uv pip install" in planned
+
+
+def test_an_environment_of_no_use_is_made_again(checkout: Path) -> None:
+    assert not made_again(checkout)
+    python = checkout / ".venv/bin/python"
+    python.rename(python.with_name("kept"))
+    python.symlink_to("/an/interpreter/that/is/gone")
+    assert made_again(checkout)
+    python.unlink()
+    python.with_name("kept").rename(python)
+    assert not made_again(checkout)
+    assert made_again(checkout.rename(checkout.with_name("renamed")))
+
+
+def test_a_link_to_the_environment_of_another_checkout_is_used(checkout: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    for name in ("Makefile", "requirements.lock"):
+        shutil.copy2(checkout / name, second)
+    (second / ".venv").symlink_to(checkout / ".venv")
+    assert not made_again(second)
+    assert "-m venv" not in make(second, "-n", "test").stdout
+
+
+def test_a_python_of_another_version_is_refused(checkout: Path, tmp_path: Path) -> None:
+    shutil.rmtree(checkout / ".venv")
+    old = tmp_path / "python3.9"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    done = make(checkout, "install", f"PYTHON={old}")
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"error: {old} is no Python 3.11, 3.12 or 3.13; ")
