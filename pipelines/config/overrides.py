@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from tasks.errors import UserError, in_a_line
+from singleshot.errors import UserError, in_a_line
 
 
 def in_text(text: str) -> list[str]:

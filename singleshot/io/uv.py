@@ -19,7 +19,7 @@ from pathlib import Path
 
 from singleshot.errors import UserError
 
-LOCK_FILE = Path(__file__).resolve().parents[1] / "requirements.lock"
+LOCK_FILE = Path(__file__).resolve().parents[2] / "requirements.lock"
 
 _SOURCES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),

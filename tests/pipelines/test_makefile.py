@@ -20,7 +20,7 @@ def checkout(tmp_path: Path) -> Path:
     path = tmp_path / "check out"
     path.mkdir()
     shutil.copy(ROOT / "Makefile", path)
-    for name in ("pipelines", "tasks", "conf"):
+    for name in ("pipelines", "singleshot", "tasks", "conf"):
         (path / name).symlink_to(ROOT / name)
     (path / "requirements.lock").touch()
     programs = path / ".venv/bin"
@@ -108,7 +108,7 @@ def test_a_profile_of_the_environment_does_not_mislead(checkout: Path) -> None:
 
 def made_again(checkout: Path) -> bool:
     planned = make(checkout, "-n", "test").stdout
-    return "-m venv --clear .venv\n" in planned and "tasks.uv pip install" in planned
+    return "-m venv --clear .venv\n" in planned and "singleshot.io.uv pip install" in planned
 
 
 def test_an_environment_of_no_use_is_made_again(checkout: Path) -> None:
