@@ -1,0 +1,202 @@
+"""Pruning of any PyTorch network before training: :func:`prune` makes masks, :func:`apply` enforces them.
+
+>>> import torch
+>>> from torch import nn
+>>> model = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 1))
+>>> x, y = torch.randn(64, 4), torch.randn(64, 1)
+>>> masks = prune(model, lambda m: nn.functional.mse_loss(m(x), y), sparsity=0.9)
+>>> {name: int(mask.sum()) for name, mask in masks.items()}.keys()
+dict_keys(['0.weight', '2.weight'])
+>>> sum(int(mask.sum()) for mask in masks.values())
+50
+>>> apply(model, masks)
+>>> int((model[0].weight != 0).sum() + (model[2].weight != 0).sum())
+50
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from singleshot.errors import UserError
+from singleshot.pruning.masks import PruningConfig
+from singleshot.pruning.masks import prune as make_masks
+from singleshot.pruning.objective import Masks, Objective, Weights
+from singleshot.random_streams import stream
+
+PRUNABLE = (nn.Linear, nn.modules.conv._ConvNd)
+"""Layers whose `weight` is pruned. Biases and normalisations, a few per cent of the parameters, never are."""
+MASK = "_singleshot_mask"
+"""Attribute of a parameter that holds its mask."""
+
+
+def prunable(model: nn.Module) -> Weights:
+    """The weights of every linear and convolutional layer of `model`, by the parameter's name."""
+    return {
+        f"{name}.weight" if name else "weight": layer.weight
+        for name, layer in model.named_modules()
+        if isinstance(layer, PRUNABLE)
+    }
+
+
+def prune(
+    model: nn.Module,
+    loss: Callable[[nn.Module], Tensor],
+    sparsity: float,
+    method: str = "snip",
+    *,
+    scope: Literal["network", "layer"] = "network",
+    iterations: int | None = None,
+    seed: int = 0,
+) -> Masks:
+    """Masks that keep a fraction 1 - sparsity of the weights of `model`, which stays as it is.
+
+    Args:
+        model: any network with linear or convolutional layers, usually at its initialization.
+        loss: function from a model to the scalar that training would minimise, on one batch; GraSP
+            differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data.
+        sparsity: fraction of weights to remove, at least 0 and less than 1.
+        method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
+            (:data:`~singleshot.pruning.pruners.PRUNERS`), or one of them with a control behind it, such as
+            `snip-shuffled` (:data:`~singleshot.pruning.controls.CONTROLS`).
+        scope: whether all weights of the network compete to be kept, or those of each layer.
+        iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
+        seed: of random scores and permutations.
+
+    Returns:
+        Bool tensors shaped like the weights (for a linear layer (out, in)), by the parameter's name
+        (`layer1.0.conv1.weight`); true where a weight is kept. Exactly N - round(N · sparsity) of all N
+        weights, or of each layer's N weights, are kept.
+
+    Raises:
+        UserError: there is nothing to prune, the method is unknown, the sparsity is out of range, the loss is
+            no scalar, or scores are not finite.
+    """
+    weights = prunable(model)
+    if not weights:
+        raise UserError(f"{type(model).__name__} has no linear or convolutional layer, so nothing to prune")
+    iterations = iterations or (100 if method.startswith("synflow") else 1)
+    config = PruningConfig(scope=scope, iterations=iterations)
+    evaluate = _LossOf(model, loss)
+    inputs = _inputs_of(model, evaluate) if method.startswith("synflow") else ()
+
+    def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
+        return {"": Objective(evaluate.of_weights, _flow(model, inputs), stream("pruning scores", seed))}
+
+    return make_masks(objectives, {"": weights}, method, sparsity, config)[""]
+
+
+def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+    """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
+
+    The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
+    set to zero again, as moments from before would move them. `masks` is what :func:`prune` returns; a second
+    call replaces the masks of the first.
+
+    Raises:
+        UserError: a mask names no parameter of `model`, or has another shape.
+    """
+    parameters = dict(model.named_parameters())
+    for name, mask in masks.items():
+        found = parameters.get(name)
+        if found is None or found.shape != mask.shape:
+            has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
+            raise UserError(
+                f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}; prune this model again"
+            )
+    for name, mask in masks.items():
+        parameter = parameters[name]
+        if not hasattr(parameter, MASK):
+            parameter.register_hook(lambda gradient, owner=parameter: gradient * getattr(owner, MASK))
+        setattr(parameter, MASK, mask.to(parameter.device))
+        _zero(parameter)
+    _watch_optimizers()
+
+
+def sparsity_of(masks: Mapping[str, Tensor]) -> float:
+    """The fraction of weights that `masks` removes."""
+    return 1 - sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
+
+
+@torch.no_grad()
+def _zero(parameter: Tensor) -> None:
+    parameter.masked_fill_(~getattr(parameter, MASK).to(parameter.device), 0.0)
+
+
+_watched = False
+
+
+def _watch_optimizers() -> None:
+    """From the first call on, have every optimiser end its steps by setting pruned weights to zero."""
+    global _watched
+    if not _watched:
+        register_optimizer_step_post_hook(_after_step)
+        _watched = True
+
+
+def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if hasattr(parameter, MASK):
+                _zero(parameter)
+
+
+class _LossOf(nn.Module):
+    """A loss of a model as a module, so that `functional_call` can replace the model's weights in it."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self) -> Tensor:
+        """The loss.
+
+        Raises:
+            UserError: it is no scalar.
+        """
+        value = self.loss(self.model)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(f"loss(model) returned {given}; return a tensor with a single number")
+        return value.reshape(())
+
+    def of_weights(self, weights: Weights) -> Tensor:
+        """The loss with other weights; normalisations update copies of their running means."""
+        buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
+        value: Tensor = functional_call(
+            self, buffers | {f"model.{name}": θ for name, θ in weights.items()}, ()
+        )
+        return value
+
+
+def _flow(model: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[[Weights], Tensor]:
+    """1ᵀ(∏ θ)1 of SynFlow: the model's outputs for inputs of one, summed.
+
+    As in the authors' code, the model is linear on its way: other parameters count by their absolute values,
+    biases are zero, and normalisations compute as in inference.
+    """
+    linear = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        for name, parameter in linear.named_parameters():
+            parameter.copy_(torch.zeros_like(parameter) if name.endswith("bias") else parameter.abs())
+    ones = tuple(torch.ones_like(each[:1]) for each in inputs)
+    return lambda weights: functional_call(linear, weights, ones).sum()
+
+
+def _inputs_of(model: nn.Module, loss: _LossOf) -> tuple[Tensor, ...]:
+    """What `loss` feeds to the model."""
+    seen: list[tuple[Tensor, ...]] = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+    try:
+        with torch.no_grad():
+            loss.of_weights({})
+    finally:
+        hook.remove()
+    if not seen or not all(isinstance(each, Tensor) for each in seen[0]):
+        raise UserError("SynFlow has to see the model's input: call model(x) in loss(model), with tensors")
+    return seen[0]

@@ -1,0 +1,170 @@
+"""`prune` and `apply` for any network, against derivatives by hand and PyTorch's own optimisers."""
+
+import doctest
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+import singleshot
+from singleshot.errors import UserError
+from singleshot.io.vision import models
+from singleshot.pruning import modules
+
+
+@pytest.fixture
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 2))
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(16, 4, generator=generator), torch.randn(16, 2, generator=generator)
+
+
+@pytest.fixture
+def loss(batch):
+    x, y = batch
+    return lambda model: mse_loss(model(x), y)
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    torch.manual_seed(0)
+    return models.resnet18(num_classes=10).train()
+
+
+def images(model):
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(4, 3, 32, 32, generator=generator), torch.tensor([1, 5, 3, 9])
+    return cross_entropy(model(x), y)
+
+
+def kept(masks):
+    return sum(int(mask.sum()) for mask in masks.values())
+
+
+def test_the_docstring_is_true():
+    assert doctest.testmod(modules, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_snip_is_weight_times_autograds_gradient(mlp, loss):
+    loss(mlp).backward()
+    scores = {name: (θ * θ.grad).abs() for name, θ in mlp.named_parameters() if "weight" in name}
+    masks = singleshot.prune(mlp, loss, sparsity=0.75)
+    total = sum(score.numel() for score in scores.values())
+    threshold = torch.cat([s.flatten() for s in scores.values()]).sort(descending=True).values[total // 4 - 1]
+    assert kept(masks) == total // 4
+    for name, score in scores.items():
+        assert torch.equal(masks[name], score >= threshold)
+
+
+def test_the_model_stays_as_it_is(resnet):
+    before = {name: tensor.clone() for name, tensor in resnet.state_dict().items()}
+    for method in ("snip", "synflow"):
+        singleshot.prune(resnet, images, sparsity=0.5, method=method, iterations=1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in resnet.state_dict().items())
+    assert resnet.training
+    assert all(parameter.grad is None for parameter in resnet.parameters())
+
+
+@pytest.mark.parametrize(
+    "method", ["snip", "grasp", "synflow", "magnitude", "random", "erk", "snip-shuffled"]
+)
+def test_a_convolutional_network_keeps_exactly_what_was_asked_for(resnet, method):
+    masks = singleshot.prune(resnet, images, sparsity=0.9, method=method, iterations=2)
+    expected = {
+        f"{name}.weight": layer.weight.shape
+        for name, layer in resnet.named_modules()
+        if isinstance(layer, nn.Linear | nn.Conv2d)
+    }
+    assert {name: mask.shape for name, mask in masks.items()} == expected
+    total = sum(math.prod(shape) for shape in expected.values())
+    assert kept(masks) == total - round(total * 0.9)
+    assert modules.sparsity_of(masks) == pytest.approx(0.9, abs=1e-6)
+
+
+def test_synflow_collapses_no_layer_in_its_hundred_rounds():
+    """Tanaka et al. 2020, figure 1: a single round removes whole layers."""
+    torch.manual_seed(0)
+    widths = [3, 16, 64, 256, 16]
+    convolutions = [nn.Conv2d(*sizes, 3, padding=1) for sizes in itertools.pairwise(widths)]
+    model = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+    def smallest(iterations):
+        masks = singleshot.prune(model, images, sparsity=0.998, method="synflow", iterations=iterations)
+        return min(int(mask.sum()) for mask in masks.values())
+
+    assert smallest(None) > smallest(1) == 0
+
+
+def test_scope_layer_gives_each_layer_the_sparsity(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.5, scope="layer")
+    assert {name: int(mask.sum()) for name, mask in masks.items()} == {"0.weight": 60, "2.weight": 30}
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
+    "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.5),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_pruned_weights_stay_zero_under_any_optimiser_even_one_with_moments(mlp, loss, name):
+    optimizer = OPTIMIZERS[name](mlp.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(mlp)
+        value.backward()
+        return value
+
+    optimizer.step(closure)  # moments of all weights
+    masks = singleshot.prune(mlp, loss, sparsity=0.8)
+    singleshot.apply(mlp, masks)
+    before = mlp[0].weight.clone()
+    for _ in range(3):
+        optimizer.step(closure)
+        for key, mask in masks.items():
+            assert (mlp.get_parameter(key)[~mask] == 0).all()
+            assert (mlp.get_parameter(key).grad[~mask] == 0).all()
+    assert not torch.equal(before, mlp[0].weight)
+
+
+def test_new_masks_replace_earlier_ones(mlp, loss):
+    singleshot.apply(mlp, {"0.weight": torch.zeros(30, 4, dtype=torch.bool)})
+    singleshot.apply(mlp, {"0.weight": torch.ones(30, 4, dtype=torch.bool)})
+    loss(mlp).backward()
+    torch.optim.SGD(mlp.parameters(), lr=1.0).step()
+    assert (mlp[0].weight != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "snap"}, "unknown pruner 'snap'"),
+        ({"sparsity": 1.0}, "sparsity is 1.0"),
+        ({"loss": lambda model: model(torch.ones(2, 4))}, r"loss\(model\) returned \(2, 2\)"),
+        ({"loss": lambda _: 3.0}, r"loss\(model\) returned float"),
+        ({"loss": lambda model: next(model.parameters()).sum(), "method": "synflow"}, "call model"),
+        ({"model": nn.ReLU()}, "ReLU has no linear or convolutional layer"),
+    ],
+)
+def test_mistakes_are_one_line(mlp, loss, arguments, message):
+    with pytest.raises(UserError, match=message):
+        singleshot.prune(**{"model": mlp, "loss": loss, "sparsity": 0.5} | arguments)
+
+
+def test_masks_of_another_model_are_refused(mlp):
+    with pytest.raises(UserError, match=r"mask '0.weight' has shape \(3, 3\), the model has one of shape"):
+        singleshot.apply(mlp, {"0.weight": torch.ones(3, 3, dtype=torch.bool)})
+    with pytest.raises(UserError, match="the model has no such parameter"):
+        singleshot.apply(mlp, {"9.weight": torch.ones(3, 3, dtype=torch.bool)})
