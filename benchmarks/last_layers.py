@@ -35,7 +35,9 @@ def unsigned(objective: Objective, weights: Weights) -> Scores:
 def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("data", nargs="+", type=Path, metavar="DATA", help="e.g. data/offline_rl/HalfCheetah")
+    parser.add_argument(
+        "data", nargs="+", type=Path, metavar="DATA", help="e.g. data/offline_rl/HalfCheetah/draw-0"
+    )
     data = parser.parse_args().data
     print(heading("torch"))
     PRUNERS["unsigned"] = Pruner(unsigned, PRUNERS["grasp"].batch_size)

@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,8 @@ from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, is_minari_id, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
 from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
-from singleshot.rl.experts.collect import collect
+from singleshot.rl.experts.collect import roll_out
+from singleshot.rl.experts.failures import SHARE, Rollout, judge, mix
 from singleshot.rl.experts.policy import Expert, load_expert
 from tasks.job import Event, Job, Metrics, Progress, per_job
 
@@ -33,8 +34,10 @@ class DatasetParams:
     data: DataConfig
 
     @classmethod
-    def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig) -> Self:
+    def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig, draw: int | None) -> Self:
         """Make parameters with only the settings that the configured source uses for this task.
+
+        `draw` is the seed of an expert's rollouts.
 
         So a change of any other setting does not change this task's dataset.
 
@@ -42,7 +45,7 @@ class DatasetParams:
             UserError: the source has no entry for the task.
         """
         if data.source == "expert":
-            return cls(task, env_version, replace(data, minari={}, d4rl={}))
+            return cls(task, env_version, replace(data, seed=draw, minari={}, d4rl={}))
         unused = DataConfig(source=data.source)
         entries = data.minari if data.source == "minari" else data.d4rl
         if task not in entries:
@@ -87,6 +90,26 @@ class Returns:
 
 
 @dataclass(frozen=True)
+class Failures:
+    """The failed episodes among an expert's rollouts (:mod:`singleshot.rl.experts.failures`)."""
+
+    threshold: float
+    """Return below which an episode is failed."""
+    played: int
+    """Number of episodes that were played to make the dataset."""
+    used: dict[int, float]
+    """Returns of the failed episodes in the dataset, by their number among those played."""
+    left_out: dict[int, float]
+    """Returns of the failed episodes that are not in the dataset."""
+
+    def __str__(self) -> str:
+        return (
+            f"{_listed(self.used)} failed episodes in the data, {_listed(self.left_out)} left out of it "
+            f"({self.played:,} played; failed: return below {self.threshold:,.0f})"
+        )
+
+
+@dataclass(frozen=True)
 class DatasetCard:
     """Description of a dataset."""
 
@@ -105,6 +128,8 @@ class DatasetCard:
     episodes: int
     """Number of episodes, including those cut short."""
     returns: Returns | None
+    failures: Failures | None
+    """None unless the source is `expert`."""
     versions: dict[str, str]
 
 
@@ -128,41 +153,69 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     """
     params: DatasetParams = job.params
     task = TASKS[params.task]
+    failures = None
     if params.data.source == "expert":
-        dataset, origin = yield from _roll_out(job, task)
+        dataset, origin, failures = yield from _roll_out(job, task)
     elif params.data.source == "minari":
         dataset, origin = _read_minari(job, task)
     else:
         dataset, origin = _read_d4rl(job, task)
     dataset.transitions.save(job.output / "transitions.safetensors")
-    card = _card(params, dataset, origin)
+    card = _card(params, dataset, origin, failures)
     (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     if card.returns:
         values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
         yield Metrics(card.transitions, values)
 
 
-def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Dataset, _Origin]]:
+def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Dataset, _Origin, Failures]]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], task)
-    episodes: list[Episode] = []
-    collected, start = 0, time.perf_counter()
-    for episode in collect(
-        expert.act, task, params.env_version, data.transitions, data.action_noise, data.seed
-    ):
-        episodes.append(episode)
-        collected += len(episode)
-        yield Progress(collected / data.transitions)
+    threshold = SHARE * expert.card.deterministic.mean
+    played, failed = 0, dict[int, float]()
+
+    def play() -> Iterator[Rollout]:
+        nonlocal played
+        episodes = roll_out(expert.act, task, params.env_version, data.action_noise, data.seed)
+        for rollout in judge(episodes, threshold):
+            played += 1
+            if rollout.failed:
+                failed[rollout.number] = rollout.return_
+            yield rollout
+
+    rollouts = play()
+    if data.failed_episodes is not None:
+        rollouts = mix(rollouts, data.failed_episodes, data.transitions)
+    used, episodes, start = set[int](), list[Episode](), time.perf_counter()
+    missing = data.transitions
+    while missing > 0:
+        rollout = next(rollouts)
+        used.add(rollout.number)
+        episodes.append(rollout.episode.first(missing))
+        missing -= len(episodes[-1])
+        yield Progress(1 - missing / data.transitions)
     seconds = time.perf_counter() - start
-    yield Metrics(collected, {"steps_per_second": collected / seconds})
+    yield Metrics(data.transitions, {"steps_per_second": data.transitions / seconds})
     dataset = from_episodes(episodes)
     dataset.transitions.check(job.inputs["expert"], task)
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
     environment_id = f"{task.name}-{params.env_version}"
     write_minari(episodes, job.output / "minari", f"{task.name.lower()}-expert-v0", environment_id, algorithm)
     name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
-    return dataset, _Origin(name, sha256_of(job.inputs["expert"]))
+    failures = Failures(
+        threshold,
+        played,
+        used={number: failed[number] for number in sorted(failed.keys() & used)},
+        left_out={number: failed[number] for number in sorted(failed.keys() - used)},
+    )
+    return dataset, _Origin(name, sha256_of(job.inputs["expert"])), failures
+
+
+def _listed(returns: Mapping[int, float]) -> str:
+    """The number of episodes, and the first returns."""
+    shown = [f"{return_:,.0f}" for return_ in returns.values()]
+    return f"{len(shown)} ({', '.join(shown[:10])}{', …' if len(shown) > 10 else ''})" if shown else "no"
 
 
 def _expert(path: Path, task: MujocoTask) -> Expert:
@@ -190,7 +243,7 @@ def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
     return read_d4rl(path, task), _Origin(origin, sha256)
 
 
-def _card(params: DatasetParams, dataset: Dataset, origin: _Origin) -> DatasetCard:
+def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Failures | None) -> DatasetCard:
     rolled_out = params.data.source == "expert"
     return DatasetCard(
         task=params.task,
@@ -203,5 +256,6 @@ def _card(params: DatasetParams, dataset: Dataset, origin: _Origin) -> DatasetCa
         transitions=len(dataset.transitions),
         episodes=dataset.episodes,
         returns=Returns.of(dataset, TASKS[params.task]),
+        failures=failures,
         versions={library: version(library) for library in LIBRARIES},
     )

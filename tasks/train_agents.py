@@ -89,7 +89,8 @@ class ScoreRow(Score, AgentSpec):
 def train(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train the agents of all jobs as one stack.
 
-    The agents share dataset, algorithm and configuration, and differ in pruner, sparsity and seed. Inputs are
+    The agents share task, algorithm and configuration, and differ in pruner, sparsity, seed and dataset, of
+    which all have the same number of transitions. Inputs are
     `dataset`, and `masks` unless the agent is dense. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
     `episode.safetensors`, the first episode of the last evaluation
@@ -153,8 +154,13 @@ class Stack:
             for job in jobs
         ]
         device, seeds = jobs[0].device, [spec.seed for spec in self.specs]
-        transitions = Transitions.load(jobs[0].inputs["dataset"], self.task)
-        self.data = ReplayBuffer(transitions, device, self.params.algorithm.normalize_states)
+        paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
+        self.data = ReplayBuffer.of_agents(
+            [Transitions.load(path, self.task) for path in paths],
+            [paths.index(job.inputs["dataset"]) for job in jobs],
+            device,
+            self.params.algorithm.normalize_states,
+        )
         evaluation = self.params.evaluation
         episodes = max(evaluation.episodes, evaluation.final.episodes)
         each = bytes_per_agent(self.algorithm, episodes)
@@ -258,8 +264,9 @@ class Stack:
         for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
             networks = self.learner.whole(i)
             if self.data.normalizer:
+                normalizer = self.data.normalizer.of_agent(i)
                 networks = {
-                    name: self.data.normalizer.fold(networks[name], architecture.state_layers)
+                    name: normalizer.fold(networks[name], architecture.state_layers)
                     for name, architecture in self.algorithm.architectures.items()
                 }
             agent = Agent(spec, self.params.algorithm, networks, self.masks[i])
@@ -333,14 +340,13 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
     shared = {
         (
             replace(job.params, agent=replace(job.params.agent, pruner=DENSE, sparsity=0.0, seed=0)),
-            job.inputs["dataset"],
             job.device,
         )
         for job in jobs
     }
     if len(shared) != 1:
         raise ValueError(
-            "the agents of a stack may differ in pruner, sparsity and seed alone; these differ in more"
+            "the agents of a stack may differ in pruner, sparsity, seed and dataset, but these differ in more"
         )
     return jobs[0].params
 

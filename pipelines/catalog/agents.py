@@ -9,6 +9,7 @@ from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import DENSE, AgentSpec
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms import module_of
+from singleshot.rl.environments import TaskName
 from tasks.train_agents import TrainingConfig
 
 
@@ -63,9 +64,22 @@ def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
     return own
 
 
-def dataset_of(agent: AgentSpec) -> Path:
+def draw_of(config: Config, agent: AgentSpec) -> int | None:
+    """The draw of an expert's data that an agent is trained on; None if the source has no draws."""
+    data = config.offline_rl.data
+    if data.source != "expert":
+        return None
+    return agent.seed if data.seed is None else data.seed
+
+
+def dataset_name(task: TaskName, draw: int | None) -> str:
+    """A dataset's directory below `DATASETS`."""
+    return task if draw is None else f"{task}/draw-{draw}"
+
+
+def dataset_of(config: Config, agent: AgentSpec) -> Path:
     """The file of the transitions that an agent is trained on."""
-    return DATASETS / agent.task / "transitions.safetensors"
+    return DATASETS / dataset_name(agent.task, draw_of(config, agent)) / "transitions.safetensors"
 
 
 def masks_of(agent: AgentSpec) -> Path:

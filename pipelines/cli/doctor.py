@@ -564,13 +564,14 @@ def _agents(config: "Config") -> tuple[int, int]:
 
 def _bytes_to_come(config: "Config") -> float:
     """The bytes that the rest of the sweep adds to the disk."""
-    from pipelines.catalog.paths import DATASETS
+    from pipelines.catalog.agents import agents, dataset_of
 
-    tasks = [task for task in config.offline_rl.sweep.tasks if not (DATASETS / task).exists()]
-    data = len(tasks) * config.offline_rl.data.transitions * TRANSITION_BYTES
-    agents = _agents(config)[1]
+    datasets = {dataset_of(config, agent) for agent in agents(config)}
+    missing = sum(not dataset.exists() for dataset in datasets)
+    data = missing * config.offline_rl.data.transitions * TRANSITION_BYTES
+    untrained = _agents(config)[1]
     # At worst, all agents train at once, as one stack.
-    return COPIES * (data + agents * AGENT_BYTES) + agents * CHECKPOINT_BYTES
+    return COPIES * (data + untrained * AGENT_BYTES) + untrained * CHECKPOINT_BYTES
 
 
 def _this_node() -> dict[str, float]:

@@ -13,9 +13,8 @@ def check_inputs(config: Config) -> list[Path]:
     Raises:
         UserError: one of them does not exist.
     """
-    datasets = [prepare_data.cell(config, task) for task in config.offline_rl.sweep.tasks]
     found = []
-    for cell in (*datasets, *fetch_images.cells(config.style)):
+    for cell in (*prepare_data.cells(config), *fetch_images.cells(config.style)):
         for path in cell.inputs.values():
             if not path.exists():
                 raise UserError(

@@ -1,21 +1,60 @@
-"""The stage `prepare_data` has one cell for each task."""
+"""The stage `prepare_data` has one cell for each task and draw of its data."""
 
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.catalog.agents import agents, dataset_name, draw_of
 from pipelines.catalog.paths import DATASETS, EXPERTS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
+from singleshot.io.hashing import sha256_of
+from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import TaskName
-from tasks.prepare_dataset import DatasetParams, prepare_dataset
+from tasks.prepare_dataset import DatasetParams, Failures, prepare_dataset
+
+log = logging.getLogger(__name__)
+
+DIGESTS = EXPERTS / "datasets.sha256"
+"""Digests of the datasets that the default settings give, in the format of `sha256sum`."""
 
 
 def run(stage: Stage, config: Config) -> None:
-    """Write `data/offline_rl/<task>/`: transitions, a card and, for rollouts, a Minari dataset."""
-    stage.compute([cell(config, task) for task in config.offline_rl.sweep.tasks], DATASETS)
+    """Write `data/offline_rl/<dataset>/`: transitions, a card and, for rollouts, a Minari dataset."""
+    planned = list(cells(config))
+    for cell, directory in zip(planned, stage.compute(planned, DATASETS), strict=True):
+        failures = json.loads((directory / "card.json").read_text())["failures"]
+        if failures:
+            print(f"{cell.name}: {Failures(**failures)}")
+        check_digest(cell.params, directory / "transitions.safetensors")
 
 
-def cell(config: Config, task: TaskName) -> Cell:
-    """The cell that makes the dataset of a task."""
+def cells(config: Config) -> Iterator[Cell]:
+    """The cells of all datasets that agents of the sweep are trained on."""
+    for task, draw in dict.fromkeys((agent.task, draw_of(config, agent)) for agent in agents(config)):
+        yield cell(config, task, draw)
+
+
+def cell(config: Config, task: TaskName, draw: int | None) -> Cell:
+    """The cell that makes a dataset of a task."""
     offline_rl = config.offline_rl
-    params = DatasetParams.of(task, offline_rl.evaluation.env_version, offline_rl.data)
+    params = DatasetParams.of(task, offline_rl.evaluation.env_version, offline_rl.data, draw)
     inputs = params.inputs(EXPERTS / f"{task.lower()}.safetensors")
-    return Cell(task, prepare_dataset, params, inputs, tags={"task": task, "source": offline_rl.data.source})
+    tags = {"task": task, "source": offline_rl.data.source}
+    return Cell(dataset_name(task, draw), prepare_dataset, params, inputs, tags)
+
+
+def check_digest(params: DatasetParams, dataset: Path) -> None:
+    """Warn if a dataset of the default settings is not the one whose digest is in the repository."""
+    if params != DatasetParams(params.task, "v5", DataConfig(seed=params.data.seed)):
+        return
+    digests = dict(reversed(line.split("  ")) for line in DIGESTS.read_text().splitlines())
+    known, found = digests.get(dataset.as_posix()), sha256_of(dataset)
+    if known and found != known:
+        log.warning(
+            "%s: its SHA-256 is %s…, not %s… as in %s: MuJoCo or NumPy compute otherwise here, and scores "
+            "may differ from the documented ones",
+            *(dataset, found[:8], known[:8], DIGESTS),
+        )

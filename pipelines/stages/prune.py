@@ -20,5 +20,5 @@ def run(stage: Stage, config: Config) -> None:
 def cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that makes the masks of a pruned agent."""
     params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
-    inputs = {"dataset": dataset_of(agent)}
+    inputs = {"dataset": dataset_of(config, agent)}
     return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules_of(agent))

@@ -48,7 +48,7 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
         offline_rl.pruning.reinitialize,
         offline_rl.execution,
     )
-    inputs = {"dataset": dataset_of(agent)}
+    inputs = {"dataset": dataset_of(config, agent)}
     if agent.pruner != DENSE:
         inputs["masks"] = masks_of(agent)
     return Cell(

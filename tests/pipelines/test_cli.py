@@ -157,13 +157,13 @@ def test_a_params_yaml_that_is_no_yaml(run, repository):
 
 
 def test_a_damaged_dataset(run, repository):
-    dataset = repository / "data/offline_rl/Hopper/transitions.safetensors"
+    dataset = repository / "data/offline_rl/Hopper/draw-0/transitions.safetensors"
     dataset.parent.mkdir(parents=True)
     dataset.write_bytes(b"cut short")
     status, _, error = run("prune")
     assert status == 1
     assert error.splitlines()[-1].startswith("error: Hopper/")
-    assert "data/offline_rl/Hopper/transitions.safetensors" in error.splitlines()[-1]
+    assert "data/offline_rl/Hopper/draw-0/transitions.safetensors" in error.splitlines()[-1]
     assert "Traceback" not in error
 
 

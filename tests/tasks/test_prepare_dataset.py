@@ -16,7 +16,7 @@ from singleshot.io import download
 from singleshot.rl.data.minari import read_minari
 from singleshot.rl.data.transitions import D4RLFile, DataConfig, Transitions
 from singleshot.rl.environments import TASKS, d4rl_score
-from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, save_expert
+from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
 from tasks import prepare_dataset as module
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
@@ -85,7 +85,53 @@ def test_rollouts_are_transitions_a_minari_dataset_and_a_card(
     assert (card["source"], card["environment"], card["transitions"]) == ("expert", "Hopper-v5", 1500)
     assert (card["action_noise"], card["seed"]) == (0.2, 7)
     assert card["versions"]["minari"] == minari.__version__
+    assert card["failures"] == {"threshold": 0.0, "played": card["episodes"], "used": {}, "left_out": {}}
     assert not (tmp_path / "home").exists()
+
+
+def with_usual_return(expert: Path, mean: float) -> None:
+    """Rewrite the expert's file with another mean return in its card."""
+    policy = load_expert(expert)
+    card = replace(policy.card, deterministic=replace(policy.card.deterministic, mean=mean))
+    save_expert(replace(policy, card=card), expert)
+
+
+@pytest.mark.parametrize("fraction", [None, 0.0, 0.25])
+def test_failed_episodes_are_used_as_the_setting_says(
+    expert: Path, tmp_path: Path, fraction: float | None
+) -> None:
+    """Half of the episodes, those below the median return, count as failed."""
+    run(
+        replace(ROLLOUTS, data=replace(ROLLOUTS.data, failed_episodes=None)),
+        {"expert": expert},
+        tmp_path / "all",
+    )
+    data = read_minari_returns(tmp_path / "all")
+    median = float(np.median(data))
+    with_usual_return(expert, 1.5 * median)
+    params = replace(ROLLOUTS, data=replace(ROLLOUTS.data, failed_episodes=fraction))
+    run(params, {"expert": expert}, tmp_path / "out")
+    returns = read_minari_returns(tmp_path / "out")
+    failures = read_card(tmp_path / "out")["failures"]
+    assert failures["threshold"] == pytest.approx(median)
+    failed = returns < median
+    if fraction is None:
+        np.testing.assert_array_equal(returns, data)
+        assert not failures["left_out"]
+    else:
+        assert failed.sum() == int(len(returns) * fraction)
+        assert failures["left_out"] or fraction
+    values = list(failures["used"].values())  # the last episode may be cut and then has no return
+    assert values[: failed.sum()] == pytest.approx(returns[failed])
+    assert len(values) <= failed.sum() + 1
+    used, left_out = set(failures["used"]), set(failures["left_out"])
+    assert not used & left_out
+    assert all(data[int(number)] < median for number in used | left_out if int(number) < len(data))
+
+
+def read_minari_returns(output: Path) -> np.ndarray:
+    """Returns of the whole episodes."""
+    return read_minari(output / "minari" / "hopper-expert-v0", HOPPER).returns
 
 
 def test_two_runs_are_equal_byte_for_byte(expert: Path, tmp_path: Path) -> None:
@@ -187,7 +233,7 @@ def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_p
     run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
     directory = tmp_path / "first" / "minari" / "hopper-expert-v0"
     config = DataConfig(source="minari", minari={"Hopper": str(directory)})
-    params = DatasetParams.of("Hopper", "v5", config)
+    params = DatasetParams.of("Hopper", "v5", config, None)
     assert params.inputs(expert) == {"minari": directory}
     run(params, params.inputs(expert), tmp_path / "second")
     first, second = files(tmp_path / "first"), files(tmp_path / "second")
@@ -226,16 +272,16 @@ def test_params_hold_only_what_the_source_uses_for_the_task() -> None:
         minari={"Hopper": "a-v0", "Walker2d": "b-v0"},
         d4rl={"Hopper": D4RLFile("c")},
     )
-    assert DatasetParams.of("Hopper", "v5", everything).data == DataConfig(
+    assert DatasetParams.of("Hopper", "v5", everything, None).data == DataConfig(
         source="minari", minari={"Hopper": "a-v0"}
     )
     d4rl = replace(everything, source="d4rl")
-    assert DatasetParams.of("Hopper", "v5", d4rl).data == DataConfig(
+    assert DatasetParams.of("Hopper", "v5", d4rl, None).data == DataConfig(
         source="d4rl", d4rl={"Hopper": D4RLFile("c")}
     )
     expert = replace(everything, source="expert")
-    assert DatasetParams.of("Hopper", "v5", expert).data == DataConfig(transitions=5, seed=3)
+    assert DatasetParams.of("Hopper", "v5", expert, 7).data == DataConfig(transitions=5, seed=7)
     with pytest.raises(
         UserError, match=r"data\.minari has no entry for HalfCheetah, only \['Hopper', 'Walker2d'\]"
     ):
-        DatasetParams.of("HalfCheetah", "v5", everything)
+        DatasetParams.of("HalfCheetah", "v5", everything, None)

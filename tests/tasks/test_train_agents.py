@@ -105,6 +105,21 @@ def test_checkpoints_of_agents_from_different_stacks_can_be_joined(make_jobs):
         assert (joined[name].float() - tensor.float()).abs().max() < 1e-3, name
 
 
+def test_agents_with_datasets_of_their_own_train_together(make_jobs, transitions, tmp_path):
+    other = tmp_path / "other.safetensors"
+    replace(transitions, observations=3 * transitions.observations + 1).save(other)
+    algorithm = BCConfig(batch_size=20, normalize_states=True)
+    first, second = make_jobs(STACK[0], STACK[2], algorithm=algorithm)
+    second = replace(second, inputs=second.inputs | {"dataset": other})
+    list(train([first, second]))
+    (alone,) = make_jobs(STACK[2], algorithm=algorithm)
+    alone = replace(alone, inputs=second.inputs)
+    list(train([alone]))
+    joined, solo = (safetensors.torch.load_file(j.output / "agent.safetensors") for j in (second, alone))
+    for name, tensor in solo.items():
+        assert (joined[name].float() - tensor.float()).abs().max() < 1e-3, name
+
+
 def test_events_and_files(make_jobs):
     jobs = make_jobs(*STACK)
     events = list(train(jobs))

@@ -1,6 +1,6 @@
 """Normalisation of states for training, which is folded into the networks afterwards."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,17 +20,29 @@ class Normalizer:
     """
 
     mean: Tensor
-    """μ, (state,)"""
+    """μ, (state,), or (K, 1, state) if each of K agents has its own"""
     scale: Tensor
-    """σ + 1e-3, (state,)"""
+    """σ + 1e-3, of the same shape"""
 
     @classmethod
     def of(cls, states: Tensor) -> "Normalizer":
         """The normaliser of a dataset's states, (N, state)."""
         return cls(states.mean(dim=0), states.std(dim=0) + 1e-3)
 
+    @classmethod
+    def stack(cls, normalizers: Sequence["Normalizer"]) -> "Normalizer":
+        """The normaliser of a stack of agents, from each agent's own."""
+        means, scales = ([getattr(each, name) for each in normalizers] for name in ("mean", "scale"))
+        return cls(torch.stack(means)[:, None], torch.stack(scales)[:, None])
+
+    def of_agent(self, agent: int) -> "Normalizer":
+        """One agent's own normaliser."""
+        if self.mean.ndim == 1:
+            return self
+        return Normalizer(self.mean[agent, 0], self.scale[agent, 0])
+
     def __call__(self, state: Tensor) -> Tensor:
-        """Normalised states: any shape that ends in (…, state)."""
+        """Normalised states: any shape (…, state), or (K, n, state) for agents with their own."""
         return (state - self.mean) / self.scale
 
     def fold(self, network: DenseNetwork, layers: Collection[str]) -> DenseNetwork:

@@ -1,6 +1,8 @@
 """A dataset on the training device, and minibatches that are drawn uniformly from it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -34,6 +36,9 @@ class ReplayBuffer:
 
     def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
         self.size = len(transitions)
+        """Number of transitions that an agent draws from."""
+        self._first_row: Tensor | None = None
+        """Number of the first row of each agent's own transitions, (K, 1); None if all agents share them."""
         state, action, next_state = (
             torch.from_numpy(part).to(device)
             for part in (transitions.observations, transitions.actions, transitions.next_observations)
@@ -47,9 +52,39 @@ class ReplayBuffer:
         self._sizes = [part.shape[1] for part in parts]
         self._rows = torch.cat(parts, dim=1)
 
+    @classmethod
+    def of_agents(
+        cls,
+        datasets: Sequence[Transitions],
+        positions: Sequence[int],
+        device: str = "cpu",
+        normalize_states: bool = False,
+    ) -> Self:
+        """A buffer in which agent i has the transitions `datasets[positions[i]]`, and their normaliser.
+
+        An agent gets the same minibatches as from a buffer of its dataset alone.
+
+        Raises:
+            ValueError: the datasets differ in size, so that agents can't share the numbers that are drawn.
+        """
+        first, *others = (cls(transitions, device, normalize_states) for transitions in datasets)
+        if not others:
+            return first
+        if any(other.size != first.size for other in others):
+            raise ValueError("the datasets of a stack need equal numbers of transitions")
+        of_agent = torch.tensor(positions, device=device)
+        if first.normalizer:
+            normalizers = [each.normalizer for each in (first, *others) if each.normalizer]
+            first.normalizer = Normalizer.stack([normalizers[position] for position in positions])
+        first._rows = torch.cat([first._rows, *(other._rows for other in others)])
+        first._first_row = of_agent[:, None] * first.size
+        return first
+
     def sample(self, randomness: Randomness, batch_size: int) -> Batch:
         """A minibatch for each seed, drawn with replacement."""
         i = randomness.integers(self.size, batch_size)  # (K, batch)
+        if self._first_row is not None:
+            i = i + self._first_row
         rows = self._rows.index_select(0, i.flatten()).unflatten(0, i.shape)
         state, action, reward, next_state, not_done = rows.split(self._sizes, dim=-1)
         return Batch(state, action, reward.squeeze(-1), next_state, not_done.squeeze(-1))

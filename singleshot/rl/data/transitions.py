@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 import safetensors
 import safetensors.numpy
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
@@ -38,8 +38,13 @@ class DataConfig:
     """Number of transitions to collect from an expert; the other sources are used whole."""
     action_noise: Annotated[float, Ge(0)] = 0.1
     """Standard deviation of the Gaussian noise on an expert's actions."""
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of an expert's rollouts."""
+    seed: Annotated[int, Ge(0)] | None = None
+    """Seed of an expert's rollouts: one draw of the data for all agents. With null, agents of seed i are
+    trained on draw i. The other sources have one dataset for all agents."""
+    failed_episodes: Annotated[float, Ge(0), Lt(1)] | None = 0.0
+    """Fraction of an expert's episodes that failed: their return is below two thirds of the mean return
+    of the expert without noise. Episodes are played until there are enough of both kinds. With null, they
+    are used as they come."""
     minari: Mapping[TaskName, str] = field(default_factory=dict)
     """Ids of published Minari datasets, or directories of local ones."""
     d4rl: Mapping[TaskName, D4RLFile] = field(default_factory=dict)

@@ -22,22 +22,24 @@ LOCKSTEP = 20
 20 whole episodes; more environments gain nothing (the policy takes a tenth of the time) and waste more steps
 at the end."""
 
+ACTION_GRID = 2.0**-15
+"""Actions are rounded to multiples of this, 2⁻¹⁶ of their range, before they are played and stored. A
+simulation is chaotic: a last bit that another processor rounds otherwise would soon be another episode."""
 
-def collect(
+
+def roll_out(
     policy: Policy,
     task: MujocoTask,
     version: EnvironmentVersion,
-    transitions: int,
     action_noise: float,
     seed: int,
+    width: int = LOCKSTEP,
 ) -> Iterator[Episode]:
-    """Episodes 0, 1, 2, … of `policy`, `transitions` steps in all: the last episode is cut to fit.
+    """Episodes 0, 1, 2, … of `policy` without end, `width` of them stepped together.
 
-    An action is the policy's plus Gaussian noise of standard deviation `action_noise`, clipped to [-1, 1].
-    Episode k's start and noise depend on (seed, k) alone and episodes come in order, so the number of
-    environments in lockstep affects only the rounding of batched products. These products run on one thread,
-    which gives equal sums on any number of cores; at this size, two threads took ten times the CPU time of
-    one thread.
+    An action is the policy's plus Gaussian noise of standard deviation `action_noise`, clipped to [-1, 1] and
+    rounded to :data:`ACTION_GRID`. Episode k depends on (seed, k) alone. The policy runs on one thread: at
+    this size, two threads took ten times the CPU time of one thread.
     """
     blas = ThreadpoolController()
     numbers = itertools.count()
@@ -45,21 +47,19 @@ def collect(
     def start(environment: gymnasium.Env) -> _Rollout:
         return _Rollout(environment, next(numbers), task.action_size, action_noise, seed)
 
-    width = min(LOCKSTEP, -(-transitions // TIME_LIMIT))
     rollouts = [start(make_environment(task, version)) for _ in range(width)]
     finished: dict[int, Episode] = {}
-    following, missing = 0, transitions
-    while missing > 0:
+    following = 0
+    while True:
         with blas.limit(limits=1):
             actions = policy(np.stack([rollout.observation for rollout in rollouts]))
         for i, (rollout, action) in enumerate(zip(rollouts, actions, strict=True)):
             if rollout.step(action):
                 finished[rollout.number] = rollout.episode()
                 rollouts[i] = start(rollout.environment)
-        while following in finished and missing > 0:
-            episode = finished.pop(following).first(missing)
-            following, missing = following + 1, missing - len(episode)
-            yield episode
+        while following in finished:
+            yield finished.pop(following)
+            following += 1
 
 
 class _Rollout:
@@ -79,7 +79,8 @@ class _Rollout:
 
     def step(self, action: NDArray) -> bool:
         """Take one noisy step; return whether the episode is over."""
-        action = np.clip(action + self._noise[len(self._actions)], -1, 1).astype(np.float32)
+        noisy = np.clip(action + self._noise[len(self._actions)], -1, 1)
+        action = (np.rint(noisy / ACTION_GRID) * ACTION_GRID).astype(np.float32)
         self.observation, reward, self._terminated, truncated, _ = self.environment.step(action)
         self._observations.append(self.observation)
         self._actions.append(action)

@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ from singleshot.rl.environments import TASKS
 
 ACTION_NOISE = 0.1
 """Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
+
+GRID = 2.0**-18
+"""The grid to which weights, states and hidden units are rounded in :meth:`Expert.act`."""
 
 FUNCTIONS = {"activation": "relu", "output": "tanh"}
 """Functions of hidden layers and of the output, as every expert's file states them."""
@@ -67,12 +71,31 @@ class Expert:
     """b₀ … b_L, each (outputs,)."""
     card: ExpertCard
 
-    def act(self, observations: NDArray) -> NDArray[np.float32]:
-        """Actions (n, A) in [-1, 1], float32, at `observations` (n, S)."""
-        x = observations.astype(np.float32)
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = np.maximum(x @ weight + bias, 0)
-        return np.tanh(x @ self.weights[-1] + self.biases[-1])
+    def act(self, observations: NDArray) -> NDArray[np.float64]:
+        """Actions (n, A) in [-1, 1] at `observations` (n, S).
+
+        Weights, states and hidden units are multiples of :data:`GRID`. In double precision, sums of their
+        products are exact up to 2¹⁷, so a matrix product is the same number on every processor, whatever the
+        order, number of threads or fused operations of its sums. Only tanh rounds otherwise elsewhere, in
+        its last bits; :mod:`~singleshot.rl.experts.collect` rounds these off.
+        """
+        x = _on_grid(observations)
+        *hidden, (weight, bias) = self._layers
+        for hidden_weight, hidden_bias in hidden:
+            x = _on_grid(np.maximum(x @ hidden_weight + hidden_bias, 0))
+        return np.tanh(x @ weight + bias)
+
+    @cached_property
+    def _layers(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Weights and biases on the grid."""
+        return [
+            (_on_grid(weight), _on_grid(bias)) for weight, bias in zip(self.weights, self.biases, strict=True)
+        ]
+
+
+def _on_grid(values: NDArray) -> NDArray[np.float64]:
+    """The multiples of :data:`GRID` that are nearest to `values`."""
+    return np.rint(np.asarray(values, np.float64) / GRID) * GRID
 
 
 def save_expert(expert: Expert, path: Path) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from tqdm import tqdm
 
 from singleshot.errors import UserError
-from singleshot.rl.environments import TASKS, TIME_LIMIT, d4rl_score
-from singleshot.rl.experts.collect import collect
+from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.experts.collect import LOCKSTEP, roll_out
 from singleshot.rl.experts.config import HIDDEN, ExpertConfig
 from singleshot.rl.experts.policy import (
     ACTION_NOISE,
@@ -81,7 +81,7 @@ def measure(expert: Expert, episodes: int, seed: int) -> Expert:
 def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Returns:
     """Undiscounted returns of `episodes` whole episodes in the -v5 environment of the expert's task."""
     task = TASKS[expert.card.task]
-    rollouts = collect(expert.act, task, "v5", episodes * TIME_LIMIT, action_noise, seed)
+    rollouts = roll_out(expert.act, task, "v5", action_noise, seed, width=min(LOCKSTEP, episodes))
     totals = np.array([episode.rewards.sum() for episode in itertools.islice(rollouts, episodes)])
     score = d4rl_score(task, float(totals.mean()))
     return Returns(round(float(totals.mean()), 1), round(float(totals.std()), 1), round(score, 2))

@@ -1,3 +1,5 @@
+import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,10 +8,12 @@ import numpy as np
 import pytest
 
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import TASKS, TIME_LIMIT, make_environment
-from singleshot.rl.experts import collect as module
-from singleshot.rl.experts.collect import collect
+from singleshot.rl.environments import TASKS, TIME_LIMIT, MujocoTask, make_environment
+from singleshot.rl.experts.collect import ACTION_GRID, LOCKSTEP, Policy, roll_out
+from singleshot.rl.experts.policy import load_expert
 
+ROOT = Path(__file__).parents[4]
+EXPERTS = ROOT / "experts"
 HOPPER, HALF_CHEETAH = TASKS["Hopper"], TASKS["HalfCheetah"]
 
 
@@ -32,38 +36,34 @@ def assert_equal(a: list[Episode], b: list[Episode]) -> None:
         assert left.terminated == right.terminated
 
 
-def test_as_many_transitions_as_asked_for_the_last_episode_cut() -> None:
-    episodes = list(collect(still, HOPPER, "v5", 2345, 0.1, seed=0))
-    assert sum(len(episode) for episode in episodes) == 2345
-    assert len(episodes) > 20  # more than run at once
-    assert all(episode.terminated for episode in episodes[:-1])
-    assert not episodes[-1].terminated
-    assert not episodes[-1].complete
+def first(policy: Policy, task: MujocoTask, count: int, noise: float = 0.1, seed: int = 0) -> list[Episode]:
+    return list(itertools.islice(roll_out(policy, task, "v5", noise, seed), count))
 
 
-def test_an_episode_that_reaches_the_time_limit_is_complete_and_not_terminal() -> None:
+def test_an_episode_ends_at_a_fall_or_at_the_time_limit() -> None:
+    falls = first(still, HOPPER, LOCKSTEP + 5)  # more than run at once
+    assert all(episode.terminated and episode.complete for episode in falls)
     policy = lambda observations: np.zeros((len(observations), 6), np.float32)  # noqa: E731
-    first, second = collect(policy, HALF_CHEETAH, "v5", TIME_LIMIT + 1, 0.1, seed=0)
-    assert (len(first), first.terminated, first.complete) == (TIME_LIMIT, False, True)
-    assert (len(second), second.terminated, second.complete) == (1, False, False)
+    (whole,) = itertools.islice(roll_out(policy, HALF_CHEETAH, "v5", 0.1, 0, width=1), 1)
+    assert (len(whole), whole.terminated, whole.complete) == (TIME_LIMIT, False, True)
 
 
 def test_a_seed_gives_its_data_again_and_another_one_does_not() -> None:
-    runs = [list(collect(leaning, HOPPER, "v5", 500, 0.1, seed)) for seed in (3, 3, 4)]
+    runs = [first(leaning, HOPPER, 3, seed=seed) for seed in (3, 3, 4)]
     assert_equal(runs[0], runs[1])
     assert runs[0][0].observations[0].tolist() != runs[2][0].observations[0].tolist()
 
 
-def test_how_many_run_in_lockstep_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`leaning` works row by row: no matrix product whose rounding depends on the size of its batch."""
-    together = list(collect(leaning, HOPPER, "v5", 2500, 0.1, seed=0))
-    monkeypatch.setattr(module, "LOCKSTEP", 1)
-    assert_equal(together, list(collect(leaning, HOPPER, "v5", 2500, 0.1, seed=0)))
+def test_how_many_run_in_lockstep_changes_nothing() -> None:
+    """With an expert, whose batched products are exact."""
+    policy = load_expert(EXPERTS / "hopper.safetensors").act
+    alone = list(itertools.islice(roll_out(policy, HOPPER, "v5", 0.1, 0, width=1), 2))
+    assert_equal(alone, first(policy, HOPPER, 2))
 
 
 def test_an_episode_is_what_its_environment_does_with_its_actions() -> None:
     """Played again in a plain environment, from the recorded start."""
-    episode = next(collect(leaning, HOPPER, "v5", 100, 0.1, seed=0))
+    (episode,) = first(leaning, HOPPER, 1)
     environment = make_environment(HOPPER)
     environment.reset(seed=int(np.random.default_rng([0, 0]).integers(2**31)))
     for i, action in enumerate(episode.actions):
@@ -74,41 +74,55 @@ def test_an_episode_is_what_its_environment_does_with_its_actions() -> None:
 
 
 def test_noise_is_gaussian_of_the_size_asked_for_and_clipped() -> None:
-    none = list(collect(leaning, HOPPER, "v5", 200, 0.0, seed=0))
-    np.testing.assert_array_equal(none[0].actions, leaning(none[0].observations[:-1]).astype(np.float32))
-    actions = np.concatenate([e.actions for e in collect(still, HOPPER, "v5", 5000, 0.1, seed=0)])
-    # Of 15,000 draws, the deviation of the mean is 0.0008 and that of the standard deviation 0.0006.
-    assert abs(actions.mean()) < 0.004
-    assert abs(actions.std() - 0.1) < 0.003
-    assert abs((np.abs(actions) < 0.1).mean() - 0.6827) < 0.02
-    wild = np.concatenate([e.actions for e in collect(still, HOPPER, "v5", 500, 2.0, seed=0)])
+    (none,) = first(leaning, HOPPER, 1, noise=0.0)
+    np.testing.assert_allclose(none.actions, leaning(none.observations[:-1]), atol=ACTION_GRID / 2, rtol=0)
+    actions = np.concatenate([e.actions for e in first(still, HOPPER, 100)])
+    assert len(actions) > 2000
+    # Of 6,000 draws, the deviation of the mean is 0.0013 and that of the standard deviation 0.0009.
+    assert abs(actions.mean()) < 0.006
+    assert abs(actions.std() - 0.1) < 0.005
+    assert abs((np.abs(actions) < 0.1).mean() - 0.6827) < 0.03
+    wild = np.concatenate([e.actions for e in first(still, HOPPER, 20, noise=2.0)])
     assert np.abs(wild).max() == 1
 
 
+def test_actions_are_multiples_of_the_grid() -> None:
+    (episode,) = first(leaning, HOPPER, 1)
+    steps = episode.actions.astype(np.float64) * 2**15
+    np.testing.assert_array_equal(steps, np.rint(steps))
+
+
 SCRIPT = """
-import hashlib, numpy as np
-from singleshot.rl.experts.collect import collect
-from singleshot.rl.environments import TASKS
-random = np.random.default_rng(0)
-layers = [random.normal(size=shape).astype(np.float32) / 8 for shape in ((17, 750), (750, 750), (750, 6))]
-def policy(x):
-    for layer in layers: x = np.tanh(x.astype(np.float32) @ layer)
-    return x
-digest = hashlib.sha256()
-for episode in collect(policy, TASKS["HalfCheetah"], "v5", 2000, 0.1, 0):
-    digest.update(episode.observations.tobytes() + episode.actions.tobytes())
-print(digest.hexdigest())
+import sys
+from pathlib import Path
+from tasks.job import Job
+from singleshot.rl.data.transitions import DataConfig
+from tasks.prepare_dataset import DatasetParams, prepare_dataset
+task, expert, output = sys.argv[1:]
+params = DatasetParams(task, "v5", DataConfig(transitions=3000, seed=0))
+list(prepare_dataset([Job(params, {"expert": Path(expert)}, Path(output))]))
 """
+LIMITS = {
+    "all": {"OPENBLAS_NUM_THREADS": "2"},
+    "less": {
+        "OPENBLAS_NUM_THREADS": "1",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",
+    },
+}
+"""What the libraries may use of the processor: all of it, and only AVX2 with another order of sums."""
 
 
-def test_the_number_of_cores_changes_nothing() -> None:
-    """Layers of 750, whose products OpenBLAS rounds otherwise on two threads than on one."""
-    root = Path(__file__).parents[4]
-    digests = set()
-    for threads in ("1", "2"):
-        environment = {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
-        run = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+@pytest.mark.parametrize("task", ["HalfCheetah", "Walker2d"])
+def test_the_processor_and_the_number_of_cores_change_nothing(tmp_path: Path, task: str) -> None:
+    """Whole episodes: a difference in a last bit grows until everything differs."""
+    expert = EXPERTS / f"{task.lower()}.safetensors"
+    for name, limits in LIMITS.items():
+        (tmp_path / name).mkdir()
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, task, str(expert), str(tmp_path / name)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)} | limits,
+            check=True,
         )
-        digests.add(run.stdout)
-    assert len(digests) == 1
+    one, other = ((tmp_path / name / "transitions.safetensors").read_bytes() for name in LIMITS)
+    assert one == other

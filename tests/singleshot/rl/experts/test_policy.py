@@ -18,6 +18,7 @@ from singleshot.rl.experts.config import ExpertConfig
 from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
 from singleshot.rl.experts.training import returns, train_expert
 
+EXPERTS = Path(__file__).parents[4] / "experts"
 SHIPPED = Path(__file__).parents[4] / "experts"
 
 CARD = ExpertCard(
@@ -67,8 +68,22 @@ def test_acts_as_the_same_network_in_torch(expert):
     actions = expert.act(observations)
 
     assert actions.shape == (64, 3)
-    assert actions.dtype == np.float32
-    np.testing.assert_allclose(actions, expected, atol=1e-5)
+    np.testing.assert_allclose(actions, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_products_of_the_experts_are_exact(task: str) -> None:
+    """So that no order of sums, and no fused operation, changes an action: compared with integers."""
+    expert = load_expert(EXPERTS / f"{task.lower()}.safetensors")
+    states = 10 * np.random.default_rng(0).standard_normal((20, TASKS[task].observation_size))
+    x = np.rint(states * 2**18).astype(np.int64)
+    for weight, bias in zip(expert.weights, expert.biases, strict=True):
+        w, b = (np.rint(part.astype(np.float64) * 2**18).astype(np.int64) for part in (weight, bias))
+        bound = np.abs(x) @ np.abs(w) + np.abs(b) * 2**18
+        assert bound.max() < 2**53
+        sums = x @ w + b * 2**18
+        x = np.maximum(np.rint(sums / 2**18).astype(np.int64), 0)
+    np.testing.assert_array_equal(expert.act(states), np.tanh(sums / 2**36))
 
 
 def test_comes_back_from_its_file_as_it_went(expert, tmp_path):
