@@ -2,7 +2,7 @@
 
 SNIP ranks weights by a magnitude, |θ ⊙ ∂L/∂θ|; GraSP by θ ⊙ Hg with its sign. The table has the percentage of
 its weights that each part's last layer keeps at 95 % sparsity under both, and under GraSP's score without its
-sign, |θ ⊙ Hg|. DATA are directories of datasets, named after their tasks; `dvc repro prepare_data` makes them
+sign, |θ ⊙ Hg|. DATA are draws in directories named after their tasks; `dvc repro prepare_data` makes them
 for the tasks in params.yaml.
 """
 
@@ -46,11 +46,11 @@ def main() -> None:
 
 def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
     for directory in data:
-        task = TASKS[directory.name]
+        task = TASKS[directory.parent.name]
         buffer = ReplayBuffer(Transitions.load(directory / "transitions.safetensors", task), "cpu", False)
-        kept = {pruner: _kept(directory.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
+        kept = {pruner: _kept(directory.parent.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
         for part in LAST:
-            yield directory.name, part, *(f"{own[part]:.1f}" for own in kept.values())
+            yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept.values())
 
 
 def _kept(task: str, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
