@@ -48,7 +48,9 @@ def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
     for directory in data:
         task = TASKS[directory.parent.name]
         buffer = ReplayBuffer(Transitions.load(directory / "transitions.safetensors", task), "cpu", False)
-        kept = {pruner: _kept(directory.parent.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
+        kept = {
+            pruner: _kept(directory.parent.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")
+        }
         for part in LAST:
             yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept.values())
 

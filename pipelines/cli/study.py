@@ -14,13 +14,12 @@ import pandas
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.catalog.agents import agents, algorithm_config, training_config
+from pipelines.catalog.agents import agents, algorithm_config, draw_of, training_config
 from pipelines.catalog.stages import STAGES
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.lifecycle import ends_with_its_parents
-from pipelines.engine.provenance import git_commit
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.tracking import tracking
@@ -43,21 +42,30 @@ class Settings:
 
     updates: int
     normalize_states: bool
+    batch_size: int
+    """Number of transitions in the batch of an update."""
+    data_seed: str
+    """Number of the draw of the data; `shared` for agents that were trained on one draw whatever their seed,
+    whose actions were not rounded."""
+    failed_episodes: str
+    """Fraction of the data's episodes that failed; empty where episodes were used as they came."""
     scope: str
     """The scope of pruning. This field and the following ones are empty for dense agents."""
     pruning_batch_size: str
     pruning_iterations: str
+    pruning_normalize_states: str
+    """Whether masks were scored on normalised states."""
 
 
 SETTINGS = [field.name for field in dataclasses.fields(Settings)]
 KEY = SETTINGS + [field.name for field in dataclasses.fields(AgentSpec)]
-NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
+NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update", "batch_size"}
 
 
 def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False) -> None:
     """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
 
-    Agents that are already in the tables from this commit are not computed again. With `masks_only`, no agent
+    Agents that are already in the tables are not computed again, whichever commit trained them. With `masks_only`, no agent
     is trained.
 
     Raises:
@@ -71,7 +79,9 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
             for seed in config.offline_rl.sweep.seeds:
                 print(f"experiment {name}, seed {seed}", flush=True)
                 try:
-                    compute(config, seed, store, set() if masks_only else _published(output), masks_only)
+                    compute(
+                        config, seed, store, set() if masks_only else _keys(_table(output / RUNS)), masks_only
+                    )
                 finally:
                     write_tables(output, [name])
 
@@ -169,8 +179,8 @@ def compute(
     if not wanted:
         print("all agents are in the tables")
         return
-    data = [prepare_data.cell(config, task) for task in dict.fromkeys(agent.task for agent in wanted)]
-    _fan_out("prepare_data", data, config, store)
+    data = {cell.digest: cell for cell in (_data(config, agent) for agent in wanted)}
+    _fan_out("prepare_data", list(data.values()), config, store)
     pruned = [agent for agent in wanted if agent.pruner != DENSE]
     _fan_out("prune", [_masks(config, agent, store) for agent in pruned], config, store)
     if masks_only:
@@ -186,8 +196,12 @@ def _fan_out(
         fan_out(cells, config.executor, store, tracker, gpu=gpu)
 
 
+def _data(config: Config, agent: AgentSpec) -> Cell:
+    return prepare_data.cell(config, agent.task, draw_of(config, agent))
+
+
 def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
-    return store.path(prepare_data.cell(config, agent.task).digest) / "transitions.safetensors"
+    return store.path(_data(config, agent).digest) / "transitions.safetensors"
 
 
 def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
@@ -204,24 +218,30 @@ def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
 
 
 def _settings(config: Config, agent: AgentSpec) -> Settings:
-    updates = training_config(config, agent).updates
-    normalize_states = algorithm_config(config, agent).normalize_states
+    algorithm, pruning = algorithm_config(config, agent), config.offline_rl.pruning
+    draw, failed = draw_of(config, agent), config.offline_rl.data.failed_episodes
+    dense = Settings(
+        training_config(config, agent).updates,
+        algorithm.normalize_states,
+        algorithm.batch_size,
+        "" if draw is None else str(draw),
+        "" if draw is None or failed is None else f"{failed:g}",
+        *("", "", "", ""),
+    )
     if agent.pruner == DENSE:
-        return Settings(updates, normalize_states, "", "", "")
-    pruning = config.offline_rl.pruning
-    batch_size = pruning.batch_size_of(agent.pruner)
-    return Settings(updates, normalize_states, pruning.scope, str(batch_size), str(pruning.iterations))
+        return dense
+    return dataclasses.replace(
+        dense,
+        scope=pruning.scope,
+        pruning_batch_size=str(pruning.batch_size_of(agent.pruner)),
+        pruning_iterations=str(pruning.iterations),
+        pruning_normalize_states=str(prune.cell(config, agent).params.normalize_states),
+    )
 
 
 def _key(settings: Settings, agent: AgentSpec) -> tuple[str, ...]:
     """The key of an agent in the tables."""
     return tuple(map(str, dataclasses.astuple(settings) + dataclasses.astuple(agent)))
-
-
-def _published(output: Path) -> set[tuple[str, ...]]:
-    """The agents in the tables in `output` that the commit that is checked out has trained."""
-    runs = _table(output / RUNS)
-    return _keys(runs[runs["commit"] == git_commit()])
 
 
 def _table(table: Path) -> pandas.DataFrame:
@@ -237,7 +257,7 @@ def _keys(runs: pandas.DataFrame) -> set[tuple[str, ...]]:
 def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
     """The rows of an agent's finished results, as text, by the name of their table."""
     rows = {}
-    if not store.has(prepare_data.cell(config, agent.task)):
+    if not store.has(_data(config, agent)):
         return {}
     if agent.pruner != DENSE:
         masks = _masks(config, agent, store)

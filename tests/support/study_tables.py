@@ -87,7 +87,11 @@ def _agent(updates: int, task: str, algorithm: str, pruner: str, seed: int, scop
     return {
         "updates": updates,
         "normalize_states": False,
+        "batch_size": 100,
+        "data_seed": "shared",
+        "failed_episodes": "",
         **dict(zip(("scope", "pruning_batch_size", "pruning_iterations"), settings, strict=True)),
+        "pruning_normalize_states": False if settings[0] else "",
         "task": task,
         "algorithm": algorithm,
         "pruner": pruner,

@@ -21,7 +21,17 @@ from tasks.reporting.statistics import (
     retention,
 )
 
-SETTINGS = ("updates", "normalize_states", "scope", "pruning_batch_size", "pruning_iterations")
+SETTINGS = (
+    "updates",
+    "normalize_states",
+    "batch_size",
+    "data_seed",
+    "failed_episodes",
+    "scope",
+    "pruning_batch_size",
+    "pruning_iterations",
+    "pruning_normalize_states",
+)
 AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
 PART, NETWORK = "part", "network"
 OWN_BATCH_SIZE = {"snip": 100, "grasp": 200}
