@@ -65,8 +65,8 @@ NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "s
 def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False) -> None:
     """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
 
-    Agents that are already in the tables are not computed again, whichever commit trained them. With `masks_only`, no agent
-    is trained.
+    Agents that are already in the tables are not computed again, whichever commit trained them. With
+    `masks_only`, no agent is trained.
 
     Raises:
         UserError: there is no such experiment, its settings are wrong, or the tables can't be added to.
