@@ -399,6 +399,14 @@ def serve(
             show_default="serving.port of params.yaml",
         ),
     ] = None,
+    root_path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Path under which a proxy publishes the server, such as /singleshot.",
+            show_default="serving.root_path of params.yaml",
+        ),
+    ] = None,
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
@@ -412,7 +420,10 @@ def serve(
 
     config = load_config()
     serving = dataclasses.replace(
-        config.serving, host=host or config.serving.host, port=port or config.serving.port
+        config.serving,
+        host=host or config.serving.host,
+        port=port or config.serving.port,
+        root_path=config.serving.root_path if root_path is None else root_path,
     )
     serve_forever(serving, config.executor, GRAPHS)
 

@@ -43,6 +43,9 @@ class ServingConfig:
     host: str
     """Address to listen on: `127.0.0.1` for this machine only, `0.0.0.0` for all machines that reach it."""
     port: Annotated[int, Ge(1), Le(65535)]
+    root_path: str
+    """Path under which a proxy publishes the server, such as `/singleshot`; empty without a proxy. The proxy
+    may remove it from requests, or leave it there."""
     workers: Annotated[int, Ge(1)]
     """Number of processes. Each has all models, and is replaced if it dies."""
     max_workers: Annotated[int, Ge(1)]
@@ -61,3 +64,5 @@ class ServingConfig:
             raise UserError(
                 f"workers {self.workers} is more than max_workers {self.max_workers}; raise max_workers"
             )
+        if self.root_path and (self.root_path[0] != "/" or self.root_path[-1] == "/"):
+            raise UserError(f"root_path {self.root_path!r} has to begin with a slash, and end without one")

@@ -3,34 +3,29 @@
 import contextlib
 import functools
 import math
+import multiprocessing
+import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
-import time
-from asyncio import Transport
 from collections.abc import Iterator, Sequence
 
 from fastapi import FastAPI
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipelines.config.serving import ServingConfig
-from pipelines.engine.lifecycle import GRACE_SECONDS, takes_its_children_along
-from pipelines.serving.app import build_app
+from pipelines.engine.lifecycle import GRACE_SECONDS
 from pipelines.serving.models import Model
 from singleshot.errors import UserError
 
 HANGS_AFTER_S = 60
-"""Time after which a process whose Python code does not respond is taken for dead."""
-LARGEST_HEAD_BYTES = 2**16
-"""Largest size of a request's address and headers together. Node.js and h11 accept 16 kB, nginx 32 kB."""
-_TOO_LARGE = b'{"error":"the head of the request is larger than 64 kB"}'
-HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
-)
+"""Time after which a process that doesn't respond is taken for dead."""
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable with the directory of the metrics, for `prometheus_client`."""
 
 
 @contextlib.contextmanager
@@ -40,13 +35,13 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
     Raises:
         UserError: the port is in use, or a process ends while it starts.
     """
-    with _listener(config) as listener, takes_its_children_along():
+    with _listener(config) as listener, _shared_metrics():
         supervisor = _Supervisor(
             Config(
                 functools.partial(_application, models, config),
                 factory=True,
                 workers=config.workers,
-                http=_Protocol,
+                http="pipelines.serving.protocol:Protocol",
                 ws="websockets-sansio",
                 ws_max_size=1000,
                 lifespan="off",
@@ -54,6 +49,7 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
                 access_log=False,
                 timeout_keep_alive=math.ceil(config.timeout_s),
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
+                timeout_worker_healthcheck=HANGS_AFTER_S,
             ),
             [listener],
         )
@@ -71,10 +67,22 @@ def workers(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
 
 def _application(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     """The application of a process. A user's mistake ends the process with one line."""
+    # Imported here, so that a new process responds to its supervisor while it imports PyTorch.
+    from pipelines.serving.app import build_app
+
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
         return build_app(models, config)
     except UserError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(STARTUP_FAILURE)
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Supervisor(Multiprocess):
@@ -85,8 +93,6 @@ class _Supervisor(Multiprocess):
         self.processes_num, self.processes = config.workers, []
         self.should_exit, self.signal_queue = threading.Event(), []
         self.started, self.ready = threading.Event(), False
-        self._asked: dict[Process, float] = {}
-        """Times at which processes were sent a ping that they have not answered yet."""
 
     def init_processes(self) -> None:
         # The processes inherit this: a terminal's Ctrl-C is only for this process, which ends the others.
@@ -96,115 +102,24 @@ class _Supervisor(Multiprocess):
         self.started.set()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that have ended or hang. Uvicorn's method would wait for one that is starting."""
-        for i, process in enumerate(self.processes):
-            if self.should_exit.is_set():
-                return
-            if process.process.is_alive() and self._answers(process):
-                continue
-            process.kill()
-            process.join()
-            ended = f"a process of the server ended with status {process.exitcode}"
-            print(f"{ended}; another takes its place", file=sys.stderr)
-            self._asked.pop(process, None)
-            self.processes[i] = Process(self.config, self.sockets)
-            self.processes[i].start()
+        """Replace processes that have ended or hang, and say so."""
+        before = list(self.processes)
+        super().keep_subprocess_alive()
+        for process in before:
+            if process not in self.processes:
+                ended = f"a process of the server ended with status {process.exitcode}"
+                print(f"{ended}; another takes its place", file=sys.stderr)
 
-    def _answers(self, process: Process) -> bool:
-        """Whether a process has answered the last ping within `HANGS_AFTER_S`, or still may; never waits."""
-        now = time.monotonic()
+
+@contextlib.contextmanager
+def _shared_metrics() -> Iterator[None]:
+    """Have the processes that start within the context share Prometheus' metrics."""
+    with tempfile.TemporaryDirectory(prefix="singleshot-metrics-") as directory:
+        os.environ[DIRECTORY] = directory
         try:
-            if process not in self._asked:
-                self._asked[process] = now
-                process.parent_conn.send(b"ping")
-            elif process.parent_conn.poll():
-                process.parent_conn.recv()
-                del self._asked[process]
-        except (OSError, EOFError):
-            return False
-        return now - self._asked.get(process, now) < HANGS_AFTER_S
-
-
-class _Protocol(HttpToolsProtocol):
-    """Uvicorn's protocol, with limits on heads and trailers, and with answers to half-closed connections.
-
-    Uvicorn's timeout for a connection without a request ends with the first byte of a request, and its parser
-    accepts heads and trailers of any length.
-    """
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Start the timeout within which a whole head has to arrive."""
-        super().connection_made(transport)
-        self._unparsed_bytes, self._refused = 0, False
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timeout."""
-        self._head_due.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Parse data. After a head was refused, drop all data until the timeout."""
-        if self._refused:
-            return
-        self._unparsed_bytes += len(data)
-        super().data_received(data)
-        if self._unparsed_bytes > LARGEST_HEAD_BYTES:
-            self._refuse_head()
-
-    def on_message_begin(self) -> None:
-        """Start to count a head's bytes, from its second piece on."""
-        super().on_message_begin()
-        self._unparsed_bytes = 0
-
-    def on_headers_complete(self) -> None:
-        """Cancel the timeout; raise ValueError, which stops the parser, if the head is too large."""
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
-            self._refuse_head()
-            raise ValueError("the head is too large")
-        self._unparsed_bytes = 0
-        self._head_due.cancel()
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        """Start to count again, as trailers may follow."""
-        self._unparsed_bytes = 0
-        super().on_body(body)
-
-    def on_response_complete(self) -> None:
-        """Start the timeout again, unless the next request has arrived."""
-        super().on_response_complete()
-        if not self._is_busy():
-            self._head_due.cancel()
-            self._await_head()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer a request that the parser rejects, unless a refusal has stopped the parser."""
-        if not self._refused:
-            super().send_400_response(msg)
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection to answer what has arrived, whole or not, as no more will arrive."""
-        if not self._is_busy():
-            return False
-        self.cycle.keep_alive = self.cycle.more_body = False
-        self.cycle.message_event.set()
-        return True
-
-    def _is_busy(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _await_head(self) -> None:
-        self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
-    def _refuse_head(self) -> None:
-        self._refused = True
-        if self._is_busy():  # an earlier request has to be answered first
-            self.transport.close()
-            return
-        self.transport.write(HEAD_TOO_LARGE)
-        # Not closed: data that still arrives would then cause a reset, which may overtake this answer.
-        self.transport.write_eof()
+            yield
+        finally:
+            del os.environ[DIRECTORY]
 
 
 @contextlib.contextmanager

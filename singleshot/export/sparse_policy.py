@@ -2,7 +2,7 @@
 
 import itertools
 import operator
-import timeit
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, OnnxModel, load_onnx
 from singleshot.export.parity import random_inputs
 from singleshot.export.policies import sequential
 from singleshot.export.runtimes.numba_sparse import with_kept_weights
-from singleshot.io.tensor_file import reading
 from singleshot.rl.agents import layers_of
 from singleshot.rl.algorithms import algorithm_class, algorithm_names
 from singleshot.rl.environments import TASKS
@@ -30,19 +28,23 @@ Policy = Callable[..., dict[str, NDArray]]
 """A function from inputs by name, each with a batch axis, to outputs by name."""
 BATCHES = (1, 4, 16, 64, 256)
 """Batch sizes at which both ways are timed."""
-REPEATS = 5
+REPEATS = 10
+TOLERANCE = 1e-4
+"""Largest difference of two ways' actions; rounding makes some 1e-6."""
 
 
 class FastestPolicy:
     """A policy's graph, run for each batch of states in the way that is faster for its size on this machine.
+
+    onnxruntime runs every graph. The kernels run those that compute, with pruned weights in float32, what
+    their cards say; a graph that was quantised or changed in another way is left to onnxruntime.
 
     Kernels for kept weights compute 16 rows in the time of one. For a BC agent at 90 % sparsity, they are
     faster than onnxruntime from 32 states on; for a BCQ agent at 75 %, which takes 10 rows per state, from 8
     on (AVX-512, one thread).
 
     Raises:
-        UserError: see :func:`singleshot.export.onnx_model.load_onnx`; or the weights aren't those of the
-            policy that the card describes.
+        UserError: see :func:`singleshot.export.onnx_model.load_onnx`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,9 +53,11 @@ class FastestPolicy:
         self.sparse_from = np.inf
         """Number of states from which the kernels are faster than onnxruntime."""
         if self.card.sparsity:
-            with reading(path, "what its card says", "export it again with `dvc repro export_onnx`"):
+            try:
                 self._sparse = _kept_weights(path, self.card)
-                self.sparse_from = _break_even(self.card, self.model, self._sparse)
+            except (ValueError, KeyError, TypeError):
+                return  # the graph isn't as it was exported
+            self.sparse_from = _break_even(self.card, self.model, self._sparse)
 
     def __call__(self, **inputs: NDArray) -> dict[str, NDArray]:
         """Outputs by name."""
@@ -62,9 +66,11 @@ class FastestPolicy:
 
 
 def _kept_weights(path: Path, card: GraphCard) -> Policy:
-    """The policy, computed with kernels for the weights of its graph that aren't zero."""
-    if "config" not in card.details:
-        raise UserError(f"{path}: an older version exported it; export it again with `dvc repro export_onnx`")
+    """The policy, computed with kernels for the weights of its graph that aren't zero.
+
+    Raises:
+        ValueError, KeyError or TypeError: the weights aren't those of the policy that the card describes.
+    """
     graph = onnx.load(path).graph
     stored: dict[str, _Stored] = {each.name: each for each in graph.initializer}
     stored |= {each.values.name: each for each in graph.sparse_initializer}
@@ -125,18 +131,27 @@ def _tensor(stored: _Stored) -> Tensor:
 
 
 def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
-    """The smallest of :data:`BATCHES` from which on `sparse` is faster than `dense`; infinity if none is."""
+    """The smallest of :data:`BATCHES` from which on `sparse` is faster than `dense`; infinity if none is.
+
+    It is also infinity if their actions differ in most states. In a few they may, as rounding decides which
+    of several equally good actions BCQ chooses.
+    """
     worth = np.inf
     for batch in reversed(BATCHES):
         sizes = {"batch": batch, "samples": card.details.get("samples", 1)}
         inputs = random_inputs(card.inputs, sizes, seed=0)
-        if _seconds(sparse, inputs) >= _seconds(dense, inputs):
+        differences = np.abs(sparse(**inputs)["action"] - dense(**inputs)["action"])  # compiles the kernels
+        if np.median(differences) > TOLERANCE:
+            return np.inf
+        # In turn, so that other work on this machine slows both.
+        seconds = [(_seconds(sparse, inputs), _seconds(dense, inputs)) for _ in range(REPEATS)]
+        if np.greater_equal(*np.min(seconds, axis=0)):
             break
         worth = batch
     return worth
 
 
 def _seconds(policy: Policy, inputs: dict[str, NDArray]) -> float:
-    """Time of the fastest of some calls, after a first one that may include compilation."""
+    start = time.perf_counter()
     policy(**inputs)
-    return min(timeit.repeat(lambda: policy(**inputs), number=1, repeat=REPEATS))
+    return time.perf_counter() - start

@@ -17,6 +17,7 @@ import psutil
 import pytest
 import requests
 from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
 from serving_clients import act, asking_on, photo, refused, serving_config, stylize
 from small_graphs import STATE, bc_action, write_all
 from waiting import PATIENCE_S, wait_until
@@ -186,3 +187,29 @@ def test_a_process_that_dies_is_replaced_while_others_answer(tmp_path):
         assert answered["cut off"] <= 4  # what the one that died was at
         assert first[1] in servers(process)
         assert log.read_text() == "a process of the server ended with status -9; another takes its place\n"
+
+
+def test_whichever_process_is_asked_the_metrics_are_those_of_all(tmp_path):
+    with serving(tmp_path, workers=2) as (address, _, _log):
+        for _ in range(40):  # of a connection each, which either process may accept
+            assert act(address, state=[0.0] * STATE).status_code == 200
+        assert act(address, state=[]).status_code == 422
+        assert requests.get(f"{address}/nowhere").status_code == 404
+        for _ in range(10):
+            told = {
+                (sample.labels.get("route"), sample.labels.get("status")): sample.value
+                for family in text_string_to_metric_families(requests.get(f"{address}/metrics").text)
+                for sample in family.samples
+                if sample.name == "singleshot_request_seconds_count"
+            }
+            assert told["/act/{task}", "200"] == 40
+            assert told["/act/{task}", "422"] == 1
+            assert told["other", "404"] == 1
+
+
+def test_its_processes_end_with_it_even_if_it_is_killed(tmp_path):
+    with suppress(AssertionError), serving(tmp_path, workers=2) as (_, process, _log):
+        children = process.children(recursive=True)
+        assert len(servers(process)) == 2
+        process.kill()
+    assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []

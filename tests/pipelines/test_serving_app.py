@@ -59,6 +59,25 @@ def test_ready_when_it_answers(client_of):
     assert client.get("/healthz").json() == {"status": "alive"}
 
 
+@pytest.mark.parametrize("left_by_the_proxy", ["", "/singleshot"])
+def test_behind_a_proxy_page_and_api_are_found_under_its_path(models, left_by_the_proxy):
+    client = TestClient(build_app(models, serving_config(root_path="/singleshot")))
+    for path in ("/", "/models", "/docs"):
+        assert client.get(left_by_the_proxy + path).status_code == 200
+    assert client.post(f"{left_by_the_proxy}/act/HalfCheetah", json=STATES).status_code == 200
+    assert "'/singleshot/openapi.json'" in client.get(f"{left_by_the_proxy}/docs").text
+    described = client.get(f"{left_by_the_proxy}/openapi.json").json()
+    assert described["servers"] == [{"url": "/singleshot"}]
+    with client.websocket_connect(f"{left_by_the_proxy}/watch/HalfCheetah?policies={BC}") as socket:
+        assert socket.receive_json()["agents"]
+
+
+@pytest.mark.parametrize("path", ["singleshot", "/singleshot/", "/"])
+def test_a_root_path_of_another_form_is_refused(path):
+    with pytest.raises(UserError, match="begin with a slash"):
+        serving_config(root_path=path)
+
+
 def test_a_request_for_no_path_is_not_found(client_of):
     """`POST * HTTP/1.1`, as a scanner sends it: ASGI's path is then `*`."""
     sent = []
@@ -150,31 +169,23 @@ def test_more_requests_than_allowed_are_503_but_health_is_told(client_of):
     assert healthy.status_code == 200
 
 
-def test_what_comes_while_a_batch_is_computed_is_the_next_batch():
-    started, go_on = threading.Semaphore(0), threading.Semaphore(0)
-
+def test_what_the_event_loop_has_at_one_time_is_a_batch():
     def compute(items):
-        started.release()
-        go_on.acquire()
         if "bad" in items:
             raise ZeroDivisionError
         return [item.upper() for item in items]
 
     async def ask():
         queue = BatchQueue(compute, max_batch_size=2)
-        first = asyncio.create_task(queue("a"))
-        await asyncio.to_thread(started.acquire)
-        others = [asyncio.create_task(queue(item)) for item in ("b", "given up", "c", "d", "bad")]
-        await asyncio.sleep(0)  # they are in the queue
-        others[1].cancel()
-        for _ in range(4):
-            go_on.release()
-        return [await first, *await asyncio.gather(*others, return_exceptions=True)]
+        waiting = [queue(item) for item in ("a", "given up", "b", "c", "bad", "d")]
+        waiting[1].cancel()
+        together = await asyncio.gather(*waiting, return_exceptions=True)
+        return [*together, await queue("e")]
 
-    a, b, given_up, c, d, bad = asyncio.run(ask())
-    assert [a, b, c] == [Served("A", 1), Served("B", 2), Served("C", 2)]
+    a, given_up, b, c, bad, d, e = asyncio.run(ask())
+    assert [a, b, d, e] == [Served("A", 2), Served("B", 2), Served("D", 1), Served("E", 1)]
     assert isinstance(given_up, asyncio.CancelledError)
-    assert isinstance(d, ZeroDivisionError)  # of the batch of the bad one
+    assert isinstance(c, ZeroDivisionError)  # of the batch of the bad one
     assert isinstance(bad, ZeroDivisionError)
 
 

@@ -6,17 +6,17 @@ The application says how long a body was.
 import asyncio
 import dataclasses
 from contextlib import suppress
-from multiprocessing import Pipe
-from types import SimpleNamespace
 
 import pytest
 from serving_clients import serving_config
+from small_graphs import write_bc
 from uvicorn import Config
 from uvicorn.server import ServerState
 from waiting import PATIENCE_S
 
-from pipelines.serving import workers
-from pipelines.serving.workers import HANGS_AFTER_S, LARGEST_HEAD_BYTES, _listener, _Protocol, _Supervisor
+from pipelines.serving.models import find_models
+from pipelines.serving.protocol import LARGEST_HEAD_BYTES, Protocol
+from pipelines.serving.workers import _listener, workers
 from singleshot.errors import UserError
 
 SOON_S = 0.3
@@ -46,10 +46,10 @@ def received(*pieces, patience_s=SOON_S):
             await asyncio.sleep(0.001)  # so that pieces come one by one
 
     async def client():
-        config = Config(body_length, http=_Protocol, ws="none", timeout_keep_alive=patience_s)
+        config = Config(body_length, http=Protocol, ws="none", timeout_keep_alive=patience_s)
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Protocol(config, state, {}), "127.0.0.1")
+        server = await loop.create_server(lambda: Protocol(config, state, {}), "127.0.0.1")
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             sending = asyncio.create_task(send(writer))
@@ -137,63 +137,10 @@ def test_what_follows_a_body_without_end_ends_the_connection(pieces):
     assert received(head, *pieces, patience_s=PATIENCE_S) == b""
 
 
-class FakeProcess:
-    """Answers no question by itself, as a process that is starting."""
-
-    def __init__(self, *_):
-        self.lives, self.exitcode = True, None
-        self.process = SimpleNamespace(is_alive=lambda: self.lives)
-        self.parent_conn, self.child = Pipe()
-
-    def start(self):
+def test_a_process_that_cannot_start_ends_the_server(tmp_path, capfd):
+    write_bc(tmp_path / "bc.onnx")
+    models = find_models(tmp_path)
+    (tmp_path / "bc.onnx").unlink()
+    with pytest.raises(UserError, match="ended as it started"), workers(models, serving_config()):
         pass
-
-    def kill(self):
-        self.lives, self.exitcode = False, -9
-
-    def join(self):
-        assert not self.lives
-
-    def answer(self):
-        assert self.child.recv() == b"ping"
-        self.child.send(True)
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(workers, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    return clock
-
-
-@pytest.fixture
-def supervisor(monkeypatch, clock):
-    monkeypatch.setattr(workers, "Process", FakeProcess)
-    supervisor = _Supervisor(Config(body_length, workers=2), [])
-    supervisor.processes = [FakeProcess(), FakeProcess()]
-    return supervisor
-
-
-def test_a_process_that_ends_is_replaced_while_another_starts(supervisor, capsys):
-    starting, ended = supervisor.processes
-    ended.kill()
-    supervisor.keep_subprocess_alive()
-    assert supervisor.processes[0] is starting
-    assert supervisor.processes[1] is not ended
-    assert supervisor.processes[1].lives
-    assert (
-        capsys.readouterr().err == "a process of the server ended with status -9; another takes its place\n"
-    )
-
-
-def test_a_process_that_hangs_is_replaced_and_one_that_answers_late_is_not(supervisor, clock):
-    late, hung = supervisor.processes
-    for clock.now in (0, 0.9 * HANGS_AFTER_S):
-        supervisor.keep_subprocess_alive()
-    late.answer()
-    for clock.now in (0.95 * HANGS_AFTER_S, 1.05 * HANGS_AFTER_S):
-        assert supervisor.processes == [late, hung]
-        supervisor.keep_subprocess_alive()
-    assert supervisor.processes[0] is late
-    assert supervisor.processes[1] is not hung
-    assert not hung.lives
+    assert f"error: {tmp_path}/bc.onnx: no such file" in capfd.readouterr().err

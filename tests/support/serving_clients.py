@@ -22,6 +22,7 @@ def serving_config(**changes):
     given = {
         "host": "127.0.0.1",
         "port": free_port(),
+        "root_path": "",
         "workers": 1,
         "max_workers": 2,
         "num_cpus": 0.5,

@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from small_networks import save_agent
 
 from singleshot.export import sparse_policy
@@ -52,6 +53,23 @@ def test_a_policy_of_many_layers_computes_them_in_their_order(tmp_path, always_f
     policy, graph = FastestPolicy(path), load_onnx(path, threads=1)
     inputs = random_inputs(graph.card.inputs, {"batch": 3}, seed=0)
     assert np.abs(policy(**inputs)["action"] - graph(**inputs)["action"]).max() < 1e-5
+
+
+def test_a_graph_that_was_changed_is_onnxruntimes(tmp_path, always_faster):
+    """Whatever the card says of it: the graph is what was asked for."""
+    path = exported(tmp_path, "bcq", 0.95, "compacted")
+    quantize_dynamic(path, tmp_path / "int8.onnx", weight_type=QuantType.QInt8)
+    quantised = FastestPolicy(tmp_path / "int8.onnx")
+    graph = onnx.load(path)
+    graph.graph.node[-1].output[0] = "before"
+    graph.graph.node.append(onnx.helper.make_node("Neg", ["before"], ["action"]))
+    onnx.save(graph, tmp_path / "negated.onnx")
+    for policy in (quantised, FastestPolicy(tmp_path / "negated.onnx")):
+        assert policy.sparse_from == np.inf
+    inputs = random_inputs(quantised.card.inputs, {"batch": 3, "samples": 1}, seed=0)
+    assert np.array_equal(
+        quantised(**inputs)["action"], load_onnx(tmp_path / "int8.onnx", threads=1)(**inputs)["action"]
+    )
 
 
 def test_each_batch_goes_the_faster_way_for_its_size(tmp_path, monkeypatch):

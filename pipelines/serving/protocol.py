@@ -1,0 +1,95 @@
+"""HTTP/1.1 on one connection: uvicorn's protocol, with limits on what comes before and after a body."""
+
+from asyncio import Transport
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+LARGEST_HEAD_BYTES = 2**16
+"""Largest size of a request's address and headers together. Node.js and h11 accept 16 kB, nginx 32 kB."""
+_TOO_LARGE = b'{"error":"the head of the request is larger than 64 kB"}'
+HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
+)
+
+
+class Protocol(HttpToolsProtocol):
+    """Uvicorn's protocol, with limits on heads and trailers, and with answers to half-closed connections.
+
+    Uvicorn's timeout for a connection without a request ends with the first byte of a request, and its parser
+    accepts heads and trailers of any length.
+    """
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Start the timeout within which a whole head has to arrive."""
+        super().connection_made(transport)
+        self._unparsed_bytes, self._refused = 0, False
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the timeout."""
+        self._head_due.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data. After a head was refused, drop all data until the timeout."""
+        if self._refused:
+            return
+        self._unparsed_bytes += len(data)
+        super().data_received(data)
+        if self._unparsed_bytes > LARGEST_HEAD_BYTES:
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        """Start to count a head's bytes, from its second piece on."""
+        super().on_message_begin()
+        self._unparsed_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """Cancel the timeout; raise ValueError, which stops the parser, if the head is too large."""
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
+            self._refuse_head()
+            raise ValueError("the head is too large")
+        self._unparsed_bytes = 0
+        self._head_due.cancel()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Start to count again, as trailers may follow."""
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """Start the timeout again, unless the next request has arrived."""
+        super().on_response_complete()
+        if not self._is_busy():
+            self._head_due.cancel()
+            self._await_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that the parser rejects, unless a refusal has stopped the parser."""
+        if not self._refused:
+            super().send_400_response(msg)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection to answer what has arrived, whole or not, as no more will arrive."""
+        if not self._is_busy():
+            return False
+        self.cycle.keep_alive = self.cycle.more_body = False
+        self.cycle.message_event.set()
+        return True
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _refuse_head(self) -> None:
+        self._refused = True
+        if self._is_busy():  # an earlier request has to be answered first
+            self.transport.close()
+            return
+        self.transport.write(HEAD_TOO_LARGE)
+        # Not closed: data that still arrives would then cause a reset, which may overtake this answer.
+        self.transport.write_eof()
