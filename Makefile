@@ -113,8 +113,8 @@ format: $(INSTALLED) ## Format the code
 # on the index, PyTorch is locked without hashes.
 LOCKED := python -m singleshot.io.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
 
-lock: $(INSTALLED) ## Rewrite the files requirements*.lock from the files requirements*.in
-	$(LOCKED) --output-file requirements.lock requirements.in requirements-dev.in
+lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml and the files requirements*.in
+	$(LOCKED) --all-extras --output-file requirements.lock pyproject.toml requirements.in requirements-dev.in
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in

@@ -1,0 +1,94 @@
+"""The library as a package: what it needs is declared, and it works where it alone is installed."""
+
+import importlib.metadata
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from pathlib import Path
+
+import grimp
+import pytest
+from packaging.requirements import Requirement
+
+import singleshot
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DRAWING = {"singleshot.rl.evaluation.drawing", "singleshot.rl.evaluation.video", "singleshot.io.h264"}
+"""Of a base installation, only these need the pictures and videos of the extra `style`."""
+ELSEWHERE = {"tensorflow", "onnx2tf", "onnxsim", "iree", "sbx", "stable_baselines3", "llvmlite", "urllib3"}
+"""Optional runtimes and trainers of experts, which environments of their own have. Numba brings llvmlite,
+requests urllib3."""
+
+
+def declared(*extras):
+    """Names of the distributions that an installation with `extras` asks for."""
+    lines = PROJECT["dependencies"] + [line for e in extras for line in PROJECT["optional-dependencies"][e]]
+    return {Requirement(line).name.lower() for line in lines}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return grimp.build_graph("singleshot", include_external_packages=True, cache_dir=None)
+
+
+def undeclared(graph, names, *packages, without=frozenset()):
+    """Modules that the modules in `packages` import, and that none of the distributions `names` brings."""
+    own = [m for m in graph.modules if m.startswith(packages) and m not in without]
+    modules = {m for name in own for m in graph.find_modules_directly_imported_by(name)}
+    by_module = importlib.metadata.packages_distributions()
+    return {
+        m
+        for m in modules - set(sys.stdlib_module_names) - ELSEWHERE
+        if not m.startswith("singleshot") and not names & {name.lower() for name in by_module[m]}
+    }
+
+
+def test_a_base_installation_has_what_pruning_and_offline_rl_import(graph):
+    packages = ("singleshot.pruning", "singleshot.rl", "singleshot.sparse")
+    assert undeclared(graph, declared(), *packages, without=DRAWING) == set()
+
+
+@pytest.mark.parametrize(
+    ("package", "extras"),
+    [("style", ["style"]), ("io", ["style"]), ("export", ["style", "export", "runtimes"])],
+)
+def test_an_extra_has_what_its_package_imports(graph, package, extras):
+    assert undeclared(graph, declared(*extras), f"singleshot.{package}") == set()
+
+
+def test_importing_the_library_imports_nothing_heavy():
+    code = "import singleshot, sys; print(sorted({'torch', 'numpy', 'gymnasium'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_only_what_there_is_can_be_asked_for():
+    assert {"prune", "apply", "rl", "style", "export"} <= set(dir(singleshot))
+    with pytest.raises(AttributeError, match="'singleshot' has no attribute 'prun'"):
+        _ = singleshot.prun
+
+
+@pytest.mark.slow
+def test_an_installed_library_needs_no_file_of_the_repository(tmp_path):
+    """In an environment of its own, which shares this one's other packages, away from the checkout."""
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env/bin/python"
+    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", ROOT]
+    subprocess.run(install, check=True, cwd=tmp_path)
+    site = next((tmp_path / "env/lib").glob("python*/site-packages"))
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    code = (
+        "import singleshot, torch; "
+        "model = torch.nn.Linear(10, 10); "
+        "singleshot.apply(model, singleshot.prune(model, lambda m: m(torch.ones(2, 10)).sum(), 0.9)); "
+        "print(singleshot.__version__, int((model.weight != 0).sum()), singleshot.__file__)"
+    )
+    done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    version, kept, file = done.stdout.split()
+    assert (version, kept) == (PROJECT["version"], "10")
+    assert Path(file).is_relative_to(tmp_path)
+    assert (Path(file).parent / "py.typed").exists()
+    assert not (site / "pipelines").exists()
