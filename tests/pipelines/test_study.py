@@ -129,7 +129,7 @@ def test_a_file_in_place_of_the_tables_is_told_before_a_seed_is_computed(tmp_pat
     (tmp_path / "README.md").write_text("mine")
     for command in (study.run_study, study.write_tables):
         with pytest.raises(UserError, match=rf"{output}: a file is in its place; name a directory"):
-            command(tmp_path / output, ["pilot-bc"])
+            command(tmp_path / output, ["draw-0"])
     assert not computed
     assert (tmp_path / "README.md").read_text() == "mine"
 
