@@ -10,6 +10,8 @@ from singleshot.rl.agents import AgentSpec, dense_masks, initial_networks, make_
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.iql import IQLConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import TASKS
@@ -17,9 +19,15 @@ from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 from tasks.prune_agent import PruneParams, make_masks
+from tasks.train_agents import TrainingConfig
 
 TASK = TASKS["HalfCheetah"]
-CONFIGS: dict[str, AlgorithmConfig] = {"bc": BCConfig(), "bcq": BCQConfig()}
+CONFIGS: dict[str, AlgorithmConfig] = {
+    "bc": BCConfig(),
+    "bcq": BCQConfig(),
+    "td3bc": TD3BCConfig(),
+    "iql": IQLConfig(),
+}
 
 
 def random_transitions(count: int) -> Transitions:
@@ -63,13 +71,19 @@ def updating(
     }
     seeds = [spec.seed for spec in specs]
     learner = Learner(
-        initial_networks(algorithm, seeds), algorithm, masks if sparsity else None, device, execution
+        initial_networks(algorithm, seeds),
+        algorithm,
+        masks if sparsity else None,
+        device,
+        execution,
+        TrainingConfig().updates,
     )
     randomness = Randomness("training", seeds, device=device)
 
     def run() -> None:
-        for _ in range(updates):
-            learner.update(data.sample(randomness, config.batch_size), randomness)
+        for number in range(updates):
+            batch = data.sample(randomness, config.batch_size)
+            learner.update(batch, randomness, whole=number % algorithm.delay == 0)
         if device == "cuda":
             torch.cuda.synchronize()
 

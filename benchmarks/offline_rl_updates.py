@@ -17,7 +17,7 @@ from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.execution import Execution
 
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
-UPDATES: dict[str, int] = {"bc": 30, "bcq": 10}
+UPDATES: dict[str, int] = {"bc": 30, "bcq": 10, "td3bc": 40, "iql": 40}
 """Number of updates in a turn: some tenths of a second for dense agents."""
 EXECUTIONS: tuple[Execution, ...] = ("masked", "sparse")
 

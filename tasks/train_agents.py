@@ -175,7 +175,9 @@ class Stack:
         )
         self.randomness = Randomness("training", seeds, device=device)
         self.environments = self._make_environments(evaluation)
-        self.make_updates = repeater(self.make_update, self.randomness.generators.values(), device)
+        self.make_updates = repeater(
+            self.make_update, self.algorithm.delay, self.randomness.generators.values(), device
+        )
 
         self.update = 0
         self.scores: list[list[Score]] = [[] for _ in jobs]
@@ -189,17 +191,19 @@ class Stack:
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`."""
-        begin, count = time.perf_counter(), update - self.update
-        self.make_updates(count)
+        begin, numbers = time.perf_counter(), range(self.update + 1, update + 1)
+        self.make_updates(numbers)
         self.update = update
-        self.losses.updates += count
         self.losses.check_finite(self.specs, self.update)  # waits for the device
-        self.stopwatch.add(count, time.perf_counter() - begin)
+        self.stopwatch.add(len(numbers), time.perf_counter() - begin)
 
-    def make_update(self) -> None:
-        """Make one update, on the device alone: no value is read back from it, and nothing is counted."""
+    def make_update(self, phase: int) -> None:
+        """Make one update, on the device alone: no value is read back from it, and nothing is counted.
+
+        `phase` is the update's number modulo the delay of the algorithm's delayed networks.
+        """
         batch = self.data.sample(self.randomness, self.params.algorithm.batch_size)
-        self.losses.add(self.learner.update(batch, self.randomness))
+        self.losses.add(self.learner.update(batch, self.randomness, whole=phase == 0))
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
@@ -231,10 +235,8 @@ class Stack:
                 "update": torch.tensor(self.update),
                 "generator": self.randomness.generators[seed].get_state(),
                 "scores": torch.tensor([astuple(score) for score in self.scores[i]], dtype=torch.float64),
-                "losses.updates": torch.tensor(self.losses.updates),
             }
-            sums = {f"losses.{name}": total[i].cpu().clone() for name, total in self.losses.sums.items()}
-            state = safetensors.torch.save(tensors | sums | self.learner.agent_state(i))
+            state = safetensors.torch.save(tensors | self.losses.state(i) | self.learner.agent_state(i))
             yield Checkpoint(self.update, state, job=i)
 
     def restore(self, checkpoints: Sequence[bytes | None]) -> None:
@@ -285,30 +287,39 @@ class _Losses:
         self.sums: dict[str, Tensor] = {}
         """(K,) each, in double precision: a sum of thousands of terms in single precision would lose digits.
         The tensors stay the same during training: a CUDA graph adds to those that it was captured with."""
-        self.updates = 0
+        self.counts: dict[str, Tensor] = {}
+        """Number of terms of each sum, (). Tensors, because code in a CUDA graph can't count otherwise."""
+
+    def state(self, agent: int) -> dict[str, Tensor]:
+        """A copy of what agent `agent` needs to resume."""
+        sums = {f"loss_sum.{name}": total[agent].cpu().clone() for name, total in self.sums.items()}
+        return sums | {f"loss_count.{name}": count.cpu().clone() for name, count in self.counts.items()}
 
     def restore(self, agents: Sequence[Mapping[str, Tensor]], device: str) -> None:
         """Resume from the agents' checkpoints."""
-        self.updates = int(agents[0]["losses.updates"])
-        names = [name for name in agents[0] if name.startswith("losses.") and name != "losses.updates"]
-        for name in names:
-            total = torch.stack([agent[name] for agent in agents]).to(device)
-            self.sums[name.removeprefix("losses.")] = total
+        for key, count in agents[0].items():
+            kind, _, name = key.partition(".")
+            if kind == "loss_count":
+                self.counts[name] = count.to(device)
+                self.sums[name] = torch.stack([agent[f"loss_sum.{name}"] for agent in agents]).to(device)
 
     def add(self, losses: Mapping[str, Tensor]) -> None:
-        """Add the losses of an update. The caller counts updates, because code in a CUDA graph can't."""
+        """Add the losses of an update."""
         for name, loss in losses.items():
             if name not in self.sums:
                 self.sums[name] = torch.zeros_like(loss, dtype=torch.float64)
+                self.counts[name] = torch.zeros((), dtype=torch.int64, device=loss.device)
             self.sums[name].add_(loss)
+            self.counts[name].add_(1)
 
     def clear(self) -> None:
-        for total in self.sums.values():
+        for total in (*self.sums.values(), *self.counts.values()):
             total.zero_()
-        self.updates = 0
 
     def means(self, agent: int) -> dict[str, float]:
-        return {name: float(total[agent]) / self.updates for name, total in self.sums.items()}
+        """Means of an agent's losses. A delayed network's loss may not have been computed yet."""
+        counts = {name: int(count) for name, count in self.counts.items()}
+        return {name: float(self.sums[name][agent]) / count for name, count in counts.items() if count}
 
     def check_finite(self, specs: Sequence[AgentSpec], update: int) -> None:
         """Raise an error if a sum is not finite. It then stays so, and occasional checks miss nothing."""

@@ -10,6 +10,8 @@ from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.iql import IQLConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import TaskName
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -40,6 +42,8 @@ class TrainingConfigs:
 
     bcq: TrainingConfig = field(default_factory=TrainingConfig)
     bc: TrainingConfig = field(default_factory=TrainingConfig)
+    td3bc: TrainingConfig = field(default_factory=TrainingConfig)
+    iql: TrainingConfig = field(default_factory=TrainingConfig)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class AlgorithmConfigs:
 
     bcq: BCQConfig = field(default_factory=BCQConfig)
     bc: BCConfig = field(default_factory=BCConfig)
+    td3bc: TD3BCConfig = field(default_factory=TD3BCConfig)
+    iql: IQLConfig = field(default_factory=IQLConfig)
 
 
 @dataclass(frozen=True)

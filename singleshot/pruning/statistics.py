@@ -19,7 +19,7 @@ class LayerCount:
 
 
 def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list[LayerCount]:
-    """Weight counts of each layer, in the order of networks and layers in `masks`."""
+    """Weight counts of each layer that has weights, in the order of networks and layers in `masks`."""
     part_of = {
         (network, layer): part
         for network, own in (parts or {}).items()
@@ -36,4 +36,5 @@ def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list
         )
         for network, layers in masks.items()
         for layer, mask in layers.items()
+        if mask.numel()
     ]

@@ -20,6 +20,8 @@ from singleshot.rl.randomness import Randomness
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
 """Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised; autograd
 differentiates it unless the terms are :class:`~singleshot.rl.networks.Differentiated`."""
+Schedule = Callable[[Tensor], Tensor]
+"""Function from the fraction of all updates that were made to the factor of the learning rate."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
 
@@ -50,6 +52,8 @@ class Algorithm(ABC):
     """An algorithm for fixed state and action sizes. Networks and data are arguments of its methods."""
 
     config_type: ClassVar[type[AlgorithmConfig]]
+    delayed: ClassVar[tuple[str, ...]] = ()
+    """Names of the networks that are updated in every d-th update only, see :attr:`delay`."""
 
     def __init__(self, config: Any, state_size: int, action_size: int) -> None:
         """`config` is an instance of `config_type`."""
@@ -65,6 +69,16 @@ class Algorithm(ABC):
     def targets(self) -> Mapping[str, float]:
         """τ of each network with a target network: the fraction by which the target follows per update."""
         return {}
+
+    @property
+    def delay(self) -> int:
+        """d: in every d-th update only, the networks in `delayed` and all target networks are updated."""
+        return 1
+
+    @property
+    def schedules(self) -> Mapping[str, Schedule]:
+        """Schedules of the networks whose learning rate is not constant, by network."""
+        return dict.fromkeys(self.architectures, linear) if self.config.learning_rate_decay else {}
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -87,7 +101,8 @@ class Algorithm(ABC):
         """Yield each network's name and loss, a function of that network alone, in the order of the update.
 
         Everything else is fixed when a loss is yielded. Training updates a network before it requests the
-        next loss, which may therefore depend on the updated network. Pruning makes no updates in between.
+        next loss, which may therefore depend on the updated network. Losses of `delayed` networks are yielded
+        in every update, but computed in every d-th only. Pruning makes no updates in between.
         """
 
     @abstractmethod
@@ -97,3 +112,8 @@ class Algorithm(ABC):
     @abstractmethod
     def policy(self, perceptron: Perceptron) -> Policy:
         """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""
+
+
+def linear(done: Tensor) -> Tensor:
+    """1 - x of the fraction x of updates made."""
+    return 1 - done

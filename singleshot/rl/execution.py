@@ -53,7 +53,7 @@ def sparse_perceptrons(
     own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
     return {
         name: {
-            hidden[0]: SparsePerceptron.of(hidden, heads, own[name])
+            (*hidden, *heads)[0]: SparsePerceptron.of(hidden, heads, own[name])
             for hidden, heads in architecture.perceptrons
         }
         for name, architecture in algorithm.architectures.items()

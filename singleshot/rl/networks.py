@@ -140,6 +140,7 @@ def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -
 
     Agents with the same seed therefore begin with the same weights, whatever their pruner and sparsity.
     Weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with a = √5.
+    Biases of a layer without inputs are zero.
     """
     return stack([_initialize(name, layers, seed, draw) for seed in seeds])
 
@@ -153,7 +154,7 @@ def _initialize(name: str, layers: Layers, seed: int, draw: int) -> DenseNetwork
     weights, biases = {}, {}
     for layer, (inputs, outputs) in layers.items():
         weights[layer] = uniform(inputs, outputs, inputs=inputs)
-        biases[layer] = uniform(1, outputs, inputs=inputs)
+        biases[layer] = uniform(1, outputs, inputs=inputs) if inputs else torch.zeros(1, 1, outputs)
     return DenseNetwork(weights, biases)
 
 
@@ -166,7 +167,8 @@ def perceptron(
     states that each belong to n consecutive actions.
     """
     if isinstance(network, SparseNetwork):
-        return network.perceptrons[hidden[0]](network.values[hidden[0]], *inputs)
+        name = (*hidden, *heads)[0]
+        return network.perceptrons[name](network.values[name], *inputs)
     x = side_by_side(*inputs)
     for layer in hidden:
         x = linear(network, layer, x).relu_()

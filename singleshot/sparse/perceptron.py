@@ -181,14 +181,14 @@ class _Perceptron(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[2:]
+        _, parameters, *wanted = ctx.needs_input_grad
         sizes = ctx.sizes if any(wanted) else [0] * len(wanted)
-        d_parameters, dx = ctx.forward_pass.back(to_array(gradients[0][0]), sum(sizes))
+        d_parameters, dx = ctx.forward_pass.back(to_array(gradients[0][0]), sum(sizes), parameters)
         first, *others = torch.from_numpy(dx)[None].split(sizes, dim=-1)
         each = first.unflatten(1, (-1, ctx.n)).sum(2), *others
         return (
             None,
-            torch.from_numpy(d_parameters),
+            torch.from_numpy(d_parameters) if parameters else None,
             *(dx if own else None for dx, own in zip(each, wanted, strict=True)),
         )
 

@@ -83,6 +83,8 @@ NAMES = {
     "erk": "ERK",
     "bc": "BC",
     "bcq": "BCQ",
+    "td3bc": "TD3+BC",
+    "iql": "IQL",
     "vae": "VAE",
 }
 

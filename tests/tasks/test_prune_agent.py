@@ -9,6 +9,7 @@ import torch
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruners import PRUNERS, Pruner
 from singleshot.rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
+from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
@@ -16,21 +17,27 @@ from tasks import prune_agent as module
 from tasks.job import Job
 from tasks.prune_agent import PruneParams, make_masks, prune_agent
 
+NETWORKS = {
+    "bc": {"vae"},
+    "bcq": {"actor", "critic", "vae"},
+    "td3bc": {"actor", "critic"},
+    "iql": {"actor", "critic", "value"},
+}
 READ_STATES = {"encoder.0", "decoder.0", "pi.0", "q1.0", "q2.0"}
 
 
 def params(pruner, sparsity=0.95, seed=0, algorithm="bcq", **pruning):
-    config = BCQConfig() if algorithm == "bcq" else BCConfig()
+    config = algorithm_class(algorithm).config_type()
     return PruneParams(
         AgentSpec("Hopper", algorithm, pruner, sparsity, seed), config, PruningConfig(**pruning)
     )
 
 
-@pytest.mark.parametrize("algorithm", ["bcq", "bc"])
-@pytest.mark.parametrize("pruner", PRUNERS)
+@pytest.mark.parametrize("algorithm", NETWORKS)
+@pytest.mark.parametrize("pruner", [*PRUNERS, "snip-shuffled"])
 def test_each_network_has_exactly_the_sparsity_asked_for(pruner, algorithm, transitions):
     masks = make_masks(params(pruner, algorithm=algorithm), ReplayBuffer(transitions))
-    assert set(masks) == ({"actor", "critic", "vae"} if algorithm == "bcq" else {"vae"})
+    assert set(masks) == NETWORKS[algorithm]
     for layers in masks.values():
         total = sum(mask.numel() for mask in layers.values())
         assert sum(int(mask.sum()) for mask in layers.values()) == total - round(0.95 * total)

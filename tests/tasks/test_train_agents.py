@@ -14,6 +14,8 @@ from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import DENSE, AgentSpec, load_agent
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.iql import IQLConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.environments import TASKS, d4rl_score
 from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import EvaluationConfig, evaluate, make_environments, play
@@ -25,6 +27,7 @@ from tasks.train_agents import Stack, TrainingConfig, TrainParams, checkpoint_st
 
 FILES = ("agent.safetensors", "agent.json", "episode.safetensors", "scores.csv")
 BCQ_SMALL = BCQConfig(batch_size=20, evaluation_samples=2)
+ALL_SMALL = [BCQ_SMALL, BCConfig(batch_size=20), TD3BCConfig(batch_size=20), IQLConfig(batch_size=20)]
 TRAINING = TrainingConfig(updates=5, eval_every=3, checkpoint_every=2)
 
 
@@ -38,7 +41,7 @@ def make_jobs(transitions, tmp_path):
     def make(*agents, algorithm=BCQ_SMALL, training=TRAINING, **others):
         jobs = []
         for agent in agents:
-            name = "bcq" if isinstance(algorithm, BCQConfig) else "bc"
+            name = type(algorithm).__name__.removesuffix("Config").lower()
             spec, inputs = AgentSpec("Hopper", name, *agent), {"dataset": dataset}
             if spec.pruner != DENSE:
                 masks = tmp_path / f"masks-{spec}"
@@ -63,7 +66,7 @@ def files(jobs):
 STACK = (("snip", 0.95, 0), ("dense", 0.0, 0), ("random", 0.5, 1))
 
 
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 @pytest.mark.parametrize("agents", [STACK, STACK[1:2]], ids=["stack", "dense"])
 def test_interrupted_training_ends_with_the_same_bytes(make_jobs, algorithm, agents):
     through = make_jobs(*agents, algorithm=algorithm)
@@ -168,6 +171,24 @@ def test_losses_are_means_since_the_last_evaluation(make_jobs):
         assert together[0][name] == pytest.approx(np.mean([values[name] for values in single]), rel=1e-12)
 
 
+def test_a_delayed_network_s_loss_is_the_mean_of_the_updates_that_computed_it(make_jobs):
+    """TD3+BC's actor is updated in updates 2 and 4."""
+    algorithm = TD3BCConfig(batch_size=20)
+    (single, together) = (
+        [
+            event.values
+            for event in train(
+                make_jobs(STACK[0], algorithm=algorithm, training=TrainingConfig(5, eval_every, 100))
+            )
+            if isinstance(event, Metrics)
+        ]
+        for eval_every in (1, 5)
+    )
+    assert ["actor_loss" in values for values in single] == [False, True, False, True, False]
+    mean = (single[1]["actor_loss"] + single[3]["actor_loss"]) / 2
+    assert together[0]["actor_loss"] == pytest.approx(mean, rel=1e-12)
+
+
 def test_trained_weights_are_zero_where_masked_and_the_file_is_the_policy(make_jobs):
     (job,) = make_jobs(STACK[0])
     (*_, last) = [event for event in train([job]) if isinstance(event, Metrics)]
@@ -182,7 +203,7 @@ def test_trained_weights_are_zero_where_masked_and_the_file_is_the_policy(make_j
     assert 0 < last.values["return_mean"] < 300
 
 
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, algorithm):
     (job,) = make_jobs(STACK[0], algorithm=replace(algorithm, normalize_states=True))
     (*_, last) = [event for event in train([job]) if isinstance(event, Metrics)]
@@ -248,7 +269,7 @@ def test_a_checkpoint_of_another_kind_of_device_goes_on_with_other_draws(make_jo
 # What a CUDA graph asks of an update, and any machine can tell.
 
 
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 def test_what_changes_in_training_stays_where_it_is(make_jobs, algorithm):
     stack = Stack(make_jobs(*STACK, algorithm=algorithm))
 
@@ -257,10 +278,10 @@ def test_what_changes_in_training_stays_where_it_is(make_jobs, algorithm):
         optimizers = stack.learner.optimizers.values()
         tensors = [parameter for network in networks for parameter in network.parameters().values()]
         tensors += [moment for o in optimizers for state in o.state.values() for moment in state.values()]
-        tensors += stack.losses.sums.values()
+        tensors += [*stack.losses.sums.values(), *stack.losses.counts.values()]
         return [tensor.data_ptr() for tensor in tensors], list(map(id, stack.randomness.generators.values()))
 
-    stack.train_until(1)
+    stack.train_until(2)
     before = places()
     stack.train_until(3)
     list(stack.evaluate())
@@ -279,13 +300,13 @@ class Operations(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 def test_an_update_neither_reads_a_value_back_nor_brings_one_in(make_jobs, algorithm):
     stack = Stack(make_jobs(*STACK, algorithm=algorithm))
-    stack.make_update()
+    stack.make_update(0)
     with Operations() as seen:
-        stack.make_update()
-    assert {"bmm", "_fused_adam_", "randint", "randn"} <= seen.names
+        stack.make_update(0)
+    assert {"bmm", "_fused_adam_", "randint"} <= seen.names
     assert not seen.names & {"_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "_to_copy"}
 
     with Operations() as seen:  # the names are those that such operations have
@@ -302,14 +323,14 @@ def gpu_jobs(make_jobs, *agents, training=LONGER, **others):
 
 
 @on_gpu
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 @pytest.mark.parametrize("agents", [STACK, STACK[1:2]], ids=["stack", "dense"])
 def test_a_graph_makes_the_updates_that_calls_make(make_jobs, algorithm, agents):
     states = []
     for captured in (True, False):
         stack = Stack(gpu_jobs(make_jobs, *agents, algorithm=algorithm))
         if not captured:
-            stack.make_updates = partial(repeat, stack.make_update)
+            stack.make_updates = partial(repeat, stack.make_update, stack.algorithm.delay)
         stack.train_until(2)
         stack.train_until(20)
         list(stack.evaluate())
@@ -319,7 +340,7 @@ def test_a_graph_makes_the_updates_that_calls_make(make_jobs, algorithm, agents)
 
 
 @on_gpu
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 def test_interrupted_training_on_a_gpu_ends_with_the_same_bytes(make_jobs, algorithm):
     through = gpu_jobs(make_jobs, *STACK, algorithm=algorithm)
     states = [event.state for event in train(through) if isinstance(event, Checkpoint)]
@@ -345,12 +366,12 @@ def test_an_agent_of_a_stack_on_a_gpu_ends_as_it_does_alone(make_jobs):
 
 
 @on_gpu
-@pytest.mark.parametrize("algorithm", [BCQ_SMALL, BCConfig(batch_size=20)])
+@pytest.mark.parametrize("algorithm", ALL_SMALL)
 def test_an_update_on_a_gpu_waits_for_nothing(make_jobs, algorithm):
     stack = Stack(gpu_jobs(make_jobs, *STACK, algorithm=algorithm))
-    stack.make_update()
+    stack.make_update(0)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        stack.make_update()
+        stack.make_update(0)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -16,14 +16,15 @@ from torch import Tensor, nn
 
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.architecture import MLP, Architecture
+from singleshot.rl.critics import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, SparseNetwork, mlp
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
-Q1 = ("q1.0", "q1.1", "q1.2")
-Q2 = ("q2.0", "q2.1", "q2.2")
+HIDDEN = 400, 300
+"""Units of the hidden layers of the actor and of each critic."""
 Z_LIMIT = 0.5
 """Limit to which samples of the VAE's prior are clipped, so that decoded actions stay close to the data."""
 
@@ -55,13 +56,10 @@ class BCQ(Algorithm):
     @property
     def architectures(self) -> Mapping[str, Architecture]:  # noqa: D102
         inputs = {"state": self.state_size, "action": self.action_size}
-
-        def perceptron(layers: tuple[str, ...], outputs: int) -> MLP:
-            return MLP(inputs, dict(zip(layers, (400, 300, outputs), strict=True)))
-
+        actor = MLP(inputs, dict(zip(ACTOR, (*HIDDEN, self.action_size), strict=True)))
         return {
-            "actor": Architecture({"actor": perceptron(ACTOR, self.action_size)}),
-            "critic": Architecture({"critic 1": perceptron(Q1, 1), "critic 2": perceptron(Q2, 1)}),
+            "actor": Architecture({"actor": actor}),
+            "critic": critic_architecture(self.state_size, self.action_size, HIDDEN),
             "vae": vae_architecture(self.state_size, self.action_size),
         }
 
@@ -154,22 +152,6 @@ class BCQ(Algorithm):
     def policy(self, perceptron: Perceptron) -> "BCQPolicy":  # noqa: D102
         actor, critic = perceptron("actor", ACTOR), perceptron("critic", Q1)
         return BCQPolicy(perceptron("vae", DECODER), actor, critic, self.config.phi)
-
-
-def q(critic: AnyNetwork, layers: tuple[str, ...], state: Tensor, action: Tensor) -> Tensor:
-    """Q_θj(s, a) of the critic made of `layers`: (K, batch)."""
-    return mlp(critic, layers, state, action).squeeze(-1)
-
-
-def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Mapping[str, Tensor]:
-    """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
-    if isinstance(critic, SparseNetwork):
-        from singleshot.rl import sparse_losses
-
-        return sparse_losses.td_loss(critic, batch.state, batch.action, y)
-    error1 = q(critic, Q1, batch.state, batch.action) - y
-    error2 = q(critic, Q2, batch.state, batch.action) - y
-    return {"critic_loss": error1.square().mean(dim=1) + error2.square().mean(dim=1)}
 
 
 class BCQPolicy(Policy):

@@ -1,6 +1,6 @@
 """Adam (Kingma & Ba 2015) with PyTorch's defaults and its fused step, but without its bookkeeping."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -17,11 +17,14 @@ class Adam:
     """
 
     def __init__(
-        self, parameters: Iterable[Tensor], learning_rate: float, decay_steps: int | None = None
+        self,
+        parameters: Iterable[Tensor],
+        learning_rate: float,
+        factor: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """If `decay_steps` is given, the learning rate falls linearly, to 0 after that many steps."""
+        """`factor`, a function of the number of steps made, multiplies the learning rate."""
         self.parameters = list(parameters)
-        self.learning_rate, self.decay_steps = learning_rate, decay_steps
+        self.learning_rate, self.factor = learning_rate, factor
         self.state = {
             parameter: {moment: torch.zeros_like(parameter, requires_grad=False) for moment in MOMENTS}
             for parameter in self.parameters
@@ -52,9 +55,9 @@ class Adam:
         )
 
     def _learning_rate(self) -> float | Tensor:
-        if self.decay_steps is None:
+        if self.factor is None:
             return self.learning_rate
-        return self.learning_rate * (1 - self._step / self.decay_steps)
+        return self.learning_rate * self.factor(self._step)
 
     def restore_steps(self, count: int) -> None:
         """Set the number of steps made so far. Moments are restored by writing to the tensors in `state`."""

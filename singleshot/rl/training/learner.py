@@ -1,7 +1,7 @@
 """Networks of K agents in training: masks, optimisers and target networks, for any algorithm."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -31,11 +31,11 @@ class Learner:
     Where `masks` (network → layer → bool (K, in, out)) are false, weights stay exactly zero: in the networks,
     in Adam's moments and in the targets. A dense agent's masks are all true; `masks` is None if the whole
     stack is dense. Networks of a single agent on a CPU may be sparse; :meth:`whole` returns all of them in
-    full. `updates` is the total number of updates, on which a decaying learning rate depends.
+    full. `updates` is the total number of updates, on which scheduled learning rates depend.
 
     Raises:
         UserError: execution is `sparse`, but a stack with pruned agents has several agents or is on a GPU.
-        ValueError: the learning rate decays, and `updates` isn't given.
+        ValueError: a learning rate has a schedule, and `updates` isn't given.
     """
 
     def __init__(
@@ -68,23 +68,40 @@ class Learner:
         # Targets are copied after pruning. Copied before it, as the authors' BCQ does at construction, their
         # pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
-        config = algorithm.config
-        if config.learning_rate_decay and updates is None:
-            raise ValueError("a learning rate that decays has to know the number of updates")
-        decay_steps = updates if config.learning_rate_decay else None
         self.optimizers = {
-            name: Adam(network.parameters().values(), config.learning_rate, decay_steps)
+            name: Adam(
+                network.parameters().values(), algorithm.config.learning_rate, self._factor(name, updates)
+            )
             for name, network in self.networks.items()
         }
 
-    def update(self, batch: Batch, randomness: Randomness) -> dict[str, Tensor]:
-        """Update each network in turn, then the targets; return the terms of the losses."""
+    def _factor(self, name: str, updates: int | None) -> Callable[[Tensor], Tensor] | None:
+        """The factor of network `name`'s learning rate, as a function of the number of its steps."""
+        if name not in self.algorithm.schedules:
+            return None
+        if updates is None:
+            raise ValueError("a learning rate with a schedule has to know the number of updates")
+        schedule, steps = self.algorithm.schedules[name], self._steps(name, updates)
+        return lambda made: schedule(made / steps)
+
+    def _steps(self, name: str, updates: int) -> int:
+        """Number of steps that network `name` makes in so many updates."""
+        return updates // self.algorithm.delay if name in self.algorithm.delayed else updates
+
+    def update(self, batch: Batch, randomness: Randomness, whole: bool = True) -> dict[str, Tensor]:
+        """Update each network in turn, then the targets; return the terms of the losses.
+
+        An update that is not `whole` leaves out delayed networks and all targets. Every `algorithm.delay`-th
+        update has to be whole, and no other.
+        """
         found: dict[str, Tensor] = {}
         for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
-            terms = loss(self.networks[name])
-            self.minimize(name, terms)
-            found |= {term: value.detach() for term, value in terms.items()}
-        self.update_targets()
+            if whole or name not in self.algorithm.delayed:
+                terms = loss(self.networks[name])
+                self.minimize(name, terms)
+                found |= {term: value.detach() for term, value in terms.items()}
+        if whole:
+            self.update_targets()
         return found
 
     def minimize(self, name: str, terms: Mapping[str, Tensor]) -> None:
@@ -137,8 +154,8 @@ class Learner:
     @torch.no_grad()
     def restore(self, agents: Sequence[AgentState], updates: int) -> None:
         """Resume from the states of all K agents, which have made `updates` updates."""
-        for optimizer in self.optimizers.values():
-            optimizer.restore_steps(updates)
+        for name, optimizer in self.optimizers.items():
+            optimizer.restore_steps(self._steps(name, updates))
         for kind, name, held in self._kinds():
             keys = self.whole_at_first.get(name, held).parameters()
             saved = from_parameters(

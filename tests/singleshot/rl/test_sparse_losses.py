@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
-from singleshot.rl.algorithms.bcq import BCQConfig, td_loss
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.critics import td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import from_parameters
 from singleshot.rl.training.learner import Learner

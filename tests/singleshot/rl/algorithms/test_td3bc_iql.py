@@ -1,0 +1,198 @@
+"""TD3+BC and IQL against the same algorithms written again: one agent, `nn.Linear`, plain Adam, float64."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Independent, Normal
+
+from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
+from singleshot.rl.algorithms.iql import IQLConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
+from singleshot.rl.data.replay import Batch, ReplayBuffer
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.learner import Learner
+
+STATE, ACTION, BATCH = 11, 3, 256
+UPDATES = 10
+SCALE = 3
+"""Factor of the initial weights, with which values and actions are large enough to reach all limits."""
+TOLERANCE = 1e-5
+
+
+def mlp(inputs, outputs):
+    sizes = (inputs, 256, 256, outputs)
+    layers = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
+    return nn.Sequential(*layers[:-1]).double()
+
+
+class Reference:
+    """What both algorithms have: an actor, twin critics and their targets."""
+
+    def __init__(self):
+        self.actor = mlp(STATE, ACTION)
+        self.critics = nn.ModuleList([mlp(STATE + ACTION, 1), mlp(STATE + ACTION, 1)])
+        self.mlps = {("actor", "pi"): self.actor} | {
+            ("critic", f"q{i + 1}"): critic for i, critic in enumerate(self.critics)
+        }
+
+    def begin(self):
+        """Call once the weights are in place."""
+        self.actor_target, self.critics_target = copy.deepcopy(self.actor), copy.deepcopy(self.critics)
+        self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), lr=3e-4)
+
+    def update_critics(self, s, a, y):
+        sa = torch.cat([s, a], 1)
+        loss = sum(nn.functional.mse_loss(critic(sa)[:, 0], y) for critic in self.critics)
+        step(self.critic_optimizer, loss)
+        return loss
+
+    def linears(self):
+        """Linear layers by the names that the project's networks use."""
+        return {
+            (network, f"{prefix}.{i}"): layer
+            for (network, prefix), own in self.mlps.items()
+            for i, layer in enumerate(list(own)[::2])
+        }
+
+
+class ReferenceTD3BC(Reference):
+    def begin(self):
+        super().begin()
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=3e-4)
+
+    def update(self, number, s, a, r, s2, alive, noise):
+        with torch.no_grad():
+            a2 = self.actor_target(s2).tanh() + (noise * 0.2).clamp(-0.5, 0.5)
+            self.limits = {(noise.abs() > 2.5).any(), (a2.abs() > 1).any()}
+            sa2 = torch.cat([s2, a2.clamp(-1, 1)], 1)
+            values = torch.cat([critic(sa2) for critic in self.critics_target], 1)
+            y = r + 0.99 * alive * values.min(1).values
+        found = {"critic_loss": self.update_critics(s, a, y)}
+        if number % 2 == 0:
+            pi = self.actor(s).tanh()
+            value = self.critics[0](torch.cat([s, pi], 1))
+            weight = 2.5 / value.abs().mean().item()
+            found["actor_loss"] = -weight * value.mean()
+            found["cloning_loss"] = nn.functional.mse_loss(pi, a)
+            step(self.actor_optimizer, found["actor_loss"] + found["cloning_loss"])
+            follow(self.actor_target, self.actor)
+            follow(self.critics_target, self.critics)
+        return found
+
+
+class ReferenceIQL(Reference):
+    def __init__(self):
+        super().__init__()
+        self.value = mlp(STATE, 1)
+        self.log_std = nn.Parameter(torch.zeros(ACTION, dtype=torch.float64))
+        self.mlps |= {("value", "v"): self.value}
+
+    def begin(self):
+        super().begin()
+        self.actor_optimizer = torch.optim.Adam([*self.actor.parameters(), self.log_std], lr=3e-4)
+        self.value_optimizer = torch.optim.Adam(self.value.parameters(), lr=3e-4)
+
+    def update(self, number, s, a, r, s2, alive, noise):
+        with torch.no_grad():
+            sa = torch.cat([s, a], 1)
+            q = torch.cat([critic(sa) for critic in self.critics_target], 1).min(1).values
+        u = q - self.value(s)[:, 0]
+        value_loss = (torch.where(u > 0, 0.7, 0.3) * u**2).mean()
+        step(self.value_optimizer, value_loss)
+
+        with torch.no_grad():
+            weight = torch.exp(3 * (q - self.value(s)[:, 0])).clamp(max=100)
+            self.limits = {(weight == 100).any(), (weight < 100).any()}
+        policy = Independent(Normal(self.actor(s).tanh(), self.log_std.clamp(-5, 2).exp()), 1)
+        actor_loss = -(weight * policy.log_prob(a)).mean()
+        self.actor_optimizer.param_groups[0]["lr"] = (
+            3e-4 * 0.5 * (1 + math.cos(math.pi * (number - 1) / UPDATES))
+        )
+        step(self.actor_optimizer, actor_loss)
+
+        with torch.no_grad():
+            y = r + 0.99 * alive * self.value(s2)[:, 0]
+        critic_loss = self.update_critics(s, a, y)
+        follow(self.critics_target, self.critics)
+        return {"value_loss": value_loss, "actor_loss": actor_loss, "critic_loss": critic_loss}
+
+
+def step(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def follow(target, online):
+    for own, other in zip(online.parameters(), target.parameters(), strict=True):
+        other.data = 0.005 * own.data + 0.995 * other.data
+
+
+def double(batch):
+    return Batch(*(getattr(batch, name).double() for name in Batch.__dataclass_fields__))
+
+
+def begin(name, config):
+    """A learner in float64, and a reference with the same initial weights."""
+    algorithm = make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config)
+    networks = {
+        name: network.map(lambda tensor: SCALE * tensor.double())
+        for name, network in initial_networks(algorithm, [0]).items()
+    }
+    learner = Learner(networks, algorithm, None, updates=UPDATES)
+    reference = ReferenceTD3BC() if name == "td3bc" else ReferenceIQL()
+    for (network, layer), module in reference.linears().items():
+        module.weight.data = learner.networks[network].weights[layer][0].detach().T.clone()
+        module.bias.data = learner.networks[network].biases[layer][0, 0].detach().clone()
+    reference.begin()
+    return learner, reference
+
+
+def assert_same(networks, reference, modules):
+    for (network, layer), module in modules.items():
+        own = networks[network]
+        torch.testing.assert_close(own.weights[layer][0].T, module.weight, rtol=0, atol=TOLERANCE)
+        torch.testing.assert_close(own.biases[layer][0, 0], module.bias, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "config"), [("td3bc", TD3BCConfig()), ("iql", IQLConfig())])
+def test_updates_equal_the_reference_s(name, config, transitions):
+    learner, reference = begin(name, config)
+    data, draws, again = ReplayBuffer(transitions), Randomness("training", [0]), Randomness("training", [0])
+    first = {key: module.weight.detach().clone() for key, module in reference.linears().items()}
+
+    for number in range(1, UPDATES + 1):
+        batch = double(data.sample(draws, BATCH))
+        losses = learner.update(batch, draws, whole=number % learner.algorithm.delay == 0)
+        same = double(data.sample(again, BATCH))
+        parts = (same.state, same.action, same.reward, same.next_state, same.not_done)
+        noise = again.normal(BATCH, ACTION)[0] if name == "td3bc" else None
+        expected = reference.update(number, *(part[0] for part in parts), noise)
+        assert all(reference.limits), "limits have to be reached"
+        assert losses.keys() == expected.keys()
+        for term, value in expected.items():
+            assert losses[term].item() == pytest.approx(value.item(), rel=TOLERANCE), (number, term)
+
+    assert_same(learner.networks, reference, reference.linears())
+    for key, module in reference.linears().items():  # each has moved by much more than the tolerance
+        assert (module.weight - first[key]).abs().mean() > 50 * TOLERANCE, key
+    assert_same(learner.targets, reference, targets_of(reference, learner.targets))
+    if name == "iql":
+        log_std = learner.networks["actor"].biases["log_std"][0, 0]
+        torch.testing.assert_close(log_std, reference.log_std, rtol=0, atol=TOLERANCE)
+        assert (log_std.abs() > 50 * TOLERANCE).all()
+
+
+def targets_of(reference, targets):
+    online = {id(own): other for own, other in zip(reference.critics, reference.critics_target, strict=True)}
+    online[id(reference.actor)] = reference.actor_target
+    return {
+        (network, f"{prefix}.{i}"): layer
+        for (network, prefix), own in reference.mlps.items()
+        if network in targets
+        for i, layer in enumerate(list(online[id(own)])[::2])
+    }
