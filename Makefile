@@ -71,7 +71,7 @@ peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
 	@python -m pipelines.config.plain
 	@python -m pipelines.engine.dvc_files
-	python -m dvc repro
+	python -m dvc repro || { python -m pipelines.engine.disks; exit 1; }
 
 # Tests of whole runs take longest and come first, in one process, while the others run the rest. Three processes keep two
 # cores busy, as many tests wait for processes of their own.

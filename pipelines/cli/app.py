@@ -14,6 +14,7 @@ import typer.completion
 
 from pipelines.catalog.stages import STAGES, command_of
 from pipelines.cli import tools
+from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import keep_lock
 from pipelines.engine.sweep import CellsFailedError
 from pipelines.engine.turns import at_stages, in_use
@@ -133,10 +134,8 @@ def main() -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             sys.exit(f"error: {error.filename}: {error.strerror}; shorten it")
-        if error.errno != errno.ENOSPC:
+        if not is_disk_full(error):
             raise
-        sys.exit(
-            "error: a disk is full; finished cells and checkpoints are kept: free some space, run this again"
-        )
+        sys.exit(f"error: {disk_full_error(error)}")
     except CellsFailedError as error:
         sys.exit(str(error))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import annotated_types
 
 from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.provenance import Made, git_commit
 from pipelines.engine.scratch import scratch_directory
 from singleshot.errors import UserError, is_out_of_memory
@@ -116,6 +117,7 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
     Raises:
         OutOfMemoryError: a GPU or this machine ran out of memory. The task's own exception is released first,
             and with it the frames that hold its tensors.
+        DiskFullError: a disk of this machine is full.
     """
     import torch
 
@@ -123,6 +125,8 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
         yield from task(jobs)
         return
     except Exception as error:
+        if is_disk_full(error):
+            raise disk_full_error(error) from error
         if isinstance(error, UserError) or not is_out_of_memory(error):
             raise
         reason = first_line(error)

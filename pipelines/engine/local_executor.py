@@ -1,7 +1,6 @@
 """Cells on this machine, as many at a time as it has cores for."""
 
 import contextlib
-import errno
 import multiprocessing
 import os
 import pickle
@@ -15,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 import psutil
 
 from pipelines.engine.cells import Cell
+from pipelines.engine.disks import DiskFullError
 from pipelines.engine.execution import (
     Batch,
     ExecutorConfig,
@@ -170,9 +170,9 @@ def _handle_next(worker: _Worker, sweep: Sweep) -> Sequence[Batch] | None:
         return sweep.out_of_memory(worker.batch, error)
     except ProcessLostError as error:
         return sweep.lost(worker.batch, error)
+    except DiskFullError:
+        raise  # the disk would be full for the other cells too
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise  # the disk would be full for the other cells too
         sweep.failed(worker.batch, error)
         return []
     # Not in the `try`: if MLflow or the store can't be reached, the cell has not failed.

@@ -8,6 +8,7 @@ with this process id has ended. Later stages of that `dvc` join.
 import contextlib
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from pipelines.engine.disks import check_space
 from pipelines.engine.lifecycle import ends_with, is_alive, name_of, takes_its_children_along, this_process
 from pipelines.engine.turns import DVC
 
@@ -53,9 +55,11 @@ def started_here() -> Iterator[None]:
 
     Raises:
         RuntimeError: it did not start.
+        DiskFullError: there is no space for its logs.
     """
     import ray
 
+    check_space(Path(os.environ.get("RAY_TMPDIR", "/tmp")))
     for _ in range(STARTS):
         with takes_its_children_along():
             try:

@@ -13,7 +13,6 @@ content: whichever manifest comes last, its files are there.
 """
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -37,6 +36,7 @@ from pipelines.engine.cells import (
     parse_manifest,
     step_of,
 )
+from pipelines.engine.disks import is_disk_full
 from pipelines.engine.provenance import Made
 from singleshot.errors import UserError
 
@@ -217,8 +217,8 @@ class RemoteCellStore(CellStore):
         except UserError:
             raise  # of a cell's inputs
         except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                raise  # of the local disk
+            if is_disk_full(error):
+                raise  # the local one
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(
                 f"cells at {self.where}: {reason}; correct {VARIABLE} or the settings of the connection "

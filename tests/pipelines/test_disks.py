@@ -1,0 +1,87 @@
+"""A full disk is named in one line, wherever it is."""
+
+import errno
+import os
+import sqlite3
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from made import MADE
+from toy_tasks.work import SumParams, add_up
+
+from pipelines.engine.cells import Cell, CellStore
+from pipelines.engine.disks import DiskFullError, check_space, disk_full_error, is_disk_full
+from pipelines.engine.execution import Batch, ExecutorConfig, execute
+from singleshot.errors import UserError
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of one megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a disk")
+    (mount := tmp_path / "small").mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mount)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this container may not mount a disk")
+    yield mount
+    subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+@dataclass(frozen=True)
+class NoParams:
+    pass
+
+
+def write_two_megabytes(jobs):
+    (jobs[0].output / "large").write_bytes(bytes(2_000_000))
+    yield
+
+
+CELL = Cell("large", write_two_megabytes, NoParams())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("SafetensorError: I/O error: No space left on device (os error 28)"),
+        sqlite3.OperationalError("database or disk is full"),
+        RuntimeError("Local disk is full. The object cannot be created"),
+    ],
+)
+def test_errors_of_a_full_disk_are_known_also_as_causes(error):
+    assert is_disk_full(error)
+    other = RuntimeError("could not save")
+    other.__cause__ = error
+    assert is_disk_full(other)
+
+
+def test_other_errors_are_not():
+    assert not is_disk_full(OSError(errno.EACCES, "Permission denied"))
+    assert not is_disk_full(UserError("a: no such file"))
+    assert not is_disk_full(None)
+
+
+def test_the_disk_of_the_store_is_named(small_disk, monkeypatch):
+    monkeypatch.chdir(small_disk.parent)
+    Path(".cells").symlink_to(small_disk)
+    with pytest.raises(OSError) as told:  # noqa: PT011
+        CellStore(Path(".cells")).commit(Cell("sum", add_up, SumParams(1)), {"large": bytes(2_000_000)}, MADE)
+    assert is_disk_full(told.value)
+    assert str(small_disk) in str(disk_full_error(told.value))
+
+
+def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    with pytest.raises(DiskFullError, match=f"the disk at {small_disk} is full"):
+        list(execute(Batch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
+
+
+def test_the_disk_of_ray_is_named_before_ray_tries_to_start(small_disk, tmp_path):
+    with pytest.raises(DiskFullError, match=f"the disk at {small_disk} is full"):
+        check_space(small_disk)
+    check_space(tmp_path / "is-not-there-yet")
