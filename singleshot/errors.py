@@ -1,5 +1,7 @@
 """The error for mistakes that users can correct, and a test for out-of-memory errors."""
 
+from singleshot.secrets import without_secrets
+
 OUT_OF_MEMORY = (
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -11,8 +13,12 @@ OUT_OF_MEMORY = (
 class UserError(ValueError):
     """Something the user gave is wrong; the message names the file or key, the value and the fix.
 
-    The command line prints it as one line and exits with status 1, without a traceback.
+    The command line prints it as one line and exits with status 1, without a traceback. Secrets of addresses
+    are left out.
     """
+
+    def __init__(self, message: str):
+        super().__init__(without_secrets(message))
 
 
 def in_a_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.io.download import is_remote, local_or_cached
 from singleshot.io.images import NamedBytes, encode_jpeg, read_rgb
 from singleshot.io.packages import read_zipped
+from singleshot.secrets import without_secrets
 from singleshot.style.datasets.photos import ARCHIVE
 from tasks.job import Event, Job, Progress, per_job
 
@@ -122,7 +123,7 @@ def fetch_photos(job: Job) -> Iterator[Event]:
         raise UserError(f"{source.origin}: no photo can be read ({next(iter(skipped.values()))}); add some")
     card = PhotosCard(
         source=config.source,
-        origin=source.origin,
+        origin=without_secrets(source.origin),
         sha256=source.sha256,
         licences=source.licences,
         shard=params.shard,

@@ -8,7 +8,7 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pipelines.engine.scratch import scratch_directory
 from singleshot.export.onnx_model import GraphCard, read_card
 from singleshot.export.parity import random_inputs
+from singleshot.io.hashing import sha256_of
 from singleshot.pruning.variant import percentage
 
 if TYPE_CHECKING:
@@ -57,6 +58,26 @@ def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
         _register(client, run, model, card)
     # Last, so that a model that is READY is complete.
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def follow_files(client: "MlflowClient", experiment_id: str, graphs: Iterable[Path]) -> list[Path]:
+    """Point the alias `current` of registered models to the versions that are in files, e.g. after DVC has
+    restored the files of an earlier configuration. What was deleted from the registry is registered again.
+
+    Returns:
+        the files that were never logged as models of the experiment.
+    """
+    unknown = []
+    for path in graphs:
+        card = read_card(path)
+        if card.form not in REGISTERED_FORMS:
+            continue
+        found = client.search_logged_models([experiment_id], f"tags.sha256 = '{sha256_of(path)}'")
+        if found:
+            _register(client, client.get_run(str(found[0].source_run_id)), found[0], card)
+        else:
+            unknown.append(path)
+    return unknown
 
 
 def set_current(client: "MlflowClient", run: "Run") -> None:
@@ -126,6 +147,7 @@ def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "L
     if found:
         return found[0]
     tags = {"kind": card.kind, "cell": card.cell, "form": card.form, "sparsity": f"{card.sparsity:g}"}
+    tags |= {"sha256": sha256_of(path)}
     return client.create_logged_model(run.info.experiment_id, name, run.info.run_id, tags)
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TextIO
 
 import typer
 import typer.completion
@@ -19,6 +19,7 @@ from pipelines.engine.dvc_files import keep_lock
 from pipelines.engine.sweep import CellsFailedError
 from pipelines.engine.turns import at_stages, in_use
 from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
 
 app = typer.Typer(
     help="Singleshot: from raw data to pruned, trained, measured networks.\n\n"
@@ -68,6 +69,14 @@ def packages() -> None:
     list_packages()
 
 
+@app.command(rich_help_panel="Stages")
+def register() -> None:
+    """Point the alias `current` of each network's registered model to the version in models/onnx."""
+    from pipelines.cli.register import register_graphs
+
+    register_graphs()
+
+
 @app.command("check-config", rich_help_panel=CONFIGURATION)
 def check_config() -> None:
     """Check that params.yaml is up to date with conf/."""
@@ -95,20 +104,12 @@ def params(
             metavar="KEY=VALUE", help="Overrides a value of conf/. docs/configuration.md lists all keys."
         ),
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A YAML file of overrides. KEY=VALUE takes precedence."),
-    ] = None,
-    several: Annotated[
-        str, typer.Option("--set", hidden=True, help="Overrides, as `make params SET=`.")
-    ] = "",
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
     gc.disable()  # as in a stage
-    from pipelines.config.overrides import in_file, in_text
-    from pipelines.config.params import CONF, compose, load_config
+    from pipelines.config.params import compose, load_config
 
-    compose([*(in_file(file, CONF) if file else []), *(overrides or []), *in_text(several)])
+    compose(overrides or [])
     if others := at_stages():
         note = f"process {others}, dvc, is running here: stages that it has yet to begin read these settings"
         print(f"note: {note}", file=sys.stderr)
@@ -118,8 +119,22 @@ def params(
 app.add_typer(tools.app)
 
 
+class _WithoutSecrets:
+    """A stream of text that leaves out secrets of addresses, whatever is written to it."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_secrets(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
+    sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     if "DVC_STAGE" in os.environ:

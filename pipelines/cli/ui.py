@@ -12,6 +12,7 @@ from pipelines.config.params import load_config
 from pipelines.engine.lifecycle import ends_with_its_parents, takes_its_children_along
 from pipelines.engine.tracking import tracking_uri
 from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
 
 START = "/#/experiments"
 SWITCH = "choose Model training at the top left: MLflow begins with its pages for language models"
@@ -26,7 +27,7 @@ def serve_runs(port: int) -> None:
     """
     uri = tracking_uri(load_config().tracking)
     if uri.startswith(("http://", "https://")):
-        print(f"MLflow's server has the runs: {uri.rstrip('/')}{START}; {SWITCH}")
+        print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}; {SWITCH}")
         return
     _check_database(uri)
     _check_port(port)

@@ -25,6 +25,7 @@ from pipelines.engine.sources import package_versions, source_digests
 from singleshot.errors import UserError
 from singleshot.io.hashing import sha256_of, sha256_of_value
 from singleshot.io.whole_file import move_synced, sync
+from singleshot.secrets import without_secrets
 from tasks.job import Task
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,9 @@ class CellStore:
         results = sorted(file for file in staging.rglob("*") if file.is_file())
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
-        (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        (staging / MANIFEST).write_text(
+            without_secrets(json.dumps(manifest, indent=1, sort_keys=True)) + "\n"
+        )
         self._publish(staging, cell)
 
     def link(self, cell: Cell, destination: Path) -> None:

@@ -9,6 +9,7 @@ from textwrap import shorten
 from typing import Any
 
 from pipelines.engine.cells import Cell
+from singleshot.secrets import without_secrets
 
 SAID = 3
 """Number of reasons in the line that a run prints."""
@@ -49,7 +50,7 @@ class Difference:
 def differences(cell: Cell, manifest: Mapping[str, Any]) -> list[Difference]:
     """The differences between `cell` and the finished cell of `manifest`; none if they are the same."""
     old = dict(_flat({key: manifest.get(key) for key in cell.identity}))
-    new = dict(_flat(json.loads(json.dumps(cell.identity))))  # as in a manifest, where tuples are lists
+    new = dict(_flat(json.loads(without_secrets(json.dumps(cell.identity)))))  # as in a manifest
     return [
         Difference(kind, ".".join(name), old.get((kind, *name)), new.get((kind, *name)))
         for kind, *name in sorted(old.keys() | new.keys())

@@ -30,6 +30,18 @@ CACHE = Path(".dvc/cache/files/md5")
 EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
 
 
+def shared_checkout() -> Path:
+    """The checkout whose cells and runs this process shares, relative to the working directory if it is that.
+
+    `dvc exp run --queue` and `--temp` run an experiment in a copy of the checkout, `.dvc/tmp/exps/…`, which
+    DVC removes afterwards.
+    """
+    for copy in (Path.cwd(), *Path.cwd().parents):
+        if copy.match("*/.dvc/tmp/exps"):
+            return copy.parents[2]
+    return Path()
+
+
 def keep_lock() -> None:
     """Copy `dvc.lock` while DVC runs a stage's command, as it doesn't write to the file meanwhile."""
     if LOCK.exists() and DVC.is_dir():

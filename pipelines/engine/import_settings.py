@@ -8,6 +8,7 @@ def set_variables() -> None:
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     # An unreachable server is reported after some ten seconds rather than after minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Without this, a task with num_gpus=0 sees every GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")

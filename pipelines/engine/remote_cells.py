@@ -37,8 +37,10 @@ from pipelines.engine.cells import (
     step_of,
 )
 from pipelines.engine.disks import is_disk_full
+from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.provenance import Made
 from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
 
 VARIABLE = "SINGLESHOT_CELLS"
 LOCAL = ("file", "local")
@@ -46,17 +48,18 @@ LOCAL = ("file", "local")
 
 
 def open_store(root: Path) -> CellStore:
-    """The store at the path or URL in SINGLESHOT_CELLS, by default at `root`.
+    """The store at the path or URL in SINGLESHOT_CELLS, by default at `root` in the checkout.
 
     Where results are kept does not change them, so the environment names the place, not a stage's parameters.
 
     Raises:
         UserError: the place is a file, or a URL that is mistyped or cannot be used.
     """
-    where = os.environ.get(VARIABLE) or str(root)
+    where = os.environ.get(VARIABLE) or str(shared_checkout() / root)
     protocol, is_url, path = where.partition("://")
     if is_url:
-        return CellStore(_directory(path)) if protocol in LOCAL else RemoteCellStore(root, where)
+        is_local = protocol in LOCAL
+        return CellStore(_directory(path)) if is_local else RemoteCellStore(shared_checkout() / root, where)
     if ":" in where.partition("/")[0]:  # most likely `s3:/bucket`, which would become a directory `s3:`
         raise UserError(f"{VARIABLE}={where}: write s3://BUCKET/PREFIX, or ./{where} if it is a directory")
     return CellStore(_directory(where))
@@ -79,7 +82,7 @@ class RemoteCellStore(CellStore):
 
     def __init__(self, root: Path, url: str):
         super().__init__(root)
-        self.where = url
+        self.where = without_secrets(url)
         # When a network drops, aiohttp leaves behind a task for each connection, which asyncio reports with a
         # traceback. S3's client tries again, and raises an error if it fails in the end.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -13,6 +13,7 @@ import tqdm
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import Batch, Finished, batches, first_line, halves
 from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class Sweep:
 
     def failed(self, batch: Batch, error: BaseException) -> None:
         """Record that a batch's cells have failed, and why."""
-        trace = "".join(traceback.format_exception(error))
+        trace = without_secrets("".join(traceback.format_exception(error)))
         for cell in batch.cells:
             self.running.discard(cell.digest)
             self.failures.append((cell, error, trace))
@@ -155,7 +156,7 @@ class Sweep:
         if isinstance(error, UserError):
             raise UserError(f"{cell.name}: {error}")
         others = "".join(f"\n  also failed: {other.name}" for other, _, _ in self.failures[1:])
-        params = json.dumps(dataclasses.asdict(cell.params), indent=1)
+        params = without_secrets(json.dumps(dataclasses.asdict(cell.params), indent=1))
         raise CellsFailedError(
             f"{trace}\ncell {cell.name} failed; its parameters:\n{params}{others}\nAll other cells are kept."
         )

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.engine.cells import Cell, CellStore, read_made
+from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.experiments import Experiment
 from pipelines.engine.import_settings import set_variables
 from pipelines.engine.lifecycle import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,6 +42,9 @@ DATA = "data"
 """The directory of data sets."""
 DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
+ANSWER_SECONDS = 10
+SQLITE = "sqlite:///"
+DATABASES = ("postgresql", "mysql", "mssql")
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
 SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
@@ -187,9 +192,13 @@ class Tracker(Recorder):
     def _create(self, cell: Cell) -> "Run":
         from mlflow.entities import Param
 
-        tags = {**self._common_tags(), **cell.tags, "kind": "cell", "cell": cell.digest}
+        shown = {key: without_secrets(value) for key, value in cell.tags.items()}
+        tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest}
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
-        params = [Param(key, str(value)) for key, value in _flatten(dataclasses.asdict(cell.params))]
+        params = [
+            Param(key, without_secrets(str(value)))
+            for key, value in _flatten(dataclasses.asdict(cell.params))
+        ]
         self._client.log_batch(run.info.run_id, params=params)
         self._client.log_inputs(run.info.run_id, datasets=[_dataset(cell, name) for name in _data_of(cell)])
         return run
@@ -263,11 +272,15 @@ def tracking(
     Raises:
         UserError: the tracking server or database cannot be used.
     """
-    set_variables()
-    with _as_user_error(tracking_uri(config)):
-        tracker = _open(config, stage, profile, experiment)
+    with mlflow_client(config) as (client, uri):
+        experiment_id = _open_experiment(client, config, uri, stage)
+        if experiment:
+            _describe(client, experiment_id, experiment)
+        tracker = Tracker(client, experiment_id, stage, profile)
         try:
             yield tracker
+        except _errors():
+            raise  # the next driver closes the runs, when MLflow answers again
         except KeyboardInterrupt:
             tracker.close("KILLED")
             raise
@@ -278,16 +291,21 @@ def tracking(
             tracker.close("FINISHED")
 
 
-@contextlib.contextmanager
-def _as_user_error(uri: str) -> Iterator[None]:
-    """Turn MLflow's errors into one line, both at the start and during a sweep."""
+def _errors() -> tuple[type[Exception], ...]:
+    """The errors that MLflow's client raises if the server or the database fails."""
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
+    return MlflowException, RequestException, SQLAlchemyError
+
+
+@contextlib.contextmanager
+def _as_user_error(uri: str) -> Iterator[None]:
+    """Turn MLflow's errors into one line, both at the start and during a sweep."""
     try:
         yield
-    except (MlflowException, RequestException, SQLAlchemyError) as error:
+    except _errors() as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"MLflow at {uri}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
@@ -296,24 +314,56 @@ def _as_user_error(uri: str) -> Iterator[None]:
 
 def tracking_uri(config: TrackingConfig) -> str:
     """The address at which runs are recorded."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or config.uri
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or config.uri
+    path = uri.removeprefix(SQLITE)
+    if uri.startswith(SQLITE) and not Path(path).is_absolute():
+        return f"{SQLITE}{shared_checkout() / path}"
+    return uri
 
 
-def _open(config: TrackingConfig, stage: str, profile: str, experiment: Experiment | None) -> Tracker:
+def check_answers(uri: str) -> None:
+    """Connect once to a server or database: MLflow itself would try for two minutes.
+
+    Raises:
+        RequestException, SQLAlchemyError: nothing answers within ten seconds.
+    """
+    import requests
+    import sqlalchemy
+
+    if uri.startswith(("http://", "https://")):
+        # A wrong certificate is an answer, too; MLflow's settings decide about it.
+        with contextlib.suppress(requests.exceptions.SSLError):
+            requests.get(uri, timeout=ANSWER_SECONDS, stream=True).close()
+    elif uri.startswith(DATABASES):
+        sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
+
+
+@contextlib.contextmanager
+def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]":
+    """A client of MLflow, and the address that it uses.
+
+    Raises:
+        UserError: the server or database cannot be used, now or within the context.
+    """
+    set_variables()
     import mlflow
 
     # Otherwise MLflow logs every migration of a database that it creates.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     uri = tracking_uri(config)
-    try:
-        client = mlflow.MlflowClient(tracking_uri=uri)
-        experiment_id = _open_experiment(client, config, uri, stage)
-        if experiment:
-            _describe(client, experiment_id, experiment)
-        return Tracker(client, experiment_id, stage, profile)
-    except OSError as error:
-        raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
+    with _as_user_error(uri):
+        try:
+            check_answers(uri)
+            client = mlflow.MlflowClient(tracking_uri=uri)
+        except (OSError, ImportError) as error:  # also if the database's driver is missing
+            raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
+        yield client, uri
+
+
+def experiment_name(config: TrackingConfig, stage: str) -> str:
+    """The name of a stage's experiment."""
+    return f"{config.experiment}/{stage}"
 
 
 def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
@@ -322,11 +372,11 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
-    name = f"{config.experiment}/{stage}"
+    name = experiment_name(config, stage)
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         # A server has its own place for artifacts; with SQLite, they go to `mlartifacts/`.
-        location = ARTIFACTS.absolute().as_uri() if uri.startswith("sqlite:") else None
+        location = (shared_checkout() / ARTIFACTS).absolute().as_uri() if uri.startswith("sqlite:") else None
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException as error:

@@ -16,6 +16,7 @@ from urllib3.util.retry import Retry
 from singleshot.errors import UserError
 from singleshot.io.hashing import sha256_of
 from singleshot.io.user_cache import user_cache
+from singleshot.secrets import without_secrets
 
 CHUNK_BYTES = 1 << 16
 """Fewest bytes that have to arrive within `STALL_S`, and with each request, for a download to go on."""
@@ -180,7 +181,7 @@ def _transfer(session: requests.Session, url: str, part: _Part) -> None:
     """Request the rest of the file if its origin is known to be the same, else all of it."""
     headers = {"Accept-Encoding": "identity"}
     origin = part.origin()
-    if origin and origin.url == url and origin.validator and len(part):
+    if origin and origin.url == without_secrets(url) and origin.validator and len(part):
         if len(part) == origin.total:
             return
         headers |= {"Range": f"bytes={len(part)}-", "If-Range": origin.validator}
@@ -191,7 +192,7 @@ def _transfer(session: requests.Session, url: str, part: _Part) -> None:
         length = response.headers.get("Content-Length")
         remaining = int(length) if length and length.isdecimal() else None
         if response.status_code != requests.codes.partial_content:
-            part.begin(_Origin(url, _validator(response), remaining))
+            part.begin(_Origin(without_secrets(url), _validator(response), remaining))
         _append(response, part, remaining)
 
 

@@ -12,6 +12,8 @@ import pytest
 from checkouts import ROOT
 
 from pipelines.engine.dvc_files import LOCK, USED, keep_lock, mend
+from pipelines.engine.remote_cells import open_store
+from pipelines.engine.tracking import TrackingConfig, tracking_uri
 
 STAGES = """
 stages:
@@ -134,3 +136,16 @@ def test_make_repro_mends_first(repository):
     assert done.stderr.count("mended: ") == 2
     assert "mended: " not in repro().stderr
     assert ran() == ["one", "two"]
+
+
+def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_path, monkeypatch):
+    copy = tmp_path / ".dvc/tmp/exps/tmpabc"
+    copy.mkdir(parents=True)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("SINGLESHOT_CELLS", raising=False)
+    monkeypatch.chdir(copy)
+    assert open_store(Path(".cells")).root == tmp_path / ".cells"
+    assert tracking_uri(TrackingConfig()) == f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.chdir(tmp_path)
+    assert open_store(Path(".cells")).root == Path(".cells")
+    assert tracking_uri(TrackingConfig()) == "sqlite:///mlflow.db"

@@ -384,3 +384,33 @@ def test_exported_networks_are_loaded_and_served(config, store, client, exported
     with pytest.raises(urllib.error.HTTPError) as refused:
         invoke(address, {"state": inputs["state"]})
     assert refused.value.code == 400
+
+
+def test_current_follows_files_that_dvc_restores_and_comes_back_when_deleted(config, store, client, tmp_path):
+    name, graphs = "Hopper-bcq-snip-0.95-seed-0", {"a": policy(CELL.name), "b": graph_of_another_agent()}
+    for start, graph in enumerate(graphs.values()):
+        cell = Cell(CELL.name, add_up, SumParams(start))
+        with tracked(config) as tracker:
+            tracker.started(cell)
+            store.commit(cell, {"a-compacted.onnx": graph}, MADE)
+            tracker.finished(cell, store.path(cell.digest))
+    experiment = client.get_experiment_by_name("singleshot/export_onnx").experiment_id
+    file = tmp_path / "a-compacted.onnx"
+
+    def current(graph):
+        file.write_bytes(graphs[graph])
+        assert models.follow_files(client, experiment, [file]) == []
+        return client.get_model_version_by_alias(name, "current").version
+
+    assert [current(graph) for graph in "abab"] == [1, 2, 1, 2]
+    client.delete_registered_model(name)
+    assert current("a") == 1  # of the model that was registered again
+    assert mlflow.pyfunc.load_model(f"models:/{name}@current").predict
+    file.write_bytes(policy("never/logged"))
+    assert models.follow_files(client, experiment, [file]) == [file]
+
+
+def graph_of_another_agent():
+    graph = onnx.load_from_string(policy(CELL.name))
+    graph.graph.doc_string = "of another configuration"
+    return graph.SerializeToString()

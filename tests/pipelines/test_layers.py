@@ -17,7 +17,7 @@ MLFLOW = "Only tracking and the log of graphs speak to MLflow"
 SCIENCES = {
     f"singleshot.{path.stem}"
     for path in (ROOT / "singleshot").iterdir()
-    if path.stem not in {"__init__", "__pycache__", "py", "errors"}
+    if path.stem not in {"__init__", "__pycache__", "py", "errors", "secrets"}
 }
 
 
