@@ -172,13 +172,14 @@ def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Datase
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], task)
+    assert data.seed is not None, "DatasetParams.of sets the draw"
     threshold = SHARE * expert.card.deterministic.mean
+    played_episodes = roll_out(expert.act, task, params.env_version, data.action_noise, data.seed)
     played, failed = 0, dict[int, float]()
 
     def play() -> Iterator[Rollout]:
         nonlocal played
-        episodes = roll_out(expert.act, task, params.env_version, data.action_noise, data.seed)
-        for rollout in judge(episodes, threshold):
+        for rollout in judge(played_episodes, threshold):
             played += 1
             if rollout.failed:
                 failed[rollout.number] = rollout.return_

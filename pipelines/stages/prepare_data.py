@@ -50,8 +50,9 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
     """Warn if a dataset of the default settings is not the one whose digest is in the repository."""
     if params != DatasetParams(params.task, "v5", DataConfig(seed=params.data.seed)):
         return
-    digests = dict(reversed(line.split("  ")) for line in DIGESTS.read_text().splitlines())
-    known, found = digests.get(dataset.as_posix()), sha256_of(dataset)
+    lines = (line.split() for line in DIGESTS.read_text().splitlines())
+    known = {path: digest for digest, path in lines}.get(dataset.as_posix())
+    found = sha256_of(dataset)
     if known and found != known:
         log.warning(
             "%s: its SHA-256 is %s…, not %s… as in %s: MuJoCo or NumPy compute otherwise here, and scores "
