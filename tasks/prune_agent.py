@@ -53,7 +53,7 @@ class PruneParams:
     """Everything that the masks of one agent depend on, besides its dataset."""
 
     agent: AgentSpec
-    """Specification of the agent, which must not be dense."""
+    """Specification of the agent, whose training has to begin with masks."""
     algorithm: AlgorithmConfig
     pruning: PruningConfig
 
@@ -90,7 +90,8 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
     and noise depend on the seed alone, so that pruners, and sparsities of one pruner, are compared on the
     same data.
     """
-    spec, pruning = params.agent, params.pruning
+    spec, pruning, pruner = params.agent, params.pruning, params.agent.mask_pruner
+    assert pruner is not None
     algorithm = make_algorithm(spec, params.algorithm)
     architectures = algorithm.architectures
     networks = {
@@ -99,7 +100,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
 
     def objectives(iteration: int) -> Mapping[str, Objective]:
         randomness = Randomness("pruning", [spec.seed], iteration, device=device)
-        batch = data.sample(randomness, pruning.batch_size_of(spec.pruner))
+        batch = data.sample(randomness, pruning.batch_size_of(pruner))
         # The same in each round, or else a random score's layer densities would change from round to round.
         scores = stream("pruning scores", spec.seed, 0)
         # At initialization, target networks equal their networks: θ' = θ.
@@ -113,7 +114,7 @@ def make_masks(params: PruneParams, data: ReplayBuffer, device: str = "cpu") -> 
         name: dict.fromkeys(architecture.state_layers, algorithm.state_size)
         for name, architecture in architectures.items()
     }
-    masks = prune(objectives, weights, spec.pruner, spec.sparsity, pruning, parts_of(algorithm), observed)
+    masks = prune(objectives, weights, pruner, spec.sparsity, pruning, parts_of(algorithm), observed)
     return {
         name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
         for name, layers in masks.items()

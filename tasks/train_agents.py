@@ -1,10 +1,12 @@
 """Training under masks: a stack of agents as one batched model, scored meanwhile, resumable bit for bit."""
 
+import bisect
 import contextlib
+import functools
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Annotated
 
@@ -14,15 +16,21 @@ from annotated_types import Ge
 from torch import Tensor
 
 from singleshot.errors import UserError
+from singleshot.pruning.dynamic import METHODS, Change, changes
+from singleshot.pruning.selection import Scope
+from singleshot.random_streams import stream
 from singleshot.rl.agents import (
     DENSE,
+    SMALL,
     Agent,
     AgentMasks,
     AgentSpec,
     dense_masks,
+    flatten_masks,
     initial_networks,
     load_masks,
     make_algorithm,
+    parts_of,
 )
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
@@ -67,6 +75,8 @@ class TrainParams:
     reinitialize: bool = False
     """Whether to train other initial weights than those that were scored for pruning."""
     execution: Execution = "auto"
+    scope: Scope = "part"
+    """Which weights compete when masks change during training."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
 
     The agents share task, algorithm and configuration, and differ in pruner, sparsity, seed and dataset, of
     which all have the same number of transitions. Inputs are
-    `dataset`, and `masks` unless the agent is dense. Each job's output gets `agent.safetensors`,
+    `dataset`, and `masks` if the agent begins with masks. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
     `episode.safetensors`, the first episode of the last evaluation
     (:class:`~singleshot.rl.evaluation.episode.Episode`).
@@ -107,7 +117,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         stack.restore([job.checkpoint for job in jobs])
         training = stack.params.training
         while stack.update < training.updates:
-            stack.train_until(_next_stop(stack.update, training))
+            stack.train_until(stack.next_stop())
             last = stack.update == training.updates
             if last or stack.update % training.eval_every == 0:
                 yield from stack.evaluate()
@@ -148,11 +158,12 @@ class Stack:
         self.task = TASKS[self.specs[0].task]
         self.algorithm = make_algorithm(self.specs[0], self.params.algorithm)
         self.masks = [
-            dense_masks(self.algorithm)
-            if job.params.agent.pruner == DENSE
-            else load_masks(job.inputs["masks"], self.algorithm)
+            load_masks(job.inputs["masks"], self.algorithm)
+            if job.params.agent.mask_pruner
+            else dense_masks(self.algorithm)
             for job in jobs
         ]
+        """Masks of each agent, which change if its pruner is one of `METHODS`."""
         device, seeds = jobs[0].device, [spec.seed for spec in self.specs]
         paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
         self.data = ReplayBuffer.of_agents(
@@ -168,7 +179,7 @@ class Stack:
         self.learner = Learner(
             initial_networks(self.algorithm, seeds, draw=int(self.params.reinitialize)),
             self.algorithm,
-            None if all(spec.pruner == DENSE for spec in self.specs) else _stack_masks(self.masks),
+            None if all(spec.pruner in (DENSE, SMALL) for spec in self.specs) else _stack_masks(self.masks),
             device,
             self.params.execution,
             self.params.training.updates,
@@ -190,12 +201,57 @@ class Stack:
         return make_environments(self.task, evaluation, len(self.jobs), cores=torch.get_num_threads())
 
     def train_until(self, update: int) -> None:
-        """Make the updates up to number `update`."""
+        """Make the updates up to number `update`, and change the masks that change after it."""
         begin, numbers = time.perf_counter(), range(self.update + 1, update + 1)
         self.make_updates(numbers)
         self.update = update
         self.losses.check_finite(self.specs, self.update)  # waits for the device
+        self.change_masks()
         self.stopwatch.add(len(numbers), time.perf_counter() - begin)
+
+    def next_stop(self) -> int:
+        """The next update after which masks change, or an evaluation, a checkpoint or a check is due."""
+        updates = self.params.training.updates
+        of_masks = (changes(spec.pruner, updates) for spec in self.specs)
+        following = (own[i] for own in of_masks if (i := bisect.bisect(own, self.update)) < len(own))
+        return min([_next_stop(self.update, self.params.training), *following])
+
+    def change_masks(self) -> None:
+        """Change the masks of the agents whose method does so after this update.
+
+        Batch and random numbers depend on seed and update alone, so that training itself draws the same
+        numbers with any method.
+        """
+        updates, parts = self.params.training.updates, parts_of(self.algorithm)
+        changing = [i for i, spec in enumerate(self.specs) if self.update in changes(spec.pruner, updates)]
+        if not changing:
+            return
+        gradients = functools.cache(self._gradients)
+        for i in changing:
+            spec = self.specs[i]
+            change = Change(
+                self.update,
+                updates,
+                spec.sparsity,
+                {name: network.weights for name, network in self.learner.whole(i).items()},
+                {name: {k: mask.T[None] for k, mask in own.items()} for name, own in self.masks[i].items()},
+                functools.partial(_of_agent, gradients, i),
+                stream("mask changes", spec.seed, self.update),
+                self.jobs[i].params.scope,
+                parts,
+            )
+            self.masks[i] = {
+                name: {layer: mask[0].T.contiguous() for layer, mask in own.items()}
+                for name, own in METHODS[spec.pruner].change(change).items()
+            }
+        self.learner.change_masks(_stack_masks(self.masks))
+
+    def _gradients(self) -> dict[str, LayerTensors]:
+        """Gradients for all weights of all agents on a batch that no update sees."""
+        device = self.randomness.device
+        randomness = Randomness("gradients", self.randomness.seeds, self.update, device=device)
+        batch = self.data.sample(randomness, self.params.algorithm.batch_size)
+        return self.learner.gradients(batch, randomness)
 
     def make_update(self, phase: int) -> None:
         """Make one update, on the device alone: no value is read back from it, and nothing is counted.
@@ -236,6 +292,8 @@ class Stack:
                 "generator": self.randomness.generators[seed].get_state(),
                 "scores": torch.tensor([astuple(score) for score in self.scores[i]], dtype=torch.float64),
             }
+            if self.specs[i].pruner in METHODS:
+                tensors |= {f"mask.{key}": mask for key, mask in flatten_masks(self.masks[i]).items()}
             state = safetensors.torch.save(tensors | self.losses.state(i) | self.learner.agent_state(i))
             yield Checkpoint(self.update, state, job=i)
 
@@ -255,6 +313,14 @@ class Stack:
             self.randomness.restore(seed, agent["generator"], self.update)
         self.scores = [[_score(row) for row in agent["scores"].tolist()] for agent in agents]
         self.losses.restore(agents, self.randomness.device)
+        for i, spec in enumerate(self.specs):
+            if spec.pruner in METHODS:
+                self.masks[i] = {
+                    name: {layer: agents[i][f"mask.{name}.{layer}"] for layer in own}
+                    for name, own in self.masks[i].items()
+                }
+        if any(spec.pruner in METHODS for spec in self.specs):
+            self.learner.change_masks(_stack_masks(self.masks))
         self.learner.restore(agents, self.update)
 
     def close(self) -> None:
@@ -350,7 +416,7 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
     """The parameters that all agents of a stack have to share; `agent` is the first one's."""
     shared = {
         (
-            replace(job.params, agent=replace(job.params.agent, pruner=DENSE, sparsity=0.0, seed=0)),
+            replace(job.params, agent=job.params.agent.unpruned, scope="part"),
             job.device,
         )
         for job in jobs
@@ -360,6 +426,11 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
             "the agents of a stack may differ in pruner, sparsity, seed and dataset, but these differ in more"
         )
     return jobs[0].params
+
+
+def _of_agent(gradients: Callable[[], Mapping[str, LayerTensors]], i: int) -> dict[str, LayerTensors]:
+    """Agent i's part of the gradients of a stack."""
+    return {name: {layer: g[i : i + 1] for layer, g in own.items()} for name, own in gradients().items()}
 
 
 def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:

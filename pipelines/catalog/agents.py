@@ -27,8 +27,8 @@ def agents(config: Config) -> Iterator[AgentSpec]:
 
 
 def pruned_agents(config: Config) -> Iterator[AgentSpec]:
-    """The agents of the sweep that need masks."""
-    return (agent for agent in agents(config) if agent.pruner != DENSE)
+    """The agents of the sweep whose training begins with masks."""
+    return (agent for agent in agents(config) if agent.mask_pruner)
 
 
 def name_of(agent: AgentSpec) -> str:

@@ -181,7 +181,7 @@ def compute(
         return
     data = {cell.digest: cell for cell in (_data(config, agent) for agent in wanted)}
     _fan_out("prepare_data", list(data.values()), config, store)
-    pruned = [agent for agent in wanted if agent.pruner != DENSE]
+    pruned = [agent for agent in wanted if agent.mask_pruner]
     _fan_out("prune", [_masks(config, agent, store) for agent in pruned], config, store)
     if masks_only:
         return
@@ -212,7 +212,7 @@ def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
 def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
     """The cell of the stage `train`, with the dataset and the masks in the store as its inputs."""
     inputs = {"dataset": _dataset(config, agent, store)}
-    if agent.pruner != DENSE:
+    if agent.mask_pruner:
         inputs["masks"] = store.path(_masks(config, agent, store).digest) / "masks.safetensors"
     return dataclasses.replace(train.cell(config, agent), inputs=inputs)
 
@@ -230,10 +230,12 @@ def _settings(config: Config, agent: AgentSpec) -> Settings:
     )
     if agent.pruner == DENSE:
         return dense
+    # Agents without masks before training are scored on no batch. Their rows are those of magnitude scores.
+    batch_size = pruning.batch_size_of(agent.mask_pruner or "magnitude")
     return dataclasses.replace(
         dense,
         scope=pruning.scope,
-        pruning_batch_size=str(pruning.batch_size_of(agent.pruner)),
+        pruning_batch_size=str(batch_size),
         pruning_iterations=str(pruning.iterations),
         pruning_normalize_states=str(prune.cell(config, agent).params.normalize_states),
     )
@@ -259,7 +261,7 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
     rows = {}
     if not store.has(_data(config, agent)):
         return {}
-    if agent.pruner != DENSE:
+    if agent.mask_pruner:
         masks = _masks(config, agent, store)
         if not store.has(masks):
             return {}

@@ -4,13 +4,28 @@ from typing import Annotated
 
 import pydantic
 
+from singleshot.errors import UserError
 from singleshot.export.runtimes import RUNTIMES
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import find_pruner
+from singleshot.rl.agents import SMALL
 from singleshot.rl.algorithms import module_of
+
+TRAINED = (SMALL, *METHODS)
+"""Agents that get their few weights otherwise than from a pruner before training."""
 
 
 def _pruner(name: str) -> str:
     find_pruner(name)
+    return name
+
+
+def _agent_pruner(name: str) -> str:
+    if name not in TRAINED:
+        try:
+            find_pruner(name)
+        except UserError as error:
+            raise UserError(f"{error}, and {', '.join(TRAINED)}") from None
     return name
 
 
@@ -26,5 +41,6 @@ def _algorithm(name: str) -> str:
 
 
 AlgorithmName = Annotated[str, pydantic.AfterValidator(_algorithm)]
+AgentPrunerName = Annotated[str, pydantic.AfterValidator(_agent_pruner)]
 PrunerName = Annotated[str, pydantic.AfterValidator(_pruner)]
 RuntimeName = Annotated[str, pydantic.AfterValidator(_runtime)]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt, MinLen
 
-from pipelines.config.names import AlgorithmName, PrunerName
+from pipelines.config.names import AgentPrunerName, AlgorithmName
 from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.algorithms.bc import BCConfig
@@ -27,7 +27,7 @@ class SweepConfig:
 
     tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
-    pruners: Annotated[tuple[PrunerName, ...], MinLen(1)]
+    pruners: Annotated[tuple[AgentPrunerName, ...], MinLen(1)]
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 

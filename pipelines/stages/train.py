@@ -19,8 +19,9 @@ from pipelines.catalog.paths import AGENTS, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.variant import variant_name
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.agents import AgentSpec
 from tasks.reporting.agent_scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import TrainParams, train
@@ -37,7 +38,7 @@ def run(stage: Stage, config: Config) -> None:
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:
-    """The cell that trains an agent, under its masks unless it is dense."""
+    """The cell that trains an agent, under its masks if it begins with any."""
     offline_rl = config.offline_rl
     algorithm = algorithm_config(config, agent)
     params = TrainParams(
@@ -47,9 +48,11 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
         offline_rl.evaluation,
         offline_rl.pruning.reinitialize,
         offline_rl.execution,
+        # Only for agents on which it has an effect, so that others are the same in each scope.
+        offline_rl.pruning.scope if agent.pruner in METHODS else "part",
     )
     inputs = {"dataset": dataset_of(config, agent)}
-    if agent.pruner != DENSE:
+    if agent.mask_pruner:
         inputs["masks"] = masks_of(agent)
     return Cell(
         name_of(agent),
@@ -57,7 +60,7 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
         params,
         inputs,
         tags_of(agent),
-        stack=f"{agent.task}/{agent.algorithm}",
+        stack=str(agent.unpruned),
         modules=modules_of(agent),
     )
 

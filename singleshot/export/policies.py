@@ -10,7 +10,7 @@ from torch import nn
 from singleshot.errors import UserError
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
-from singleshot.rl.agents import DENSE, Agent, AgentSpec, load_agent
+from singleshot.rl.agents import DENSE, SMALL, Agent, AgentSpec, load_agent
 from singleshot.rl.algorithm import Policy
 from singleshot.sparse.compaction import Layer, compact
 
@@ -25,7 +25,7 @@ policies clamp."""
 
 def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
     """Forms in which an agent's policy can be exported."""
-    return ("dense",) if agent.pruner == DENSE else ("masked", "compacted")
+    return ("dense",) if agent.pruner in (DENSE, SMALL) else ("masked", "compacted")
 
 
 def open_policy(source: Path, form: Form) -> Network:
@@ -55,7 +55,7 @@ def open_policy(source: Path, form: Form) -> Network:
         module=module,
         inputs=tuple(inputs),
         outputs=module.outputs,
-        sparsity=agent.spec.sparsity,
+        sparsity=0.0 if form == "dense" else agent.spec.sparsity,
         details=details,
     )
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +15,11 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.objective import Parts
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
+from singleshot.rl.architecture import Architecture
 from singleshot.rl.environments import TASKS, TaskName
 from singleshot.rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
 
@@ -27,6 +29,8 @@ AgentMasks = dict[str, LayerTensors]
 
 DENSE = "dense"
 """Pruner name of agents that keep all their weights."""
+SMALL = "small"
+"""Pruner name of dense agents with narrow hidden layers, which have as many weights as pruned ones."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,9 @@ class AgentSpec:
     algorithm: str
     """Name of a module in `algorithms`."""
     pruner: str
-    """Name of a pruner in `singleshot.pruning`, or `dense`."""
+    """Name of a pruner or of a dynamic method in `singleshot.pruning`, or `dense` or `small`."""
     sparsity: Annotated[float, Ge(0), Lt(1)]
-    """Fraction of weights pruned before training: 0 if and only if the pruner is `dense`."""
+    """Fraction of weights that the trained agent lacks: 0 if and only if the pruner is `dense`."""
     seed: Annotated[int, Ge(0)]
 
     def __post_init__(self) -> None:
@@ -49,6 +53,20 @@ class AgentSpec:
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
                 "any other with a pruner"
             )
+
+    @property
+    def mask_pruner(self) -> str | None:
+        """Pruner of the masks with which training begins; None if it begins with all weights."""
+        if self.pruner in (DENSE, SMALL):
+            return None
+        return METHODS[self.pruner].begins_with if self.pruner in METHODS else self.pruner
+
+    @property
+    def unpruned(self) -> "AgentSpec":
+        """An agent, the same for all agents that may be stacked: of this task, algorithm and size."""
+        if self.pruner == SMALL:
+            return replace(self, seed=0)
+        return replace(self, pruner=DENSE, sparsity=0.0, seed=0)
 
     def __str__(self) -> str:
         return f"{self.task} {self.algorithm} {self.pruner} {self.sparsity:g} seed {self.seed}"
@@ -136,7 +154,20 @@ def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
     task, algorithm = TASKS[spec.task], algorithm_class(spec.algorithm)
     if type(config) is not algorithm.config_type:
         raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
+    if spec.pruner == SMALL:
+        algorithm = _small(algorithm, 1 - spec.sparsity)
     return algorithm(config, task.observation_size, task.action_size)
+
+
+def _small(algorithm: type[Algorithm], density: float) -> type[Algorithm]:
+    """The algorithm with dense networks that have the fraction `density` of the weights."""
+
+    class Small(algorithm):  # type: ignore[misc, valid-type]
+        @property
+        def architectures(self) -> Mapping[str, Architecture]:
+            return {name: network.shrunk(density) for name, network in super().architectures.items()}
+
+    return Small
 
 
 def layers_of(algorithm: Algorithm) -> dict[str, Layers]:

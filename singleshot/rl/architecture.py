@@ -1,7 +1,7 @@
 """Descriptions of networks, from which all other code derives what it has to know about their layers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -42,6 +42,26 @@ class MLP:
         names = tuple(self.units)
         return names[: -self.heads], names[-self.heads :]
 
+    @property
+    def weights(self) -> int:
+        """Number of weights, without biases."""
+        return sum(inputs * outputs for inputs, outputs in self.layers.values())
+
+    def shrunk(self, density: float) -> "MLP":
+        """The MLP with as nearly as possible the fraction `density` of its weights.
+
+        All hidden layers are narrower by one factor. Inputs and outputs remain.
+        """
+        hidden, _ = self.names
+        widest = max(self.units[layer] for layer in hidden)
+
+        def scaled(width: int) -> MLP:
+            units = {layer: max(1, round(self.units[layer] * width / widest)) for layer in hidden}
+            return replace(self, units={**self.units, **units})
+
+        goal = density * self.weights
+        return min(map(scaled, range(1, widest + 1)), key=lambda mlp: abs(mlp.weights - goal))
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -53,6 +73,10 @@ class Architecture:
     def layers(self) -> Layers:
         """Numbers of inputs and outputs of each layer, in the order in which initial weights are drawn."""
         return {name: shape for mlp in self.mlps.values() for name, shape in mlp.layers.items()}
+
+    def shrunk(self, density: float) -> "Architecture":
+        """The network whose MLPs each have the fraction `density` of their weights."""
+        return Architecture({name: mlp.shrunk(density) for name, mlp in self.mlps.items()})
 
     @property
     def parts(self) -> Mapping[str, tuple[str, ...]]:

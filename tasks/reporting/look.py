@@ -23,12 +23,17 @@ DENSE = "dense"
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
 PRUNERS = {
     DENSE: INK,
-    "snip": "#0072b2",  # this and the next colours are from Okabe and Ito's palette
+    "snip": "#0072b2",  # this and the next six colours are from Okabe and Ito's palette
     "grasp": "#d55e00",
     "random": "#009e73",
     "magnitude": "#cc79a7",
     "synflow": "#e69f00",
     "erk": "#56b4e9",
+    "small": "#7b8794",
+    "finetuned": "#332288",
+    "gradual": "#8c510a",
+    "set": "#4cc3a0",
+    "rigl": "#b3a125",
 }
 FORMATS = {
     DENSE: INK,
@@ -81,6 +86,11 @@ NAMES = {
     "grasp": "GraSP",
     "synflow": "SynFlow",
     "erk": "ERK",
+    "small": "small dense",
+    "finetuned": "magnitude after training",
+    "gradual": "gradual magnitude",
+    "set": "SET",
+    "rigl": "RigL",
     "bc": "BC",
     "bcq": "BCQ",
     "td3bc": "TD3+BC",

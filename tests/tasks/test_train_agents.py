@@ -10,8 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from singleshot.errors import UserError
+from singleshot.pruning import dynamic
 from singleshot.pruning.masks import PruningConfig
-from singleshot.rl.agents import DENSE, AgentSpec, load_agent
+from singleshot.rl.agents import AgentSpec, load_agent, parts_of
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.algorithms.iql import IQLConfig
@@ -43,7 +44,7 @@ def make_jobs(transitions, tmp_path):
         for agent in agents:
             name = type(algorithm).__name__.removesuffix("Config").lower()
             spec, inputs = AgentSpec("Hopper", name, *agent), {"dataset": dataset}
-            if spec.pruner != DENSE:
+            if spec.mask_pruner:
                 masks = tmp_path / f"masks-{spec}"
                 if not masks.exists():
                     masks.mkdir()
@@ -66,8 +67,24 @@ def files(jobs):
 STACK = (("snip", 0.95, 0), ("dense", 0.0, 0), ("random", 0.5, 1))
 
 
+@pytest.fixture
+def frequent_changes(monkeypatch):
+    """Masks change after updates 1 to 3 (`set`, `rigl`), 2 to 4 (`gradual`), 3 (`finetuned`) of 5."""
+    monkeypatch.setattr(dynamic, "INTERVAL", 1)
+
+
+LARGE = ("encoder.1", "decoder.1")
+"""Layers of BC of which Erdős–Rényi densities leave some weights out."""
+METHODS_STACK = tuple((method, 0.9, seed) for seed, method in enumerate(dynamic.METHODS))
+
+
+@pytest.mark.usefixtures("frequent_changes")
 @pytest.mark.parametrize("algorithm", ALL_SMALL)
-@pytest.mark.parametrize("agents", [STACK, STACK[1:2]], ids=["stack", "dense"])
+@pytest.mark.parametrize(
+    "agents",
+    [STACK, STACK[1:2], METHODS_STACK, *((agent,) for agent in METHODS_STACK), (("small", 0.95, 0),)],
+    ids=["stack", "dense", "stack of methods", *dynamic.METHODS, "small"],
+)
 def test_interrupted_training_ends_with_the_same_bytes(make_jobs, algorithm, agents):
     through = make_jobs(*agents, algorithm=algorithm)
     list(train(through))
@@ -90,6 +107,42 @@ def test_interrupted_training_ends_with_the_same_bytes(make_jobs, algorithm, age
 
     assert interruptions == 2
     assert files(jobs) == files(through)
+
+
+@pytest.mark.usefixtures("frequent_changes")
+@pytest.mark.parametrize("agents", [METHODS_STACK, *((agent,) for agent in METHODS_STACK)])
+def test_masks_that_change_keep_as_many_weights_as_asked_for(make_jobs, agents):
+    stack = Stack(make_jobs(*agents, algorithm=BCConfig(batch_size=20)))
+    first = [own["vae"] for own in stack.masks]
+    while stack.update < TRAINING.updates:
+        stack.train_until(stack.next_stop())
+        for i, (method, sparsity, _) in enumerate(agents):
+            masks, whole = stack.masks[i]["vae"], stack.learner.whole(i)["vae"]
+            assert not any(whole.weights[layer][0].T[~mask].any() for layer, mask in masks.items())
+            for layers in parts_of(stack.algorithm)["vae"].values():
+                total = sum(masks[layer].numel() for layer in layers)
+                if method in ("set", "rigl") or stack.update >= 4:
+                    assert sum(int(masks[layer].sum()) for layer in layers) == total - round(sparsity * total)
+    for before, after in zip(first, stack.masks, strict=True):
+        assert not any(torch.equal(before[layer], after["vae"][layer]) for layer in LARGE)
+    stack.close()
+
+
+@pytest.mark.usefixtures("frequent_changes")
+def test_the_last_masks_are_those_of_the_file(make_jobs):
+    (job,) = make_jobs(("rigl", 0.9, 0), algorithm=BCConfig(batch_size=20))
+    list(train([job]))
+    agent = load_agent(job.output / "agent.safetensors")
+    first = safetensors.torch.load_file(job.inputs["masks"])
+    for layer, mask in agent.masks["vae"].items():
+        assert mask.sum() == first[f"vae.{layer}"].sum()
+        assert layer not in LARGE or not torch.equal(mask, first[f"vae.{layer}"])
+        assert not agent.networks["vae"].weights[layer][0].T[~mask].any()
+
+
+def test_agents_of_different_sizes_are_no_stack(make_jobs):
+    with pytest.raises(ValueError, match="may differ in pruner"):
+        list(train(make_jobs(("small", 0.9, 0), ("dense", 0.0, 0))))
 
 
 def test_checkpoints_of_agents_from_different_stacks_can_be_joined(make_jobs):

@@ -59,6 +59,11 @@ class Adam:
             return self.learning_rate
         return self.learning_rate * self.factor(self._step)
 
+    @property
+    def steps(self) -> int:
+        """Number of steps made so far; reading it waits for the device."""
+        return int(self._step)
+
     def restore_steps(self, count: int) -> None:
         """Set the number of steps made so far. Moments are restored by writing to the tensors in `state`."""
         self._step.fill_(count)

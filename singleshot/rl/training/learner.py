@@ -47,7 +47,7 @@ class Learner:
         execution: Execution = "auto",
         updates: int | None = None,
     ) -> None:
-        self.algorithm, self.device = algorithm, device
+        self.algorithm, self.device, self.execution = algorithm, device, execution
         self.perceptrons = sparse_perceptrons(algorithm, masks, device, execution)
         pruned = {
             name: network if masks is None else _prune(network, masks[name])
@@ -68,12 +68,8 @@ class Learner:
         # Targets are copied after pruning. Copied before it, as the authors' BCQ does at construction, their
         # pruned weights would fade only as (1 - τ)^t.
         self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
-        self.optimizers = {
-            name: Adam(
-                network.parameters().values(), algorithm.config.learning_rate, self._factor(name, updates)
-            )
-            for name, network in self.networks.items()
-        }
+        self.updates = updates
+        self.optimizers = {name: self._optimizer(name, network) for name, network in self.networks.items()}
 
     def _factor(self, name: str, updates: int | None) -> Callable[[Tensor], Tensor] | None:
         """The factor of network `name`'s learning rate, as a function of the number of its steps."""
@@ -134,6 +130,58 @@ class Learner:
             followed = self.networks[name].parameters().values()
             torch._foreach_lerp_(list(self.targets[name].parameters().values()), list(followed), τ)
 
+    def gradients(self, batch: Batch, randomness: Randomness) -> dict[str, LayerTensors]:
+        """Gradients of the losses for all weights, pruned ones too: (K, in, out) by network and layer."""
+        networks, targets = (
+            {name: self._in_full(name, network).copy() for name, network in own.items()}
+            for own in (self.networks, self.targets)
+        )
+        found = {}
+        for name, loss in self.algorithm.losses(networks, targets, batch, randomness):
+            weights = {layer: θ.requires_grad_() for layer, θ in networks[name].weights.items()}
+            own = total(loss(networks[name]).values()).sum()
+            found[name] = dict(zip(weights, torch.autograd.grad(own, list(weights.values())), strict=True))
+        return found
+
+    @torch.no_grad()
+    def change_masks(self, masks: Mapping[str, LayerTensors]) -> None:
+        """Go on under other masks (K, in, out) that keep no more weights than those before.
+
+        Weights that are pruned now become zero, as do their moments and targets. Weights that were pruned
+        before are zero, as are their moments. So are moments of units of sparse networks that lead nowhere
+        now, should they come back later. Networks in full keep their tensors, which a CUDA graph needs.
+        """
+        whole = {
+            (kind, name): self._in_full(name, held, moments=kind in MOMENTS)
+            for kind, name, held in self._kinds()
+        }
+        for (_, name), network in whole.items():
+            for layer, θ in network.weights.items():
+                θ.mul_(masks[name][layer].to(θ.device))
+        self.perceptrons = sparse_perceptrons(self.algorithm, masks, self.device, self.execution)
+        for name in self.networks:
+            if name in self.perceptrons:
+                self._rebuild(name, whole["network", name])
+            else:
+                for layer, factors in self.masks[name].items():
+                    factors.copy_(masks[name][layer])
+        for kind, name, held in self._kinds():
+            if name in self.perceptrons:
+                self._write(name, whole[kind, name], held)
+
+    def _rebuild(self, name: str, whole: DenseNetwork) -> None:
+        """Hold network `name`, which is sparse now, with a target and an optimiser yet to be written to."""
+        self.whole_at_first[name] = whole.copy()
+        self.masks.pop(name, None)
+        self.networks[name] = self._hold(name, whole)
+        if name in self.targets:
+            self.targets[name] = self.networks[name].copy()
+        for parameter in self.networks[name].parameters().values():
+            parameter.requires_grad_()
+        steps = self.optimizers[name].steps
+        self.optimizers[name] = self._optimizer(name, self.networks[name])
+        self.optimizers[name].restore_steps(steps)
+
     def whole(self, agent: int) -> dict[str, DenseNetwork]:
         """Agent `agent`'s networks in full, a stack of one."""
         return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
@@ -163,9 +211,17 @@ class Learner:
             )
             if kind == "network" and name in self.perceptrons:
                 self.whole_at_first[name] = saved
-            own = self._hold(name, saved)
-            for tensor, value in zip(held.parameters().values(), own.parameters().values(), strict=True):
-                tensor.copy_(value)
+            self._write(name, saved, held)
+
+    def _write(self, name: str, whole: DenseNetwork, held: AnyNetwork) -> None:
+        """Write the values of `whole` to `held`, a form of network `name`."""
+        own = self._hold(name, whole)
+        for tensor, value in zip(held.parameters().values(), own.parameters().values(), strict=True):
+            tensor.copy_(value)
+
+    def _optimizer(self, name: str, network: AnyNetwork) -> Adam:
+        learning_rate, factor = self.algorithm.config.learning_rate, self._factor(name, self.updates)
+        return Adam(network.parameters().values(), learning_rate, factor)
 
     def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
         """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""

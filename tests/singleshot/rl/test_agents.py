@@ -51,6 +51,46 @@ def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
     )
 
 
+@pytest.mark.parametrize(("name", "config"), [("bcq", BCQConfig()), ("bc", BCConfig())])
+@pytest.mark.parametrize("sparsity", [0.5, 0.95])
+def test_a_small_agent_has_as_many_weights_as_a_pruned_one(name, config, sparsity):
+    full, small = (
+        make_algorithm(AgentSpec("HalfCheetah", name, *kind, 0), config).architectures
+        for kind in (("dense", 0.0), ("small", sparsity))
+    )
+    for network, architecture in full.items():
+        for part, mlp in architecture.mlps.items():
+            own = small[network].mlps[part]
+            goal = (1 - sparsity) * sum(i * o for i, o in mlp.layers.values())
+            found = sum(i * o for i, o in own.layers.values())
+            hidden, heads = mlp.names
+            # One unit more or less in each hidden layer would be 1 / width of the weights and more.
+            assert abs(found - goal) < 1.1 * goal / max(own.units[layer] for layer in hidden)
+            assert [own.units[head] for head in heads] == [mlp.units[head] for head in heads]
+            factors = [own.units[layer] / mlp.units[layer] for layer in hidden]
+            assert max(factors) - min(factors) < 0.5 / min(mlp.units[layer] for layer in hidden) + 1e-9
+
+
+def test_a_small_decoder_of_bc_by_hand():
+    """29 w + w² + 6 w = 5 % of 588,750 weights: w = 155, which 154 and 156 miss by more."""
+    small = make_algorithm(AgentSpec("HalfCheetah", "bc", "small", 0.95, 0), BCConfig()).architectures["vae"]
+    assert 0.05 * (29 * 750 + 750 * 750 + 750 * 6) == 29437.5
+    assert small.layers["decoder.1"] == (155, 155)
+    assert small.layers["decoder.0"] == (29, 155)
+    assert small.layers["decoder.2"] == (155, 6)
+
+
+def test_a_small_agent_is_saved_and_acts_the_same(tmp_path):
+    spec, config = AgentSpec("Hopper", "bcq", "small", 0.9, 3), BCQConfig(evaluation_samples=4)
+    algorithm = make_algorithm(spec, config)
+    own = Agent(spec, config, initial_networks(algorithm, [3]), dense_masks(algorithm))
+    own.save(tmp_path / "agent.safetensors")
+    loaded = load_agent(tmp_path / "agent.safetensors")
+    state, noise = torch.randn(1, 5, 11), torch.randn(1, 5, *algorithm.noise_shape)
+    actions = [each.algorithm.act(each.networks, state, noise) for each in (own, loaded)]
+    assert torch.equal(*actions)
+
+
 def test_pruned_weights_are_saved_without_a_sign(agent, tmp_path):
     """In a network that was multiplied by its mask, half of them are -0.0."""
     networks = {

@@ -194,3 +194,67 @@ def test_restored_learner_goes_on_bit_for_bit(transitions, kept, name):
     for i in range(len(kept)):
         expected, own = through.agent_state(i), restored.agent_state(i)
         assert all(torch.equal(tensor, own[name]) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+@pytest.mark.parametrize("execution", ["masked", "sparse"])
+def test_weights_that_grow_begin_at_zero_with_moments_of_zero(name, execution, transitions):
+    """Units of a sparse network that lead nowhere now have moments of zero, and targets like themselves."""
+    algorithm = make(name)
+    masks, others = (random_masks(algorithm, [seed], [0.05]) for seed in (0, 1))
+    learner, _ = train(algorithm, transitions, [0], masks, updates=3, execution=execution)
+    before = learner.agent_state(0)
+    learner.change_masks(others)
+    after = learner.agent_state(0)
+    assert before.keys() == after.keys()
+    for key, tensor in after.items():
+        kind, network, parameter = key.split(".", 2)
+        layer, _, part = parameter.rpartition(".")
+        kept = others[network][layer] if part == "weight" else torch.ones_like(tensor, dtype=torch.bool)
+        idle = after[f"network.{network}.{parameter}"] if kind == "target" else torch.zeros(())
+        same = tensor == before[key] * kept
+        if part == "weight" and kind != "target":
+            assert not tensor[kept & ~masks[network][layer]].any(), key
+        assert (same if kind == "network" or execution == "masked" else same | (tensor == idle)).all(), key
+    assert all(optimizer.steps == 3 for optimizer in learner.optimizers.values())
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+def test_sparse_execution_under_other_masks_is_that_of_masked_networks(name, transitions):
+    """By the losses of the fifth update. Parameters of units that lead nowhere may differ."""
+    algorithm = make(name)
+    masks, others = (random_masks(algorithm, [seed], [0.05]) for seed in (0, 1))
+    ends = []
+    for execution in ("masked", "sparse"):
+        learner, _ = train(algorithm, transitions, [0], masks, updates=3, execution=execution)
+        learner.change_masks(others)
+        data, randomness = ReplayBuffer(transitions), Randomness("further", [0])
+        for _ in range(5):
+            losses = learner.update(data.sample(randomness, 100), randomness)
+        ends.append({term: float(loss) for term, loss in losses.items()})
+    assert ends[1] == pytest.approx(ends[0], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bcq", "bc"])
+@pytest.mark.parametrize("execution", ["masked", "sparse"])
+def test_gradients_of_pruned_weights_are_finite_differences(name, execution, transitions):
+    algorithm = make(name)
+    masks = random_masks(algorithm, [0], [0.05])
+    learner, _ = train(algorithm, transitions, [0], masks, updates=2, execution=execution)
+    batch = ReplayBuffer(transitions).sample(Randomness("batch", [0]), 100)
+    gradients = learner.gradients(batch, Randomness("noise", [0]))
+    assert gradients.keys() == masks.keys()
+    whole = {network: held.copy() for network, held in learner.whole(0).items()}
+    targets = {network: learner._in_full(network, held) for network, held in learner.targets.items()}
+    for network, loss in algorithm.losses(whole, targets, batch, Randomness("noise", [0])):
+        for layer, g in gradients[network].items():
+            pruned = g.masked_fill(masks[network][layer], 0).abs()
+            at, ε = pruned.argmax(), 1e-2
+            values = []
+            for step in (ε, -ε):
+                θ = whole[network].weights[layer].clone()
+                θ.view(-1)[at] += step
+                terms = loss(whole[network].with_weights(whole[network].weights | {layer: θ}))
+                values.append(sum(float(term.double().sum()) for term in terms.values()))
+            difference = (values[0] - values[1]) / (2 * ε)
+            assert difference == pytest.approx(float(g.view(-1)[at]), rel=0.15, abs=2e-5), (network, layer)
