@@ -125,6 +125,7 @@ OTHER = {
     "offline_rl.data.d4rl": {"Hopper": {"url": "http://127.0.0.1/hopper.hdf5", "sha256": None}},
     "offline_rl.pruning.scope": "layer",
     "offline_rl.pruning.batch_size": 7,
+    "offline_rl.pruning.normalize_states": True,
     "offline_rl.evaluation.env_version": "v4",
     "offline_rl.evaluation.final_episodes": 7,
     "offline_rl.execution": "masked",
