@@ -19,9 +19,8 @@ from pipelines.catalog.paths import AGENTS, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
-from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.variant import variant_name
-from singleshot.rl.agents import AgentSpec
+from singleshot.rl.agents import DENSE, AgentSpec
 from tasks.reporting.agent_scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import TrainParams, train
@@ -48,8 +47,7 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
         offline_rl.evaluation,
         offline_rl.pruning.reinitialize,
         offline_rl.execution,
-        # Only for agents on which it has an effect, so that others are the same in each scope.
-        offline_rl.pruning.scope if agent.pruner in METHODS else "part",
+        "part" if agent.pruner == DENSE else offline_rl.pruning.scope,  # which dense agents do not depend on
     )
     inputs = {"dataset": dataset_of(config, agent)}
     if agent.mask_pruner:

@@ -121,6 +121,7 @@ OTHER = {
     "offline_rl.sweep.pruners": ["random"],
     "offline_rl.sweep.sparsities": [0.5],
     "offline_rl.data.source": None,  # of another source's own group
+    "offline_rl.data.seed": 7,
     "offline_rl.data.minari": {"Hopper": "mujoco/hopper/expert-v0"},
     "offline_rl.data.d4rl": {"Hopper": {"url": "http://127.0.0.1/hopper.hdf5", "sha256": None}},
     "offline_rl.pruning.scope": "layer",
