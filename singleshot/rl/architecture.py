@@ -50,9 +50,12 @@ class MLP:
     def shrunk(self, density: float) -> "MLP":
         """The MLP with as nearly as possible the fraction `density` of its weights.
 
-        All hidden layers are narrower by one factor. Inputs and outputs remain.
+        All hidden layers are narrower by one factor. Inputs and outputs remain, and so does an MLP without
+        hidden layers.
         """
         hidden, _ = self.names
+        if not hidden:
+            return self
         widest = max(self.units[layer] for layer in hidden)
 
         def scaled(width: int) -> MLP:
