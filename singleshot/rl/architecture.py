@@ -12,6 +12,9 @@ from singleshot.rl.networks import Layers, LayerTensors, PerceptronLayers, total
 STATE = "state"
 """Name of the input that is a state of the environment. An MLP that has this input has it first."""
 
+LOG_STD_LIMITS = -4, 15
+"""Lowest and highest log σ of a VAE's posterior, those of the code of BCQ's authors."""
+
 
 @dataclass(frozen=True)
 class MLP:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, SparseNetwork, mlp
+from singleshot.rl.networks import AnyNetwork, mlp
+from singleshot.rl.sparse_execution import with_sparse_gradient
 
 Q1 = ("q1.0", "q1.1", "q1.2")
 Q2 = ("q2.0", "q2.1", "q2.2")
@@ -30,12 +31,9 @@ def least_q(critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
     return torch.minimum(q(critic, Q1, state, action), q(critic, Q2, state, action))
 
 
+@with_sparse_gradient
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Mapping[str, Tensor]:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
-    if isinstance(critic, SparseNetwork):
-        from singleshot.rl import sparse_losses  # Numba takes a quarter of a second to import
-
-        return sparse_losses.td_loss(critic, batch.state, batch.action, y)
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y
     return {"critic_loss": error1.square().mean(dim=1) + error2.square().mean(dim=1)}

@@ -1,7 +1,7 @@
 """The losses of a single sparse agent, with their gradients written out.
 
-The equations are those of `vae.py` and `bcq.py`, which document arguments and results; K is 1. Autograd would
-take longer for the many small operations of a loss than the sparse perceptrons take to compute.
+The equations are those of `vae.py`, `critics.py` and `bcq.py`, which document arguments and results; K is 1.
+`sparse_execution.py` says where they are used.
 """
 
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from singleshot.rl.architecture import LOG_STD_LIMITS
+from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import Differentiated, SparseNetwork
 from singleshot.sparse.kernels import Floats
 from singleshot.sparse.perceptron import ForwardPass, to_array
 
 
-def vae_loss(
-    vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor, log_std_limits: tuple[float, float]
-) -> Differentiated:
+def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -> Differentiated:
     """The reconstruction loss, and half of the KL divergence."""
     s, a, ε = (to_array(each[0]) for each in (state, action, noise))
     latent = ε.shape[1]
     encoder = _forward_pass(vae, "encoder.0", s, a)
     μ, raw_log_σ = encoder.y[:, :latent], encoder.y[:, latent:]
-    log_σ = raw_log_σ.clip(*log_std_limits)
+    log_σ = raw_log_σ.clip(*LOG_STD_LIMITS)
     σ = np.exp(log_σ)
     decoder = _forward_pass(vae, "decoder.0", s, μ + σ * ε)
     ã = np.tanh(decoder.y)
@@ -43,9 +43,9 @@ def vae_loss(
     )
 
 
-def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> Differentiated:
+def td_loss(critic: SparseNetwork, batch: Batch, y: Tensor) -> Differentiated:
     """The temporal-difference loss of both critics."""
-    s, a, target = to_array(state[0]), to_array(action[0]), to_array(y[0])[:, None]
+    s, a, target = to_array(batch.state[0]), to_array(batch.action[0]), to_array(y[0])[:, None]
     loss, gradients = 0.0, {}
     for name in ("q1.0", "q2.0"):
         q = _forward_pass(critic, name, s, a)
@@ -55,19 +55,19 @@ def td_loss(critic: SparseNetwork, state: Tensor, action: Tensor, y: Tensor) -> 
     return _differentiated({"critic_loss": loss}, gradients)
 
 
-def actor_loss(
-    actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, phi: float
+def perturbation_loss(
+    actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, Φ: float
 ) -> Differentiated:
     """The actor's loss, differentiated with respect to the actor's parameters alone."""
     s, a = to_array(state[0]), to_array(action[0])
     perturbation = _forward_pass(actor, "pi.0", s, a)
     tanh = np.tanh(perturbation.y)
-    perturbed = a + phi * tanh
+    perturbed = a + Φ * tanh
     q = _forward_pass(critic, "q1.0", s, perturbed.clip(-1, 1))
 
     _, d_action = q.back(np.full_like(q.y, -1 / len(a)), a.shape[1], parameters=False)
     within = np.abs(perturbed) <= 1
-    d_actor, _ = perturbation.back(phi * d_action * within * (1 - tanh * tanh))
+    d_actor, _ = perturbation.back(Φ * d_action * within * (1 - tanh * tanh))
     return _differentiated({"actor_loss": -q.y.mean()}, {"pi.0": d_actor})
 
 

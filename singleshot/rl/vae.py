@@ -9,15 +9,14 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from singleshot.rl.architecture import MLP, Architecture
-from singleshot.rl.networks import AnyNetwork, SparseNetwork, mlp, perceptron
+from singleshot.rl.architecture import LOG_STD_LIMITS, MLP, Architecture
+from singleshot.rl.networks import AnyNetwork, mlp, perceptron
+from singleshot.rl.sparse_execution import with_sparse_gradient
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
 POSTERIOR = ("mean", "log_std")
 DECODER = ("decoder.0", "decoder.1", "decoder.2")
-LOG_STD_LIMITS = -4, 15
-"""Lowest and highest log σ of the posterior, those of the authors' code."""
 
 
 def latent_size(action_size: int) -> int:
@@ -54,15 +53,12 @@ def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tenso
     return decode(vae, state, noise.clamp(-limit, limit))
 
 
+@with_sparse_gradient
 def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> Mapping[str, Tensor]:
     """Σ (a - D(s, z))² and KL[N(μ, σ) ‖ N(0, 1)] / 2, each averaged over batch and dimensions: (K,) each.
 
     The KL term counts half as much as the squared error, as in the authors' code.
     """
-    if isinstance(vae, SparseNetwork):
-        from singleshot.rl import sparse_losses  # Numba takes a quarter of a second to import
-
-        return sparse_losses.vae_loss(vae, state, action, noise, LOG_STD_LIMITS)
     mean, log_std = encode(vae, state, action)
     z = mean + log_std.exp() * noise
     reconstruction = (decode(vae, state, z) - action).square().mean(dim=(1, 2))

@@ -18,8 +18,9 @@ from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
 from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.critics import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, SparseNetwork, mlp
+from singleshot.rl.networks import AnyNetwork, mlp
 from singleshot.rl.randomness import Randomness
+from singleshot.rl.sparse_execution import with_sparse_gradient
 from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
@@ -88,7 +89,7 @@ class BCQ(Algorithm):
         literally, that would leave two equal critics, whose minimum has no effect.)
         """
         vae, critic = networks["vae"], networks["critic"]
-        batch_size, latent = batch.state.shape[1], latent_size(self.action_size)
+        batch_size, latent, Φ = batch.state.shape[1], latent_size(self.action_size), self.config.phi
 
         # ω ← argmin Σ (a - ã)² + D_KL(N(μ, σ) ‖ N(0, 1)), ã = D_ω2(s, z), z ~ N(μ, σ)
         posterior = randomness.normal(batch_size, latent)
@@ -103,7 +104,7 @@ class BCQ(Algorithm):
         prior = randomness.normal(batch_size, latent)
         with torch.no_grad():
             action = sample(vae, batch.state, prior, Z_LIMIT)
-        yield "actor", lambda actor: self.actor_loss(actor, critic, batch.state, action)
+        yield "actor", lambda actor: perturbation_loss(actor, critic, batch.state, action, Φ)
 
     @torch.no_grad()
     def td_target(
@@ -115,26 +116,11 @@ class BCQ(Algorithm):
         """
         n, λ = noise.shape[2], self.config.lmbda
         state = batch.next_state  # each state belongs to n consecutive actions
-        action = self.perturb(actor, state, sample(vae, state, noise.flatten(1, 2), Z_LIMIT))
+        action = perturb(actor, state, sample(vae, state, noise.flatten(1, 2), Z_LIMIT), self.config.phi)
         q1, q2 = q(critic, Q1, state, action), q(critic, Q2, state, action)
         value = torch.lerp(torch.maximum(q1, q2), torch.minimum(q1, q2), λ)
         best = value.unflatten(1, (-1, n)).amax(dim=2)
         return batch.reward + batch.not_done * self.config.discount * best
-
-    def perturb(self, actor: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
-        """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
-        tanh = mlp(actor, ACTOR, state, action).tanh()
-        return torch.add(action, tanh, alpha=self.config.phi).clamp(-1, 1)
-
-    def actor_loss(
-        self, actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor
-    ) -> Mapping[str, Tensor]:
-        """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
-        if isinstance(actor, SparseNetwork) and isinstance(critic, SparseNetwork):
-            from singleshot.rl import sparse_losses  # Numba takes a quarter of a second to import
-
-            return sparse_losses.actor_loss(actor, critic, state, action, self.config.phi)
-        return {"actor_loss": -q(critic, Q1, state, self.perturb(actor, state, action)).mean(dim=1)}
 
     @torch.no_grad()
     def act(self, networks: Mapping[str, AnyNetwork], state: Tensor, noise: Tensor) -> Tensor:
@@ -144,7 +130,7 @@ class BCQ(Algorithm):
         """
         n = noise.shape[2]
         action = sample(networks["vae"], state, noise.flatten(1, 2), Z_LIMIT)
-        action = self.perturb(networks["actor"], state, action)
+        action = perturb(networks["actor"], state, action, self.config.phi)
         value = q(networks["critic"], Q1, state, action).unflatten(1, (-1, n))
         best = value.argmax(dim=2)[..., None, None].expand(-1, -1, 1, action.shape[-1])
         return action.unflatten(1, (-1, n)).gather(2, best).squeeze(2)
@@ -152,6 +138,20 @@ class BCQ(Algorithm):
     def policy(self, perceptron: Perceptron) -> "BCQPolicy":  # noqa: D102
         actor, critic = perceptron("actor", ACTOR), perceptron("critic", Q1)
         return BCQPolicy(perceptron("vae", DECODER), actor, critic, self.config.phi)
+
+
+def perturb(actor: AnyNetwork, state: Tensor, action: Tensor, Φ: float) -> Tensor:
+    """a + ξ_φ(s, a, Φ), within the range of actions [-1, 1]."""
+    tanh = mlp(actor, ACTOR, state, action).tanh()
+    return torch.add(action, tanh, alpha=Φ).clamp(-1, 1)
+
+
+@with_sparse_gradient
+def perturbation_loss(
+    actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor, Φ: float
+) -> Mapping[str, Tensor]:
+    """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
+    return {"actor_loss": -q(critic, Q1, state, perturb(actor, state, action, Φ)).mean(dim=1)}
 
 
 class BCQPolicy(Policy):
