@@ -13,7 +13,7 @@ from singleshot.errors import UserError
 from singleshot.io.download import is_remote, local_or_cached
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.data.minari import fetch_minari, is_minari_id, read_minari, write_minari
+from singleshot.rl.data.minari import fetch_minari, is_minari_id, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
 from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
 from singleshot.rl.experts.collect import roll_out
@@ -60,9 +60,12 @@ class DatasetParams:
             return {"expert": expert}
         if self.data.source == "minari":
             name = self.data.minari[self.task]
-            return {} if is_minari_id(name) and not Path(name).is_dir() else {"minari": Path(name)}
+            path = Path(name).expanduser()
+            if path.is_dir() or not is_minari_id(name):
+                return {"minari": path}
+            return {"minari": kept} if (kept := local_minari(name)) else {}
         file = self.data.d4rl[self.task]
-        return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://"))}
+        return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://")).expanduser()}
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,8 @@ class DatasetCard:
     returns: Returns | None
     failures: Failures | None
     """None unless the source is `expert`."""
+    doubts: tuple[str, ...]
+    """What is doubtful in the data, in words."""
     versions: dict[str, str]
 
 
@@ -229,11 +234,11 @@ def _expert(path: Path, task: MujocoTask) -> Expert:
 
 
 def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
-    entry = job.params.data.minari[task.name]
+    entry, version = job.params.data.minari[task.name], job.params.env_version
     if "minari" in job.inputs:
-        return read_minari(job.inputs["minari"], task), _Origin(Path(entry).name)
+        return read_minari(job.inputs["minari"], task, version), _Origin(Path(entry).name)
     with tempfile.TemporaryDirectory(dir=job.output) as directory:
-        return read_minari(fetch_minari(entry, Path(directory)), task), _Origin(entry)
+        return read_minari(fetch_minari(entry, Path(directory)), task, version), _Origin(entry)
 
 
 def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
@@ -258,5 +263,6 @@ def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Fa
         episodes=dataset.episodes,
         returns=Returns.of(dataset, TASKS[params.task]),
         failures=failures,
+        doubts=dataset.doubts,
         versions={library: version(library) for library in LIBRARIES},
     )

@@ -249,6 +249,20 @@ def test_a_minari_path_is_an_input_even_before_it_exists(expert: Path, name: str
     assert params.inputs(expert) == {"minari": Path(name)}
 
 
+def test_a_minari_id_that_is_on_this_machine_is_read_there_and_the_card_has_its_doubts(
+    expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
+    kept = tmp_path / "first" / "minari" / "hopper-expert-v0"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(kept.parent))
+    params = DatasetParams("Hopper", "v4", DataConfig(source="minari", minari={"Hopper": kept.name}))
+    assert params.inputs(expert) == {"minari": kept}
+    run(params, params.inputs(expert), tmp_path / "second")
+    assert read_card(tmp_path / "second")["doubts"] == [
+        "it was recorded in Hopper-v5, and agents will act in Hopper-v4"
+    ]
+
+
 def test_a_minari_id_is_fetched_and_only_its_transitions_kept(
     expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,77 +6,85 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from singleshot.errors import UserError, in_a_line
-from singleshot.rl.data.hdf5 import check_arrays
+from singleshot.errors import UserError
+from singleshot.rl.data.doubts import Doubts
+from singleshot.rl.data.hdf5 import open_hdf5
 from singleshot.rl.data.transitions import Dataset, Transitions, check_finite
 from singleshot.rl.environments import TIME_LIMIT, MujocoTask
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-OPTIONAL = ("next_observations", "timeouts")
+COLUMNS = ("rewards", "terminals", "timeouts", "episode_terminals")
+"""Arrays of one number a step. `episode_terminals` is d3rlpy's: the last step of each episode."""
 
 
 def read_d4rl(path: Path, task: MujocoTask) -> Dataset:
     """Read the transitions of a D4RL file.
 
     The file holds `observations`, `actions`, `rewards`, `terminals`, and optionally `timeouts` and
-    `next_observations`. As in D4RL's `qlearning_dataset`, an episode ends after 1,000 steps if there are no
-    `timeouts`. Without `next_observations`, s' is the next row's observation; a step that is cut by a time
-    limit or by the end of the file has no s' and is left out. Unlike in `qlearning_dataset`, a terminal's s'
-    is never the start of the next episode, and the last step of the file is kept if it is terminal or if its
-    s' is recorded.
+    `next_observations`; columns (N, 1) count as (N,). As in D4RL's `qlearning_dataset`, an episode ends after
+    1,000 steps at the latest, also where `timeouts` don't say so. Without `next_observations`, s' is the next
+    row's observation; a step that is cut by a time limit or by the end of the file has no s' and is left out.
+    Unlike in `qlearning_dataset`, a terminal's s' is never the start of the next episode, a terminal at the
+    time limit counts as a time-out, and the last step of the file is kept if it is terminal or if its s' is
+    recorded.
+
+    What is doubtful, but can be used, is logged in one line.
 
     Raises:
         UserError: the file is unreadable, a key is missing, lengths differ, or :meth:`Transitions.check`
             fails.
     """
+    doubts = Doubts(path)
     arrays = _read(path)
+    last_state = _align(arrays, doubts)
     _check_shapes(arrays, path, task)
-    terminals = arrays["terminals"].astype(bool)
-    timeouts = arrays["timeouts"].astype(bool) if "timeouts" in arrays else _timeouts(terminals)
-    observations = arrays["observations"]
+    observations, actions = arrays["observations"], doubts.clip_actions(arrays["actions"])
+    rewards = doubts.check_rewards(arrays["rewards"])
     if "next_observations" in arrays:
-        next_observations, kept = arrays["next_observations"], np.ones(len(terminals), bool)
+        next_observations = arrays["next_observations"]
+        continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
+        terminals, timeouts = _ends(arrays, continues, doubts)
+        kept = ~_other_episodes(continues, terminals, timeouts, doubts)
     else:
-        next_observations, kept = _next_observations(observations, terminals, timeouts)
+        terminals, timeouts = _ends(arrays, None, doubts)
+        next_observations, kept = _next_observations(observations, last_state, terminals, timeouts)
     transitions = Transitions.cast(
-        observations[kept],
-        arrays["actions"][kept],
-        arrays["rewards"][kept],
-        next_observations[kept],
-        terminals[kept],
+        observations[kept], actions[kept], rewards[kept], next_observations[kept], terminals[kept]
     )
-    episodes, returns = _returns(arrays["rewards"], terminals, timeouts)
-    return Dataset(transitions.check(path, task), episodes, returns)
+    episodes, returns = _returns(rewards, terminals, timeouts)
+    return Dataset(transitions.check(path, task), episodes, returns, doubts.told())
 
 
 def _read(path: Path) -> dict[str, NDArray]:
-    try:
-        with h5py.File(path, "r") as file:
-            missing = [key for key in REQUIRED if key not in file]
-            if missing:
-                raise UserError(
-                    f"{path}: has no {', '.join(repr(key) for key in missing)}, only {sorted(file)}; "
-                    f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
-                )
-            check_arrays(file, path)
-            return {key: _numbers(file[key], path) for key in (*REQUIRED, *OPTIONAL) if key in file}
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; correct offline_rl.data.d4rl in the configuration") from error
-    except UserError:
-        raise
-    except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
-        raise UserError(
-            f"{path}: not a whole HDF5 file ({in_a_line(error)}); replace it, or delete it to fetch it again"
-        ) from error
+    with open_hdf5(path, "correct offline_rl.data.d4rl in the configuration") as file:
+        missing = [key for key in REQUIRED if key not in file]
+        if missing:
+            raise UserError(
+                f"{path}: has no {', '.join(repr(key) for key in missing)}, only {sorted(file)}; "
+                f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
+            )
+        keys = dict.fromkeys((*REQUIRED, "next_observations", *COLUMNS))
+        return {key: _numbers(file[key], path) for key in keys if key in file}
 
 
-def _numbers(dataset: h5py.Dataset, path: Path) -> NDArray:
-    values = np.asarray(dataset[()])
+def _numbers(dataset: h5py.Dataset | h5py.Group, path: Path) -> NDArray:
+    values = np.asarray(dataset[()]) if isinstance(dataset, h5py.Dataset) else np.array("a group")
     if values.dtype.kind not in "biuf":
-        raise UserError(
-            f"{path}: '{dataset.name[1:]}' holds no numbers; replace it, or delete it to fetch it again"
-        )
+        raise UserError(f"{path}: '{dataset.name[1:]}' holds no numbers; give a file that has them")
     return values
+
+
+def _align(arrays: dict[str, NDArray], doubts: Doubts) -> NDArray:
+    """Make columns flat; returns the state after the last step: (1, S), or (0, S) if it isn't recorded."""
+    for key in COLUMNS:
+        if key in arrays and arrays[key].ndim == 2 and arrays[key].shape[1] == 1:
+            arrays[key] = arrays[key][:, 0]
+    observations, steps = arrays["observations"], len(np.atleast_1d(arrays["actions"]))
+    if observations.ndim != 2 or len(observations) != steps + 1:
+        return observations[:0]
+    doubts.add("'observations' has a row more than 'actions', read as the state after the last step")
+    arrays["observations"] = observations[:-1]
+    return observations[-1:]
 
 
 def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> None:
@@ -84,8 +92,8 @@ def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> N
     for key, length in lengths.items():
         if length != lengths["actions"]:
             raise UserError(
-                f"{path}: '{key}' has {length:,} rows, 'actions' {lengths['actions']:,}; "
-                "the file is truncated, replace it, or delete it to fetch it again"
+                f"{path}: '{key}' has {length:,} rows, 'actions' {lengths['actions']:,}; give a file with a "
+                "row of each for every step"
             )
     widths = {"observations": (task.observation_size,), "next_observations": (task.observation_size,)}
     widths["actions"] = (task.action_size,)
@@ -93,26 +101,73 @@ def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> N
         if values.shape[1:] != widths.get(key, ()):
             raise UserError(
                 f"{path}: '{key}' has shape {values.shape}, {task.name} needs "
-                f"{(len(values), *widths.get(key, ()))}; is it another task's file?"
+                f"{(len(values), *widths.get(key, ()))}; is it another environment's file?"
             )
         check_finite(values, key, path)
 
 
-def _timeouts(terminals: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mark the steps that reach the time limit, counted from the beginning and from each terminal."""
-    rows = np.arange(len(terminals))
-    starts = np.concatenate([[0], rows[:-1] * terminals[:-1] + terminals[:-1]])
-    step = rows - np.maximum.accumulate(starts)
-    return step % TIME_LIMIT == TIME_LIMIT - 1
+def _ends(
+    arrays: dict[str, NDArray], continues: NDArray[np.bool_] | None, doubts: Doubts
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The steps into a terminal state, and the other last steps of episodes.
+
+    `continues` says of each step but the last whether its s' is the next row's state; None where s' is not
+    recorded.
+    """
+    terminals, nothing = arrays["terminals"].astype(bool), np.zeros(len(arrays["terminals"]), bool)
+    timeouts = arrays.get("timeouts", arrays.get("episode_terminals", nothing)).astype(bool)
+    steps = _steps(terminals | timeouts)
+    late = terminals & (steps == TIME_LIMIT - 1)
+    if late.any():
+        doubts.add(f"{late.sum():,} 'terminals' stand at the time limit, read as time-outs")
+        terminals, timeouts = terminals & ~late, timeouts | late
+    lengths = set(steps[terminals].tolist())
+    if terminals.sum() > 2 and len(lengths) == 1 and lengths != {0}:
+        doubts.add(f"every terminal comes after {lengths.pop() + 1:,} steps, as a time limit would")
+    ends = terminals | timeouts
+    if continues is not None and len(continues) > 1 and continues.mean() < 0.5:
+        doubts.add("'next_observations' are seldom the next row's 'observations'; are rows out of order?")
+    elif continues is not None:
+        unmarked = ~np.append(continues, True) & ~ends
+        if unmarked.any():
+            doubts.add(f"{unmarked.sum():,} episodes end without a terminal or a time-out that says so")
+            return terminals, timeouts | unmarked
+    unmarked = (_steps(ends) % TIME_LIMIT == TIME_LIMIT - 1) & ~ends
+    if unmarked.any() and continues is None:
+        marked = f"'timeouts' marks {'not all' if timeouts.any() else 'no'} ends of episodes"
+        said = marked if "timeouts" in arrays else "there are no 'timeouts' for the ends of episodes"
+        doubts.add(f"{said}: cut after {TIME_LIMIT:,} steps")
+        timeouts = timeouts | unmarked
+    return terminals, timeouts
+
+
+def _steps(ends: NDArray[np.bool_]) -> NDArray[np.int_]:
+    """The number of steps between the beginning of its episode and each step."""
+    rows = np.arange(len(ends))
+    starts = np.concatenate([[0], (rows[:-1] + 1) * ends[:-1]])[: len(ends)]
+    return rows - np.maximum.accumulate(starts)
+
+
+def _other_episodes(
+    continues: NDArray[np.bool_], terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_], doubts: Doubts
+) -> NDArray[np.bool_]:
+    """The time-outs whose recorded s' is the next episode's first state, as environments with automatic
+    resets return it."""
+    wrong = np.append(continues, False)[: len(terminals)] & timeouts & ~terminals
+    if wrong.any():
+        doubts.add(f"s' of {wrong.sum():,} time-outs is the next episode's first state; these are left out")
+    return wrong
 
 
 def _next_observations(
-    observations: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
+    observations: NDArray, last_state: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
 ) -> tuple[NDArray, NDArray[np.bool_]]:
     """s' of each step from the next row (its own s for a terminal), and which steps have an s'."""
-    following = np.roll(observations, -1, axis=0)
-    last = np.arange(len(terminals)) == len(terminals) - 1
-    return np.where(terminals[:, None], observations, following), terminals | ~(timeouts | last)
+    rows = len(terminals)
+    following = np.concatenate([observations[1:], last_state, observations[-1:]])[:rows]
+    known = ~timeouts
+    known[-1:] = len(last_state)
+    return np.where(terminals[:, None], observations, following), terminals | known
 
 
 def _returns(

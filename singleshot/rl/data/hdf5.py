@@ -1,13 +1,48 @@
-"""Checks of an HDF5 file before any of its arrays is read."""
+"""Opening an HDF5 file, with checks before any of its arrays is read."""
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 
 MOST_COMPRESSED = 1032
 """Highest compression ratio of deflate, HDF5's usual filter (zlib's technical notes)."""
+
+
+@contextmanager
+def open_hdf5(path: Path, missing: str) -> Iterator[h5py.File]:
+    """An HDF5 file to read. `missing` is the advice where there is no such file.
+
+    On a file system without locks, the file is read without.
+
+    Raises:
+        UserError: the file is missing, open in another process that writes to it, or damaged, or
+            :func:`check_arrays` fails; also for what is raised while the context reads arrays.
+    """
+    try:
+        with h5py.File(path, "r", locking="best-effort") as file:
+            check_arrays(file, path)
+            yield file
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; {missing}") from error
+    except BlockingIOError as error:
+        raise UserError(
+            f"{path}: another process has it open for writing; run this again when that has closed it"
+        ) from error
+    except PermissionError as error:
+        raise UserError(f"{path}: {error.strerror or 'may not be read'}; change its permissions") from error
+    except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
+        if isinstance(error, OSError) and error.errno == errno.EISDIR:
+            raise UserError(f"{path}: a folder, not an HDF5 file; give the file in it") from error
+        raise UserError(
+            f"{path}: not a whole HDF5 file ({in_a_line(error)}); give another copy of it"
+        ) from error
 
 
 def check_arrays(file: h5py.File, path: Path) -> None:
@@ -28,8 +63,8 @@ def check_arrays(file: h5py.File, path: Path) -> None:
             raise UserError(f"{path}: '{name}' lies in another file; copy it into this one")
         if thing.nbytes > room:
             raise UserError(
-                f"{path}: '{name}' claims {thing.nbytes:,} bytes, more than the file can hold; delete it and "
-                "fetch it again"
+                f"{path}: '{name}' claims {thing.nbytes:,} bytes, more than the file can hold; the file is "
+                "damaged, give another copy of it"
             )
 
     def check_link(name: str, link: object) -> None:

@@ -1,9 +1,12 @@
 """Minari datasets: writing our own, reading any, and downloading those published by the Farama Foundation."""
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import h5py
@@ -11,12 +14,26 @@ import minari
 import numpy as np
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_dataset import parse_dataset_id
-from minari.dataset.minari_storage import MinariStorage
+from minari.dataset.minari_storage import METADATA_FILE_NAME, MinariStorage
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.rl.data.hdf5 import check_arrays
+from singleshot.rl.data.doubts import Doubts
+from singleshot.rl.data.hdf5 import open_hdf5
 from singleshot.rl.data.transitions import Dataset, Episode, from_episodes
-from singleshot.rl.environments import MujocoTask
+from singleshot.rl.environments import TIME_LIMIT, MujocoTask
+
+MAIN_FILE = "main_data.hdf5"
+RENDERING = (
+    "render_mode",
+    "width",
+    "height",
+    "camera_id",
+    "camera_name",
+    "default_camera_config",
+    "max_geom",
+)
+"""Arguments of an environment that change its pictures alone."""
+FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 def write_minari(
@@ -38,33 +55,138 @@ def write_minari(
     storage.update_episodes(_buffer(episode) for episode in episodes)
 
 
-def read_minari(directory: Path, task: MujocoTask) -> Dataset:
+def read_minari(directory: Path, task: MujocoTask, version: str = "v5") -> Dataset:
     """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
+    The dataset may be of another version of Minari, as far as it has episodes in HDF5 or Arrow. Where an
+    episode has no observation after its last step, that step is left out, unless it is terminal. `version` is
+    that of the environment in which agents will act.
+
+    What is doubtful, but can be used, is logged in one line.
+
     Raises:
-        UserError: the dataset is unreadable, is another task's, has wrong shapes, or fails
+        UserError: the dataset is unreadable, is another environment's, has wrong shapes, or fails
             :meth:`Transitions.check`.
     """
-    data = directory / "data" if (directory / "data").is_dir() else directory
-    try:
-        for file in sorted(data.glob("*.hdf5")):
-            with h5py.File(file) as arrays:
-                check_arrays(arrays, file)
-        dataset = minari.MinariDataset(data)
-        _check_environment(dataset, directory, task)
-        episodes = [_episode(recorded, directory, task) for recorded in dataset]
-    except UserError:
-        raise
-    except Exception as error:  # Minari checks nothing, so damaged files may raise any exception
-        raise UserError(
-            f"{directory}: not a whole Minari dataset ({in_a_line(error)}); delete it and fetch or make it "
-            "again"
-        ) from error
+    doubts = Doubts(directory)
+    data = _data_folder(directory)
+    metadata = _metadata(data)
+    _check_version(metadata, doubts)
+    _check_environment(metadata, directory, task, version, doubts)
+    recorded = _from_arrow(data) if metadata.get("data_format") == "arrow" else _from_hdf5(data, metadata)
+    episodes = [_episode(arrays, f"{directory}: {name}", task, doubts) for name, arrays in recorded]
     if not episodes:
-        raise UserError(f"{directory}: holds no episode; fetch or make it again")
+        raise UserError(f"{directory}: holds no episode; give a dataset that has some")
     loaded = from_episodes(episodes)
     loaded.transitions.check(directory, task)
-    return loaded
+    return replace(loaded, doubts=doubts.told())
+
+
+def _data_folder(directory: Path) -> Path:
+    for data in (directory / "data", directory):
+        if (data / METADATA_FILE_NAME).is_file() or (data / MAIN_FILE).is_file():
+            return data
+    if not directory.is_dir():
+        raise UserError(f"{directory}: no such folder; give the folder of a Minari dataset, or its id")
+    inside = sorted(file.parents[1] for file in directory.glob(f"**/data/{METADATA_FILE_NAME}"))
+    if inside:
+        names = ", ".join(str(dataset.relative_to(directory)) for dataset in inside[:5])
+        more = ", …" if len(inside) > 5 else ""
+        raise UserError(f"{directory}: a folder of Minari datasets ({names}{more}); give one of them")
+    raise UserError(f"{directory}: no Minari dataset, as it has no data/{MAIN_FILE}; give the folder of one")
+
+
+def _metadata(data: Path) -> dict[str, Any]:
+    """What metadata.json says; Minari 0.4 kept it in the main file."""
+    path = data / METADATA_FILE_NAME
+    if path.is_file():
+        try:
+            metadata = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"{path}: can't be read ({in_a_line(error)}); give another copy of it") from error
+        if not isinstance(metadata, dict):
+            raise UserError(f"{path}: not Minari's metadata; give another copy of it")
+        return metadata
+    with open_hdf5(data / MAIN_FILE, "give the folder of a Minari dataset") as file:
+        return {name: value.item() if hasattr(value, "item") else value for name, value in file.attrs.items()}
+
+
+def _check_version(metadata: Mapping[str, Any], doubts: Doubts) -> None:
+    version = metadata.get("minari_version", "an unknown version")
+    if version not in minari.supported_dataset_versions:
+        doubts.add(f"it is of Minari {version}, which Minari {minari.__version__} does not know")
+
+
+def _check_environment(
+    metadata: Mapping[str, Any], directory: Path, task: MujocoTask, version: str, doubts: Doubts
+) -> None:
+    """Compare the environment of the recording with the one in which agents will act.
+
+    HalfCheetah and Walker2d have equal sizes, so only this tells one from the other.
+    """
+    try:
+        spec = json.loads(metadata["env_spec"]) if metadata.get("env_spec") else None
+        name, _, recorded_version = spec["id"].rpartition("-") if spec else ("", "", "")
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{directory}: its 'env_spec' can't be read ({in_a_line(error)})") from error
+    if spec is None:
+        doubts.add(f"it does not say in which environment it was recorded, so {task.name} is a guess")
+        return
+    if name.rpartition("/")[2] != task.name:
+        raise UserError(
+            f"{directory}: was recorded in {spec['id']}, not in {task.name}; "
+            f"correct offline_rl.data.minari.{task.name}"
+        )
+    if recorded_version != version:
+        doubts.add(f"it was recorded in {spec['id']}, and agents will act in {task.name}-{version}")
+    changes = {key: value for key, value in (spec.get("kwargs") or {}).items() if key not in RENDERING}
+    if changes:
+        doubts.add(f"its environment had {', '.join(f'{key}={value!r}' for key, value in changes.items())}")
+    if spec.get("max_episode_steps") not in (None, TIME_LIMIT):
+        doubts.add(f"its time limit was {spec['max_episode_steps']:,} steps instead of {TIME_LIMIT:,}")
+    if wrappers := spec.get("additional_wrappers"):
+        names = ", ".join(str(wrapper.get("name")) for wrapper in wrappers)
+        doubts.add(f"its environment was wrapped in {names}, which may change rewards and states")
+
+
+def _from_hdf5(data: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The arrays of each episode, with its name."""
+    with open_hdf5(data / MAIN_FILE, "give another copy of the dataset") as file:
+        names = sorted((name for name in file if name.startswith("episode_")), key=_number)
+        total = int(metadata.get("total_episodes", len(names)))
+        if len(names) < total:
+            raise UserError(
+                f"{data / MAIN_FILE}: has {len(names):,} of {total:,} episodes; give another copy of it"
+            )
+        for name in names:
+            missing = [field for field in FIELDS if field not in file[name]]
+            if missing:
+                raise UserError(f"{data / MAIN_FILE}: {name} has no {', '.join(map(repr, missing))}")
+            yield (
+                name.replace("_", " "),
+                {
+                    field: values[()]
+                    if isinstance(values := file[name][field], h5py.Dataset)
+                    else dict(values)
+                    for field in FIELDS
+                },
+            )
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix("episode_")
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _from_arrow(data: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        storage = MinariStorage.read(data)
+        for episode in storage.get_episodes(range(storage.total_episodes)):
+            yield f"episode {episode['id']}", episode
+    except Exception as error:  # Minari checks nothing, so damaged files may raise any exception
+        raise UserError(
+            f"{data}: not a whole Minari dataset ({in_a_line(error)}); give another copy of it"
+        ) from error
 
 
 def is_minari_id(name: str) -> bool:
@@ -74,6 +196,13 @@ def is_minari_id(name: str) -> bool:
     except (ValueError, TypeError):  # TypeError: without a version
         return False
     return True
+
+
+def local_minari(dataset_id: str) -> Path | None:
+    """The directory in which Minari keeps a dataset on this machine; None if it isn't there."""
+    root = os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets"
+    directory = Path(root).expanduser() / dataset_id
+    return directory if (directory / "data").is_dir() else None
 
 
 def fetch_minari(dataset_id: str, directory: Path) -> Path:
@@ -128,34 +257,41 @@ def _buffer(episode: Episode) -> EpisodeBuffer:
     )
 
 
-def _check_environment(dataset: minari.MinariDataset, directory: Path, task: MujocoTask) -> None:
-    """Check the environment's name, because HalfCheetah and Walker2d have equal sizes."""
-    environment = dataset.spec.env_spec
-    if environment and environment.name != task.name:
+def _episode(arrays: Mapping[str, Any], origin: str, task: MujocoTask, doubts: Doubts) -> Episode:
+    if isinstance(arrays["observations"], Mapping):
         raise UserError(
-            f"{directory}: was recorded in {environment.id}, not in {task.name}; "
-            f"correct offline_rl.data.minari.{task.name}"
+            f"{origin}: 'observations' are several arrays ({', '.join(arrays['observations'])}), agents take "
+            "one; record with gymnasium.wrappers.FlattenObservation"
         )
-
-
-def _episode(recorded: minari.EpisodeData, directory: Path, task: MujocoTask) -> Episode:
-    steps = len(recorded.rewards)
-    expected = {
-        "observations": (steps + 1, task.observation_size),
-        "actions": (steps, task.action_size),
-        "rewards": (steps,),
-        "terminations": (steps,),
-        "truncations": (steps,),
-    }
-    origin = f"{directory}: episode {recorded.id}"
-    for name, shape in expected.items():
-        found = np.shape(getattr(recorded, name))
-        if found != shape:
+    values = {name: np.asarray(arrays[name]) for name in FIELDS}
+    for name in ("rewards", "terminations", "truncations"):
+        if values[name].ndim == 2 and values[name].shape[1] == 1:
+            values[name] = values[name][:, 0]
+    steps = len(values["rewards"]) if values["rewards"].ndim else 0
+    shapes: dict[str, tuple[int, ...]] = {"actions": (steps, task.action_size)}
+    shapes |= dict.fromkeys(("rewards", "terminations", "truncations"), (steps,))
+    shapes["observations"] = (steps + 1, task.observation_size)
+    without_last = values["observations"].shape == (steps, task.observation_size) and steps > 0
+    for name, shape in shapes.items():
+        if values[name].shape != shape and not (name == "observations" and without_last):
             raise UserError(
-                f"{origin}: '{name}' has shape {found}, {task.name} needs {shape}; fetch it again"
+                f"{origin}: '{name}' has shape {values[name].shape}, {task.name} needs {shape}; "
+                "is it another environment's dataset?"
             )
-    if (recorded.terminations | recorded.truncations)[:-1].any():
+    if (values["terminations"] | values["truncations"]).astype(bool)[:-1].any():
         raise UserError(f"{origin}: goes on after its end; split it there")
-    return Episode(
-        recorded.observations, recorded.actions, recorded.rewards, bool(np.any(recorded.terminations))
+    terminated = bool(np.any(values["terminations"]))
+    if terminated and steps == TIME_LIMIT:
+        doubts.add("a terminal stands at the time limit, read as a time-out")
+        terminated = False
+    observations = values["observations"]
+    if without_last:
+        doubts.add("there is no observation after the last step of an episode; that step is left out")
+        observations = np.concatenate([observations, observations[-1:]])
+    episode = Episode(
+        observations,
+        doubts.clip_actions(values["actions"]),
+        doubts.check_rewards(values["rewards"]),
+        terminated,
     )
+    return episode.first(steps - 1) if without_last and not terminated else episode

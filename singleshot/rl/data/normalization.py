@@ -27,7 +27,8 @@ class Normalizer:
     @classmethod
     def of(cls, states: Tensor) -> "Normalizer":
         """The normaliser of a dataset's states, (N, state)."""
-        return cls(states.mean(dim=0), states.std(dim=0) + 1e-3)
+        correction = min(1, len(states) - 1)  # a single state deviates by 0
+        return cls(states.mean(dim=0), states.std(dim=0, correction=correction) + 1e-3)
 
     @classmethod
     def stack(cls, normalizers: Sequence["Normalizer"]) -> "Normalizer":

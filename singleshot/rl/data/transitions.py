@@ -122,7 +122,9 @@ class Transitions:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         missing = [f.name for f in fields(cls) if f.name not in arrays]
         if missing:
-            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; delete it and make it again")
+            raise UserError(
+                f"{path}: lacks {missing}, has {sorted(arrays)}; `dvc repro -f prepare_data` makes it"
+            )
         return cls.cast(**{f.name: arrays[f.name] for f in fields(cls)}).check(path, task)
 
     @classmethod
@@ -181,6 +183,8 @@ class Dataset:
     """Number of all episodes, including those cut short."""
     returns: NDArray[np.float64]
     """Undiscounted returns of the complete episodes."""
+    doubts: tuple[str, ...] = ()
+    """What is doubtful in the data, in words."""
 
 
 def from_episodes(episodes: Iterable[Episode]) -> Dataset:

@@ -1,5 +1,7 @@
 """Files in D4RL's own format, whole and damaged; the boundary rule on episodes made by hand."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,23 +132,28 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
     "NaN": ({"rewards": np.where(np.arange(n) == 3, np.nan, 0)}, r"'rewards' holds nan at \(3,\)"),
     "lengths differ": (
         {"rewards": np.zeros(n - 1)},
-        "'rewards' has 8 rows, 'actions' 9; the file is truncated",
+        "'rewards' has 8 rows, 'actions' 9; give a file with a row of each",
     ),
     "next lengths differ": (
         {"next_observations": recorded(n + 1)},
         "'next_observations' has 10 rows, 'actions' 9",
     ),
+    "two observations more": (
+        {"observations": np.zeros((n + 2, 11))},
+        "'observations' has 11 rows, 'actions' 9",
+    ),
     "wrong observations": (
         {"observations": np.zeros((n, 17))},
-        r"'observations' has shape \(9, 17\), Hopper needs \(9, 11\); is it another task's file",
+        r"'observations' has shape \(9, 17\), Hopper needs \(9, 11\); is it another environment's file",
     ),
     "wrong actions": ({"actions": np.zeros((n, 6))}, r"'actions' has shape \(9, 6\), Hopper needs \(9, 3\)"),
-    "column of rewards": (
-        {"rewards": np.zeros((n, 1))},
-        r"'rewards' has shape \(9, 1\), Hopper needs \(9,\)",
+    "two columns of rewards": (
+        {"rewards": np.zeros((n, 2))},
+        r"'rewards' has shape \(9, 2\), Hopper needs \(9,\)",
     ),
+    "huge rewards": ({"rewards": np.full(n, 1e39)}, r"'rewards' reach 1e\+39, whose square"),
     "scalar": ({"terminals": 0}, "'terminals' has 0 rows, 'actions' 9"),
-    "action range": ({"actions": np.full((n, 3), 2.0)}, r"'actions' reach 2, this task's are in \[-1, 1\]"),
+    "action range": ({"actions": np.full((n, 3), 50.0)}, r"'actions' reach 50, this task's are in \[-1, 1\]"),
 }
 
 
@@ -169,8 +176,130 @@ def test_truncated_or_other_files(tmp_path: Path) -> None:
     for cut in (len(whole) // 2, 100, 0):
         path.write_bytes(whole[:cut])
         with pytest.raises(
-            UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; replace it, or delete it"
+            UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; give another copy of it$"
         ):
             read_d4rl(path, HOPPER)
     with pytest.raises(UserError, match=r"no such file; correct offline_rl\.data\.d4rl"):
         read_d4rl(tmp_path / "gone.hdf5", HOPPER)
+
+
+def test_columns_are_read_as_d4rl_does(tmp_path: Path) -> None:
+    flat = read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS), HOPPER)
+    columns = {"rewards": np.arange(n, dtype=np.float64)[:, None]}
+    columns |= {"terminals": np.array(TERMINALS)[:, None], "timeouts": np.array(TIMEOUTS)[:, None]}
+    read = read_d4rl(write(tmp_path / "b.hdf5", TERMINALS, TIMEOUTS, **columns), HOPPER)
+    assert rows(read) == rows(flat)
+    assert read.transitions.rewards.tolist() == flat.transitions.rewards.tolist()
+    assert read.doubts == ()
+
+
+def continuous(n: int, *starts: int) -> np.ndarray:
+    """The s' of rows that follow on one another, but before the rows at which other episodes start."""
+    following = np.arange(1, n + 1, dtype=np.float32)
+    following[np.array(starts, int) - 1] += 0.5
+    return following[:, None] * np.ones((1, 11), np.float32)
+
+
+def test_timeouts_that_are_never_marked_are_as_good_as_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    without = read_d4rl(write(tmp_path / "a.hdf5", [0] * 2500), HOPPER)
+    unmarked = read_d4rl(write(tmp_path / "b.hdf5", [0] * 2500, [0] * 2500), HOPPER)
+    assert rows(unmarked) == rows(without)
+    assert unmarked.returns.tolist() == without.returns.tolist()
+    (first, second) = (record.getMessage().removeprefix(f"{tmp_path}/") for record in caplog.records)
+    assert (
+        first
+        == "a.hdf5: used, though there are no 'timeouts' for the ends of episodes: cut after 1,000 steps"
+    )
+    assert second == "b.hdf5: used, though 'timeouts' marks no ends of episodes: cut after 1,000 steps"
+
+
+def test_unmarked_ends_are_seen_where_next_observations_are_recorded(tmp_path: Path) -> None:
+    """Three episodes of 300, 700 and 1,000 steps, of which no flag tells."""
+    path = write(
+        tmp_path / "a.hdf5", [0] * 2000, [0] * 2000, next_observations=continuous(2000, 300, 1000, 2000)
+    )
+    dataset = read_d4rl(path, HOPPER)
+    assert len(dataset.transitions) == 2000
+    assert dataset.episodes == 3
+    assert dataset.returns.tolist() == [sum(range(1000, 2000))]
+    assert dataset.doubts == ("2 episodes end without a terminal or a time-out that says so",)
+
+
+def test_an_episode_longer_than_the_limit_stays_whole_where_next_observations_show_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.hdf5", [0] * 1500, [0] * 1500, next_observations=continuous(1500))
+    dataset = read_d4rl(path, HOPPER)
+    assert (len(dataset.transitions), dataset.episodes, dataset.doubts) == (1500, 1, ())
+
+
+def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
+    """Rows 0-999 reach the limit, 1000-1001 end before it."""
+    ends = [0] * 999 + [1, 0, 1]
+    dataset = read_d4rl(write(tmp_path / "a.hdf5", ends, [0] * 1002), HOPPER)
+    assert [s for s, _, terminal in rows(dataset) if terminal] == [1001]
+    assert len(dataset.transitions) == 1001  # s' of the limit's step isn't recorded
+    assert dataset.returns.tolist() == [sum(range(1000)), 1000 + 1001]
+    assert dataset.doubts == ("1 'terminals' stand at the time limit, read as time-outs",)
+
+
+def test_terminals_that_all_come_after_the_same_number_of_steps_are_doubtful(tmp_path: Path) -> None:
+    dataset = read_d4rl(write(tmp_path / "a.hdf5", ([0] * 49 + [1]) * 3, [0] * 150), HOPPER)
+    assert dataset.transitions.terminals.sum() == 3
+    assert dataset.doubts == ("every terminal comes after 50 steps, as a time limit would",)
+
+
+def test_the_first_state_of_the_next_episode_is_not_taken_for_an_outcome(tmp_path: Path) -> None:
+    """As vectorised environments return it that reset themselves: at rows 2 and 4, but not at 6."""
+    timeouts = [0, 0, 1, 0, 1, 0, 1, 0, 0]
+    path = write(tmp_path / "a.hdf5", [0] * 9, timeouts, next_observations=continuous(9, 7))
+    dataset = read_d4rl(path, HOPPER)
+    assert [s for s, _, _ in rows(dataset)] == [0, 1, 3, 5, 6, 7, 8]
+    assert "s' of 2 time-outs is the next episode's first state" in dataset.doubts[0]
+
+
+def test_the_state_after_the_last_step_may_be_a_row_more(tmp_path: Path) -> None:
+    observations = np.arange(n + 1)[:, None] * np.ones(11)
+    path = write(tmp_path / "a.hdf5", TERMINALS, [*TIMEOUTS[:-1], 1], observations=observations)
+    dataset = read_d4rl(path, HOPPER)
+    assert rows(dataset)[-1] == (8, 9, False)
+    assert len(dataset.doubts) == 1
+
+
+def test_d3rlpys_ends_of_episodes_are_read(tmp_path: Path) -> None:
+    ends = np.array(TERMINALS) | np.array(TIMEOUTS)
+    path = write(tmp_path / "a.hdf5", TERMINALS, episode_terminals=ends)
+    assert rows(read_d4rl(path, HOPPER)) == rows(
+        read_d4rl(write(tmp_path / "b.hdf5", TERMINALS, TIMEOUTS), HOPPER)
+    )
+
+
+def test_actions_a_little_beyond_are_clipped_and_large_rewards_are_told(tmp_path: Path) -> None:
+    actions = np.zeros((n, 3))
+    actions[3, 1] = -1.4
+    path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS, actions=actions, rewards=np.full(n, 1e12))
+    dataset = read_d4rl(path, HOPPER)
+    assert dataset.transitions.actions.min() == -1
+    assert dataset.doubts == (
+        "3.7% of 'actions' are beyond [-1, 1] and were clipped",
+        "'rewards' reach 1e+12",
+    )
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_one_row_is_a_dataset(tmp_path: Path, marked: bool) -> None:
+    path = write(tmp_path / "a.hdf5", [int(marked)], [0], next_observations=None if marked else recorded(1))
+    assert rows(read_d4rl(path, HOPPER)) == [(0, 0 if marked else 0.5, marked)]
+
+
+def test_a_file_that_another_process_writes_is_said_to_be(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS)
+    code = f"import h5py, sys; kept = h5py.File({str(path)!r}, 'a'); print('open', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout.readline() == "open\n"
+        with pytest.raises(UserError, match="another process has it open for writing; run this again when"):
+            read_d4rl(path, HOPPER)
+        writer.communicate("\n")
+    assert len(read_d4rl(path, HOPPER).transitions) == 7

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import minari
@@ -14,7 +15,7 @@ from minari.data_collector import EpisodeBuffer
 from minari.storage.remotes.cloud_storage import CloudStorage
 
 from singleshot.errors import UserError
-from singleshot.rl.data.minari import fetch_minari, read_minari, write_minari
+from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import Episode
 from singleshot.rl.environments import TASKS, make_environment
 
@@ -104,13 +105,19 @@ def rewrite(file: h5py.File, key: str, values: np.ndarray) -> None:
     file[key] = values
 
 
+def rewrite_group(file: h5py.File, key: str) -> None:
+    del file[key]
+    for name in ("goal", "state"):
+        file[f"{key}/{name}"] = np.zeros((3, 11))
+
+
 def two_ends(file: h5py.File) -> None:
     file["episode_1/terminations"][0] = True
 
 
 DAMAGE = {
-    "missing key": (lambda f: f.pop("episode_1/rewards"), "not a whole Minari dataset .*rewards"),
-    "missing episode": (lambda f: f.pop("episode_1"), "not a whole Minari dataset .*episode_1"),
+    "missing key": (lambda f: f.pop("episode_1/rewards"), "episode_1 has no 'rewards'"),
+    "missing episode": (lambda f: f.pop("episode_1"), "has 1 of 2 episodes"),
     "NaN": (
         lambda f: f["episode_1/observations"].write_direct(np.full((4, 11), np.nan)),
         "'observations' holds nan",
@@ -120,9 +127,13 @@ DAMAGE = {
         lambda f: rewrite(f, "episode_1/actions", np.zeros((2, 3))),
         r"episode 1: 'actions' has shape \(2, 3\), Hopper needs \(3, 3\)",
     ),
-    "no last observation": (
-        lambda f: rewrite(f, "episode_0/observations", np.zeros((2, 11))),
-        r"episode 0: 'observations' has shape \(2, 11\), Hopper needs \(3, 11\)",
+    "two observations less": (
+        lambda f: rewrite(f, "episode_0/observations", np.zeros((1, 11))),
+        r"episode 0: 'observations' has shape \(1, 11\), Hopper needs \(3, 11\)",
+    ),
+    "several observations": (
+        lambda f: rewrite_group(f, "episode_0/observations"),
+        r"episode 0: 'observations' are several arrays \(goal, state\), agents take one",
     ),
     "wrong dimensions": (
         lambda f: rewrite(f, "episode_0/observations", np.zeros((3, 17))),
@@ -137,7 +148,7 @@ def test_damage_is_one_clear_error(dataset: Path, damage: str) -> None:
     break_it, message = DAMAGE[damage]
     with h5py.File(dataset / "data" / "main_data.hdf5", "a") as file:
         break_it(file)
-    with pytest.raises(UserError, match=f"tiny-v0: {message}"):
+    with pytest.raises(UserError, match=f"tiny-v0(/data/main_data.hdf5)?: {message}"):
         read_minari(dataset, HOPPER)
 
 
@@ -146,12 +157,112 @@ def test_truncated_files_are_one_clear_error(dataset: Path) -> None:
         path = dataset / "data" / name
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(UserError, match=r"tiny-v0: not a whole Minari dataset .*; delete it and fetch"):
+        with pytest.raises(UserError, match=rf"{name}: .*; give another copy of it$"):
             read_minari(dataset, HOPPER)
         path.write_bytes(whole)
     read_minari(dataset, HOPPER)
-    with pytest.raises(UserError, match="nothing-here: not a whole Minari dataset"):
+    with pytest.raises(UserError, match="nothing-here: no such folder; give the folder of a Minari dataset"):
         read_minari(dataset / "nothing-here", HOPPER)
+
+
+def test_a_folder_of_datasets_is_said_to_be_one(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"hopper: a folder of Minari datasets \(tiny-v0\); give one of them"):
+        read_minari(dataset.parent, HOPPER)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty: no Minari dataset, as it has no data/main_data\.hdf5"):
+        read_minari(tmp_path / "empty", HOPPER)
+
+
+def about(dataset: Path, **changed: Any) -> None:
+    """Change what the metadata say, or leave it out where it is None."""
+    path = dataset / "data/metadata.json"
+    metadata = json.loads(path.read_text()) | changed
+    path.write_text(json.dumps({name: value for name, value in metadata.items() if value is not None}))
+
+
+def environment(dataset: Path, **changed: Any) -> None:
+    spec = json.loads(json.loads((dataset / "data/metadata.json").read_text())["env_spec"])
+    about(dataset, env_spec=json.dumps(spec | changed))
+
+
+WRAPPER = {"name": "RewardScale", "entry_point": "mine:RewardScale", "kwargs": None}
+DOUBTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no environment": (lambda d: about(d, env_spec=None), "does not say in which environment"),
+    "other rewards": (lambda d: environment(d, kwargs={"healthy_reward": 0}), "had healthy_reward=0"),
+    "other limit": (lambda d: environment(d, max_episode_steps=3000), "time limit was 3,000 steps"),
+    "other version": (
+        lambda d: environment(d, id="Hopper-v4"),
+        "in Hopper-v4, and agents will act in Hopper-v5",
+    ),
+    "wrapped": (lambda d: environment(d, additional_wrappers=[WRAPPER]), "wrapped in RewardScale"),
+    "newer Minari": (lambda d: about(d, minari_version="9.1"), "is of Minari 9.1"),
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_doubtful_datasets_are_used_and_one_line_says_so(
+    dataset: Path, doubt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, words = DOUBTS[doubt]
+    change(dataset)
+    loaded = read_minari(dataset, HOPPER)
+    assert len(loaded.transitions) == 5
+    (told,) = loaded.doubts
+    assert words in told
+    assert [record.getMessage() for record in caplog.records] == [f"{dataset}: used, though {told}"]
+
+
+def test_what_other_versions_of_minari_leave_out_is_not_needed(dataset: Path) -> None:
+    about(dataset, data_format=None, observation_space=None, action_space=None, minari_version="0.4.3")
+    assert len(read_minari(dataset, HOPPER).transitions) == 5
+    path = dataset / "data/metadata.json"
+    metadata = json.loads(path.read_text())
+    path.unlink()
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        file.attrs.update(metadata)
+    loaded = read_minari(dataset, HOPPER)
+    assert (len(loaded.transitions), loaded.doubts) == (5, ())
+    with pytest.raises(UserError, match="was recorded in Hopper-v5, not in Walker2d"):
+        read_minari(dataset, TASKS["Walker2d"])
+
+
+def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_terminal(dataset: Path) -> None:
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        for name, steps in (("episode_0", 2), ("episode_1", 3)):
+            rewrite(file, f"{name}/observations", file[f"{name}/observations"][:steps])
+            rewrite(file, f"{name}/rewards", np.ones((steps, 1)))
+    loaded = read_minari(dataset, HOPPER)
+    assert loaded.transitions.observations[:, 0].tolist() == [0, 1, 100, 101]
+    assert loaded.transitions.next_observations[:, 0].tolist() == [1, 1, 101, 102]
+    assert loaded.transitions.terminals.tolist() == [False, True, False, False]
+    assert len(loaded.doubts) == 1
+
+
+def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    full = Episode(random.normal(size=(1001, 11)), np.zeros((1000, 3)), np.ones(1000), True)
+    write_minari([full], tmp_path, "full-v0", "Hopper-v5", "none")
+    loaded = read_minari(tmp_path / "full-v0", HOPPER)
+    assert not loaded.transitions.terminals.any()
+    assert loaded.returns.tolist() == [1000]
+    assert loaded.doubts == ("a terminal stands at the time limit, read as a time-out",)
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_ids_are_looked_up_where_minari_keeps_its_datasets(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
+    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert local_minari(DATASET) is None
+    assert not (tmp_path / "home").exists()
+    if variable:
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        assert local_minari(DATASET) == dataset
+    else:
+        kept = tmp_path / "home/.minari/datasets" / DATASET
+        shutil.copytree(dataset, kept)
+        assert local_minari(DATASET) == kept
 
 
 class DirectoryRemote(CloudStorage):

@@ -1,6 +1,7 @@
 from dataclasses import astuple
 
 import numpy as np
+import pytest
 import torch
 
 from singleshot.rl.data.normalization import Normalizer
@@ -21,6 +22,12 @@ def test_states_have_zero_mean_and_unit_variance(transitions):
     for before, after in ((raw.state, normalized.state), (raw.next_state, normalized.next_state)):
         np.testing.assert_allclose(after.numpy(), (before.numpy() - mean) / (std + 1e-3), atol=1e-5)
     assert torch.equal(raw.action, normalized.action)
+
+
+def test_one_state_is_normalised_to_zero():
+    normalizer = Normalizer.of(torch.tensor([[3.0, -2.0]]))
+    assert normalizer(torch.tensor([3.0, -2.0])).tolist() == [0, 0]
+    assert normalizer.scale.tolist() == pytest.approx([1e-3, 1e-3])
 
 
 def test_a_batch_is_of_transitions_of_the_dataset(transitions):

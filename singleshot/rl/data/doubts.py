@@ -1,0 +1,61 @@
+"""What is doubtful in a user's data: it is used, and one line says so."""
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from singleshot.errors import UserError
+from singleshot.rl.data.transitions import ACTION_TOLERANCE
+
+LARGE_REWARD = 1e6
+"""Rewards of a thousand times the largest in D4RL's environments."""
+LARGEST_REWARD = 1e18
+"""Squares of larger numbers exceed single precision, and with them the loss."""
+LARGEST_CLIPPED = 2.0
+"""Actions up to here are clipped to [-1, 1], as the simulator does; larger ones have another range."""
+
+
+@dataclass
+class Doubts:
+    """The doubts about one dataset."""
+
+    origin: Path
+    found: list[str] = field(default_factory=list)
+
+    def add(self, doubt: str) -> None:
+        """Note a doubt, once."""
+        if doubt not in self.found:
+            self.found.append(doubt)
+
+    def told(self) -> tuple[str, ...]:
+        """All doubts, after one line in the log."""
+        if self.found:
+            logging.getLogger(__name__).warning("%s: used, though %s", self.origin, "; ".join(self.found))
+        return tuple(self.found)
+
+    def check_rewards(self, rewards: NDArray) -> NDArray:
+        """The same rewards; large ones are doubtful.
+
+        Raises:
+            UserError: they are too large to train with in single precision.
+        """
+        largest = float(np.abs(rewards).max(initial=0))
+        if largest > LARGEST_REWARD:
+            raise UserError(
+                f"{self.origin}: 'rewards' reach {largest:.2g}, whose square single precision can't hold; "
+                "divide all rewards by one number"
+            )
+        if largest > LARGE_REWARD:
+            self.add(f"'rewards' reach {largest:.2g}")
+        return rewards
+
+    def clip_actions(self, actions: NDArray) -> NDArray:
+        """The same actions, clipped to [-1, 1] if a few are a little beyond."""
+        size = np.abs(actions)
+        if 1 + ACTION_TOLERANCE < size.max(initial=0) <= LARGEST_CLIPPED and np.median(size) <= 1:
+            self.add(f"{(size > 1).mean():.1%} of 'actions' are beyond [-1, 1] and were clipped")
+            return np.clip(actions, -1, 1)
+        return actions
