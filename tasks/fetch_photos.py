@@ -243,7 +243,7 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> Iterator[_Source]:
     try:
         archive = zipfile.ZipFile(file)
     except Exception as error:  # damaged bytes: BadZipFile, UnicodeDecodeError, NotImplementedError, …
-        raise UserError(f"{file}: not a zip, or an incomplete one; remove it and fetch it again") from error
+        raise UserError(f"{file}: not a zip, or an incomplete one; give a whole one") from error
 
     def read(path: str) -> bytes:
         try:

@@ -169,7 +169,7 @@ def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Pa
 
 def _check_free(target: Path, force: bool) -> None:
     if target.is_dir():
-        raise UserError(f"{target}: is a directory; remove it, or give another output directory")
+        raise UserError(f"{target}: is a directory; give another output directory")
     # With this file, the target was written by a run that ended before it could remove the segments. Segments
     # alone may be those of an interrupted run with --force, and the target an older video.
     if target.exists() and not force and not (_segments(target) / JOINING).exists():

@@ -162,7 +162,7 @@ def _check_video(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path}: its folder does not exist; create that first")
     if path.exists():
-        raise UserError(f"{path}: exists; give --video another name, or remove it")
+        raise UserError(f"{path}: exists; give --video another name")
 
 
 def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:

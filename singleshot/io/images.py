@@ -90,7 +90,9 @@ def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None
             reason = "empty, or of no known format"
         if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
             reason = f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
-        raise UserError(f"{name}: can't be read as a picture ({reason}); replace or remove it") from error
+        raise UserError(
+            f"{name}: can't be read as a picture ({reason}); give another copy of it, or leave it out"
+        ) from error
 
 
 def to_8_bits(picture: Image.Image) -> Image.Image:

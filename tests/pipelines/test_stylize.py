@@ -254,7 +254,7 @@ def test_a_file_in_place_of_the_output_directory_is_told_before_any_work(monkeyp
 def test_a_directory_in_place_of_a_video_is_told_before_any_work(monkeypatch, force):
     Path("out/film.mp4").mkdir(parents=True)
     monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
-    with pytest.raises(UserError, match=r"^out/film\.mp4: is a directory; remove it"):
+    with pytest.raises(UserError, match=r"^out/film\.mp4: is a directory; give another"):
         stylize_inputs("ink", ["film.mp4"], Path("out"), replace(OPTIONS, force=force))
 
 

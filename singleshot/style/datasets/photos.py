@@ -130,7 +130,7 @@ def _members(archive: Path) -> dict[str, _Member]:
 
 
 def _damaged(archive: Path) -> UserError:
-    return UserError(f"{archive}: damaged; remove it and run the stage fetch_images again")
+    return UserError(f"{archive}: damaged; run `dvc repro -f fetch_images`")
 
 
 def _uniform(low: float, high: float, generator: Generator) -> float:

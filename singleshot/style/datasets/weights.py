@@ -85,7 +85,7 @@ def _from_torchvision(architecture: BackboneName) -> tuple[Backbone, Origin]:
     path, sha256 = download_cached(url)
     # torchvision's names end in the first digits of the checksum: vgg16-397923af.pth.
     if not sha256.startswith(path.stem.rpartition("-")[2]):
-        raise UserError(f"{path}: its SHA-256 is {sha256}, not as {url} says; delete the file and run again")
+        raise UserError(f"{path}: its SHA-256 is {sha256}, not as {url} says; replace the file")
     state = torch.load(path, "cpu", weights_only=True)
     weights = [name for name in state if name.startswith("features.") and name.endswith(".weight")]
     convolutions = [(state[name], state[name.replace(".weight", ".bias")]) for name in weights]

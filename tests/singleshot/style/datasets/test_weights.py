@@ -112,7 +112,7 @@ def test_torchvisions_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert torch.equal(tensor, state[name])
 
     path = path.rename(tmp_path / "alexnet-7be5be79.pth")
-    with pytest.raises(UserError, match=rf"alexnet-7be5be79\.pth: its SHA-256 is {sha256}.*delete the file"):
+    with pytest.raises(UserError, match=rf"alexnet-7be5be79\.pth: its SHA-256 is {sha256}.*replace the file"):
         read_backbone("alexnet", "torchvision")
 
 
