@@ -1,3 +1,4 @@
+import os
 import platform
 import subprocess
 import sys
@@ -30,3 +31,27 @@ def test_memory_of_freed_arrays_is_used_again():
     given_back, kept = map(int, done.stdout.split())
     assert given_back > 20 * 1_000
     assert kept < 100
+
+
+@pytest.mark.slow
+def test_ray_starts_where_the_folder_for_temporary_files_has_a_long_name(tmp_path):
+    """As batch systems name it: the paths of Ray's sockets would exceed the 107 bytes of the system."""
+    temporary = tmp_path / "scratch-of-a-batch-system" / ("job-" + "0123456789" * 8)
+    temporary.mkdir(parents=True)
+    code = (
+        "from pipelines.engine.execution import ExecutorConfig\n"
+        "from pipelines.engine.ray_cluster import ray_cluster\n"
+        "with ray_cluster(ExecutorConfig()):\n"
+        "    print('joined')\n"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("RAY_TMPDIR", "RAY_ADDRESS")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "joined\n", done.stderr
