@@ -15,6 +15,8 @@ from datetime import date
 from importlib.metadata import version
 from typing import Generic, Literal, TypeVar
 
+import joblib
+
 from pipelines.engine.provenance import processor
 
 Key = TypeVar("Key")
@@ -144,7 +146,7 @@ def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
         threads: number of threads that compute.
     """
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    cores = f"{len(os.sched_getaffinity(0))} cores, {threads} thread{'s' * (threads > 1)}"
+    cores = f"{joblib.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
     command = shlex.join(["python", *sys.orig_argv[1:]])
     return f"`{command}`\n\n{date.today()}, {device or processor()}, {cores}, {versions}\n"
 

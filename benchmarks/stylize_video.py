@@ -7,7 +7,6 @@ trained weights.
 """
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 import av
+import joblib
 import torch
 from skimage.data import astronaut
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ BASELINE = "examples"
 def main() -> None:
     """Print a Markdown table for each width."""
     arguments = _arguments()
-    cores = len(os.sched_getaffinity(0))
+    cores = joblib.cpu_count()
     torch.set_num_threads(cores)
     keep_freed_memory()  # as where `stylize` computes
     print(heading("torch", "openvino", "onnxruntime", "av", threads=cores))

@@ -1,6 +1,5 @@
 """Task: run one network on all runtimes: whether their outputs match PyTorch's, and how fast they are."""
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import joblib
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, MinLen
@@ -331,4 +331,4 @@ def _finite(error: float) -> float | None:
 
 
 def _cores(threads: int) -> int:
-    return threads or len(os.sched_getaffinity(0))
+    return threads or joblib.cpu_count()

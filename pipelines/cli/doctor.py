@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import joblib
 import psutil
 
 from pipelines.engine.dvc_files import LOCK as DVC_LOCK
@@ -195,7 +196,7 @@ def check_torch(executor: ExecutorConfig) -> Finding:
 
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     devices = [f"{gpu.name} with {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
-    found = f"{torch.__version__}, {', '.join(devices) or 'no CUDA device'}; {os.cpu_count()} cores"
+    found = f"{torch.__version__}, {', '.join(devices) or 'no CUDA device'}; {joblib.cpu_count()} cores"
     if gpus:
         return Finding("ok", found)
     if Path("/proc/driver/nvidia/version").exists():
@@ -578,7 +579,7 @@ def _this_node() -> dict[str, float]:
     import torch
 
     memory = psutil.virtual_memory().total
-    return {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count(), "memory": memory}
+    return {"CPU": joblib.cpu_count(), "GPU": torch.cuda.device_count(), "memory": memory}
 
 
 def _describe(nodes: Sequence[Mapping[str, float]]) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import joblib
 from pydantic import TypeAdapter
 
 from pipelines.catalog.paths import LEARNED
@@ -58,7 +58,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     _check_name(name, config.style.training.styles)
     _check_paths(painting, photos)
     # There is only one training, so it runs here on all cores; a Ray cluster could not share it out.
-    cores = len(os.sched_getaffinity(0))
+    cores = joblib.cpu_count()
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
     store, output = open_store(CELLS), LEARNED / name
     with ends_with_its_parents():

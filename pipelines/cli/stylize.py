@@ -1,13 +1,14 @@
 """`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
 
 import glob
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import joblib
 
 from pipelines.catalog.paths import LEARNED, STYLES
 from pipelines.catalog.styles import model_of
@@ -213,7 +214,7 @@ def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
     """The executor; without a cluster, one that computes segments one after another, each on all cores."""
     if cluster_address(executor):
         return executor
-    return replace(executor, kind="local", num_cpus=len(os.sched_getaffinity(0)))
+    return replace(executor, kind="local", num_cpus=joblib.cpu_count())
 
 
 def _runtime(

@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import os
 import pickle
 import signal
 import traceback
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+import joblib
 import psutil
 
 from pipelines.engine.cells import Cell
@@ -70,7 +70,7 @@ class LocalExecutor:
 
 def _places(config: ExecutorConfig) -> int:
     """The number of batches that this machine's cores and memory allow at a time."""
-    cores = len(os.sched_getaffinity(0)) if config.num_cpus == 1 else 1
+    cores = joblib.cpu_count() if config.num_cpus == 1 else 1
     if config.memory_gb is None:
         return cores
     return min(cores, int(psutil.virtual_memory().total / 2**30 / config.memory_gb))

@@ -5,7 +5,6 @@ import datetime
 import functools
 import importlib.metadata
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import joblib
 import psutil
 
 PACKAGES = (
@@ -75,7 +75,7 @@ def this_machine(device: str) -> Machine:
     return Machine(
         processor(),
         instructions(),
-        len(os.sched_getaffinity(0)),
+        joblib.cpu_count(),
         round(psutil.virtual_memory().total / 2**30, 1),
         _gpu() if device.startswith("cuda") else None,
     )

@@ -1,6 +1,5 @@
 import http.server
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import joblib
 import pytest
 from checkouts import ROOT, Checkout, cleaned
 from waiting import PATIENCE_S
@@ -367,7 +367,7 @@ def test_a_cluster_of_other_versions():
 
 
 def test_ray_on_this_machine_or_not_at_all():
-    assert f"{os.cpu_count()} CPU" in doctor.check_ray(ExecutorConfig()).found
+    assert f"{joblib.cpu_count()} CPU" in doctor.check_ray(ExecutorConfig()).found
     assert doctor.check_ray(ExecutorConfig(num_cpus=9999)).state == "problem"
     assert "not used" in doctor.check_ray(ExecutorConfig(kind="local", address="127.0.0.1:1")).found
 

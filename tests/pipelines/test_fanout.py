@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import multiprocessing
-import os
 import re
 import socket
 import time
@@ -9,6 +8,7 @@ import weakref
 from contextlib import nullcontext
 from pathlib import Path
 
+import joblib
 import psutil
 import pytest
 import ray.exceptions
@@ -70,7 +70,7 @@ class Recorder(sweep.Recorder):
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     """Two cells run at a time, whatever the machine has."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
 
 
 def sums(count, stack=None, **params):
@@ -276,11 +276,11 @@ def test_ray_is_started_again_where_it_was_too_slow(slow_starts, ends_well, monk
     assert capsys.readouterr().err.count("starting it again") == min(slow_starts, STARTS)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one core has no second round that is short")
+@pytest.mark.skipif(joblib.cpu_count() == 1, reason="one core has no second round that is short")
 def test_cells_that_would_leave_cores_idle_in_a_second_round_all_run_at_once(store, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
-    count = len(os.sched_getaffinity(0)) + 1
+    count = joblib.cpu_count() + 1
     cells = [Cell(f"cell-{i}", meet, MeetParams(str(place), str(i), count)) for i in range(count)]
     fan_out(cells, RAY, store, Recorder())  # would not end if one had to wait for another's end
     assert all(store.has(cell) for cell in cells)

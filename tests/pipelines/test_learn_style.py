@@ -50,7 +50,7 @@ def workplace(made, backbone, tmp_path, monkeypatch):
         (photos / f"{i}.png").write_bytes(encode_png(picture))
     origin = Origin("made for a test", "0" * 64, "none")
     monkeypatch.setattr(fetch_weights, "read_backbone", lambda name, source: (backbone, origin))
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(planning, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "PREVIEW_SECONDS", 2)
     monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 1.0)
