@@ -15,7 +15,7 @@ from annotated_types import Ge
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.download import is_remote, local_or_cached
-from singleshot.io.images import NamedBytes, encode_jpeg, read_rgb
+from singleshot.io.images import NamedBytes, encode_jpeg, picture_suffixes, read_rgb
 from singleshot.io.packages import read_zipped
 from singleshot.secrets import without_secrets
 from singleshot.style.datasets.photos import ARCHIVE
@@ -23,7 +23,7 @@ from tasks.job import Event, Job, Progress, per_job
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"})
+SUFFIXES = frozenset(picture_suffixes())
 QUALITY = 95
 TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 """Timestamp of every member: the earliest that a zip can hold, so that archives of equal photos are equal."""
@@ -113,7 +113,7 @@ def fetch_photos(job: Job) -> Iterator[Event]:
         shard = dict(pictures[params.shard :: config.shards])
         skipped = yield from _pack(job, source, shard)
     if not pictures:
-        raise UserError(f"{source.origin}: has no picture ({', '.join(sorted(SUFFIXES))}); add some")
+        raise UserError(f"{source.origin}: has no picture, by the suffixes of its files; add some")
     if not shard:
         raise UserError(
             f"{source.origin}: has {len(pictures)} pictures for {config.shards} shards; "

@@ -9,12 +9,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from pipelines.catalog.paths import GRAPHS
+from pipelines.cli.media import STANDARD, find_media
 from singleshot.errors import UserError
 from singleshot.export.classifier import Answer, ClassifierCard, preprocess, top
 from singleshot.export.onnx_model import OnnxModel, load_onnx
 from singleshot.io.images import NamedBytes, read_rgb
-from singleshot.style.apply.input_files import STANDARD, expand, nothing_found
-from singleshot.style.apply.picture_files import picture_suffixes
 
 CLASSIFIERS = GRAPHS / "classifiers"
 
@@ -66,7 +65,10 @@ def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool
     Raises:
         UserError: there is no such picture or model; it is raised before any work.
     """
-    files = dict.fromkeys(file for text in inputs for file in _pictures(text))
+    media = find_media([text for text in inputs if text != STANDARD], Path(STANDARD))
+    files = [Path(STANDARD)] * (STANDARD in inputs) + [medium.file for medium in media.of("picture")]
+    if not files:
+        raise UserError(f"{', '.join(inputs)}: no picture there, only videos; correct the path")
     classifier = Classifier.open(model or default_model())
     readable = True
     for file in files:
@@ -79,6 +81,7 @@ def classify_pictures(inputs: Sequence[str], model: Path | None, k: int) -> bool
         print(file)
         for answer in answers:
             print(f"{answer.probability:8.1%}  {answer.label}")
+    print("".join(f"{words}\n" for words in media.words()), end="", file=sys.stderr)
     return readable
 
 
@@ -94,17 +97,6 @@ def default_model() -> Path:
     if len(models) > 1:
         raise UserError(f"{CLASSIFIERS}: has {', '.join(map(str, models))}; choose one with --model")
     return models[0]
-
-
-def _pictures(text: str) -> list[Path]:
-    """The files of an input."""
-    if text == STANDARD:
-        return [Path(text)]
-    # Nothing is written, so no output directory has to be left out of the inputs.
-    files = [file for file, _ in expand(text, Path(text), picture_suffixes())]
-    if not files:
-        raise nothing_found(text, picture_suffixes())
-    return files
 
 
 def _standard_input() -> NamedBytes:

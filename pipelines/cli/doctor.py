@@ -463,7 +463,7 @@ def check_style(executor: ExecutorConfig) -> Finding:
 
 
 def _videos_runtime(executor: ExecutorConfig, device: str) -> str:
-    from pipelines.cli.stylize_runtime import kept_runtimes
+    from pipelines.cli.fastest_runtime import kept_runtimes
     from singleshot.export.stylizers import STYLIZERS, unavailable
 
     if device != "cpu" or cluster_address(executor):

@@ -1,9 +1,8 @@
 """`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
 
-import glob
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import joblib
 
 from pipelines.catalog.paths import LEARNED, STYLES
 from pipelines.catalog.styles import model_of
-from pipelines.catalog.videos import segment_cells, stylized_name
-from pipelines.cli.stylize_runtime import fastest_runtime
+from pipelines.catalog.videos import segment_cells
+from pipelines.cli.fastest_runtime import fastest_runtime
+from pipelines.cli.media import STANDARD, Medium, find_media, plan_targets
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
@@ -25,16 +25,14 @@ from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, StylizerName
-from singleshot.style.apply.input_files import STANDARD, check_directory, expand
-from singleshot.style.apply.picture_files import picture_suffixes
-from singleshot.style.apply.stylize import StylizeSettings, fits_whole
-from singleshot.style.apply.stylize_files import stylize_files
+from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.model_file import load_model
+from singleshot.style.picture_files import stylize_pictures, stylize_stream
+from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
-from singleshot.style.video.segments import SEGMENT, join_segments
+from singleshot.style.video.segments import SEGMENT
 from tasks.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
 
-VIDEO_SUFFIXES = {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".ts"}
 FRAMES_PER_SEGMENT = 120
 """Number of frames in a segment, a few seconds of video. An interruption costs a segment at most, and a
 cluster's workers compute segments in parallel."""
@@ -59,44 +57,66 @@ class StylizeOptions:
 def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
     """Stylise `inputs` and write them to `output`.
 
-    The style is given by its name, its model file or that file's directory. Videos are recognised by their
-    suffix, in directories and patterns too. An interrupted video goes on from its finished segments the next
-    time. Inputs that can't be read don't keep the others from being written.
+    The style is given by its name, its model file or that file's directory. Inputs and output may be "-", for
+    one picture. An interrupted video goes on from its finished segments the next time. Inputs that can't be
+    read don't keep the others from being written; what directories hold besides is told in the end.
 
     Raises:
         UserError: there is no such style, or an input or the output cannot be used.
     """
     executor = _on_all_cores(load_config().executor)
     network, _ = load_model(model := _model(style))
-    videos = _plan_videos(inputs, output, options.force)
-    pictures = [name for name in inputs if _may_hold_pictures(name, output)]
+    if STANDARD in (*inputs, str(output)):
+        stylize_stream(network.to(device_of(executor, gpu=True)), _streamed(inputs, output), options.settings)
+        return
+    media = find_media(inputs, output)
+    targets = plan_targets(media.found, output)
+    for target, medium in targets.items():
+        _check_free(target, medium, options.force)
+    pictures = {target: medium.file for target, medium in targets.items() if medium.kind == "picture"}
     failures = []
     if pictures:
         try:
-            written = stylize_files(
+            written = stylize_pictures(
                 network.to(device_of(executor, gpu=True)),
                 pictures,
-                output,
                 options.settings,
                 batch_size=options.batch_size,
-                force=options.force,
                 progress=sys.stderr.isatty(),
             )
         except UserError as error:
             failures.append(str(error))
         else:
-            if str(output) != STANDARD:
-                print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)}")
+            print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)}")
     with _kept(model) as kept:
-        for target, video in videos.items():
+        for target, medium in targets.items():
+            if medium.kind == "picture":
+                continue
             try:
-                _stylize_video(video, target, kept, executor, options)
+                _stylize_video(medium, target, kept, executor, options)
             except UserError as error:
                 failures.append(str(error))
             else:
                 print(target)
+    print("".join(f"{words}\n" for words in media.words()), end="")
     if failures:
         raise UserError("\n".join(failures))
+
+
+def _streamed(inputs: Sequence[str], output: Path) -> Path | None:
+    """The file to read for standard output; None for standard input."""
+    if len(inputs) != 1 or str(output) != STANDARD:
+        raise UserError(
+            f"{STANDARD} is for one picture: give it as the output, and {STANDARD} or one file as the input"
+        )
+    if inputs[0] == STANDARD:
+        return None
+    if Path(inputs[0]).is_dir():
+        raise UserError(f"{inputs[0]}: is a directory; {STANDARD} is for one picture")
+    (medium,) = find_media(inputs, output).found
+    if medium.kind == "video":
+        raise UserError(f"{inputs[0]}: a video can't go to standard output; give a directory as the output")
+    return medium.file
 
 
 @contextmanager
@@ -125,65 +145,24 @@ def _model(style: str) -> Path:
     return model
 
 
-def _stands_for_others(name: str) -> bool:
-    """Whether an input is a directory or a pattern, even if its name ends in a video's suffix."""
-    path = Path(name)
-    return path.is_dir() or (glob.has_magic(name) and not path.exists())
-
-
-def _videos(name: str, output: Path) -> list[tuple[Path, Path]]:
-    """The videos of an input, each with its path below the output."""
-    if _stands_for_others(name):
-        return expand(name, output, VIDEO_SUFFIXES)
-    path = Path(name)
-    return [(path, Path(path.name))] if path.suffix.lower() in VIDEO_SUFFIXES else []
-
-
-def _may_hold_pictures(name: str, output: Path) -> bool:
-    """Whether an input may have pictures: it is neither a video nor a pattern or directory of only videos."""
-    if not _videos(name, output):
-        return True
-    return _stands_for_others(name) and bool(expand(name, output, picture_suffixes()))
-
-
-def _plan_videos(inputs: Sequence[str], output: Path, force: bool) -> Mapping[Path, Path]:
-    """The videos by the files that are to be written."""
-    targets: dict[Path, Path] = {}
-    videos = [video for name in inputs for video in _videos(name, output)]
-    if videos and str(output) == STANDARD:
-        raise UserError(
-            f"{videos[0][0]}: a video can't go to standard output; give a directory as the output"
-        )
-    for video, name in videos:
-        if not video.is_file():
-            raise UserError(f"{video}: no such file; correct the path")
-        target = output / name.with_name(stylized_name(video))
-        if target in targets and not targets[target].samefile(video):
-            raise UserError(f"{targets[target]} and {video} would both become {target}; rename one")
-        if target.exists() and target.samefile(video):
-            raise UserError(f"{target}: is an input; choose another output directory")
-        check_directory(target.parent)
-        _check_free(target, force)
-        targets[target] = video
-    return targets
-
-
-def _check_free(target: Path, force: bool) -> None:
+def _check_free(target: Path, medium: Medium, force: bool) -> None:
     if target.is_dir():
         raise UserError(f"{target}: is a directory; give another output directory")
-    # With this file, the target was written by a run that ended before it could remove the segments. Segments
+    # With this file, a video was written by a run that ended before it could remove the segments. Segments
     # alone may be those of an interrupted run with --force, and the target an older video.
-    if target.exists() and not force and not (_segments(target) / JOINING).exists():
+    joined = medium.kind == "video" and (_segments(target) / JOINING).exists()
+    if target.exists() and not force and not joined:
         raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
 
 
 def _stylize_video(
-    video: Path, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
+    medium: Medium, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
 ) -> None:
-    info = probe(video)
+    video, info = medium.file, probe(medium.file)
+    check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
     with ends_with_its_parents(), alone(store.root.with_suffix(".lock"), str(target)):
-        _check_free(target, options.force)  # again: another process may have written it meanwhile
+        _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}; ", end="")

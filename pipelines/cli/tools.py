@@ -228,9 +228,10 @@ def stylize(
 ) -> None:
     """Stylise your own pictures and videos in a trained style.
 
-    Pictures keep their size, orientation, transparency, colour profile and format; videos keep their frames,
-    timing, size and sound. Pictures of any size take bounded memory. Videos run on all cores, or on the
-    cluster that params.yaml or RAY_ADDRESS names; an interrupted video goes on from its last segment.
+    Pictures keep their size, orientation, transparency, colours, metadata and format, animated ones too;
+    videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
+    Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
+    RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, stylize_inputs

@@ -10,8 +10,9 @@ from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Stage
+from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
-from singleshot.style.video.segments import SEGMENT, join_segments
+from singleshot.style.video.segments import SEGMENT
 from tasks.stylize_photos import StylizeParams, stylize_photos
 
 

@@ -1,27 +1,73 @@
-"""The one place that reads and writes picture files. A picture is float32 RGB in [0, 1], shape (3, H, W)."""
+"""The one place that reads and writes picture files. A picture is float32 RGB in [0, 1], shape (3, H, W).
+
+Whatever the file, a picture is what a colour-managed viewer shows of it: upright, in sRGB, and without the
+colours that a transparent pixel hides.
+"""
 
 import io
+import logging
+import struct
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+import cv2
 import numpy as np
+import pillow_heif
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps, PngImagePlugin, UnidentifiedImageError
 from torch import Tensor
 
 from singleshot.errors import UserError
+from singleshot.io.colour_profiles import from_srgb, mode_of, stated_profile, to_srgb
 
+logger = logging.getLogger(__name__)
+
+pillow_heif.register_heif_opener()
 # Pillow refuses pictures above 179 megapixels and warns above 89. A photo of 100 megapixels is read like any
 # other here, and the server, whose limit is lower, refuses it by its header.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 LUMA = (0.299, 0.587, 0.114)
 """Weights of R, G and B in luma (ITU-R BT.601), as in Pillow and torchvision."""
 Frame = NDArray[np.uint8]
-"""A frame of a video: upright RGB pixels, (height, width, 3)."""
+"""A picture or a frame of a video: upright RGB pixels, (height, width, 3)."""
+
+WRITTEN: dict[str, dict[str, Any]] = {
+    # Colour at half the resolution (4:2:0) bleeds over the edges of strokes. WebP always has it at half, but
+    # bleeds less with `use_sharp_yuv`.
+    "JPEG": {"quality": 95, "subsampling": "4:4:4"},
+    "PNG": {},
+    "WEBP": {"quality": 95, "use_sharp_yuv": True},
+    "TIFF": {},
+    "HEIF": {"quality": 95, "chroma": 444},
+    "AVIF": {"quality": 95, "subsampling": "4:4:4"},
+    "JPEG2000": {},
+    "GIF": {},
+    "BMP": {},
+}
+"""Formats in which pictures are written, by Pillow's names, with the options to write them."""
+FORMATS = (*WRITTEN, "DIB", "PPM", "PSD", "ICO", "ICNS", "PCX", "SGI", "QOI", "DDS")
+"""Formats that are read, by Pillow's names. Results are PNGs where a format is not `WRITTEN`."""
+WITH_PROFILE = ("JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF")
+"""Formats whose files hold a colour profile, EXIF and XMP when Pillow writes them."""
+ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
+"""Formats whose several pictures are the frames of a film."""
+TIFF_COMPRESSIONS = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate")
+"""Compressions that a TIFF keeps. The others are lossy, or for black and white only."""
+XMP_TAG, IPTC_TAG, DNG_TAG = 700, 33723, 50706
+TIFF_TAGS = {
+    *(ExifTags.Base.ImageDescription, ExifTags.Base.Make, ExifTags.Base.Model, ExifTags.Base.Software),
+    *(ExifTags.Base.DateTime, ExifTags.Base.Artist, ExifTags.Base.Copyright, ExifTags.Base.Rating),
+    *(ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, XMP_TAG, IPTC_TAG),
+}
+"""Tags that a TIFF keeps. Among the others are tags that say how its old pixels were laid out."""
+CUT_OFF = 0.1
+"""Share of a picture that its file may lack at the end. What a browser shows of it is taken then."""
 
 
 class NamedBytes(io.BytesIO):
@@ -32,34 +78,145 @@ class NamedBytes(io.BytesIO):
         self.name = name
 
 
+Source = Path | BinaryIO
+
+
+@dataclass(frozen=True)
+class StoredAs:
+    """How a picture is kept in its file: all but its pixels."""
+
+    format: str
+    """Pillow's name of the format that a result is written in."""
+    icc: bytes | None
+    """Profile of the colours in the file; None for sRGB."""
+    options: dict[str, Any]
+    """Arguments for saving the picture with Pillow, metadata among them."""
+
+    def image(self, pixels: Tensor, alpha: Image.Image | None) -> Image.Image:
+        """Pixels in sRGB, uint8 (3, H, W), as an image in the file's colours, with an opacity (mode L)."""
+        image = Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
+        if self.icc:
+            image = from_srgb(image, self.icc)
+        if alpha is not None:
+            image.putalpha(alpha)
+        return image
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The content of a picture file, upright."""
+
+    pixels: Tensor
+    """Colours in sRGB, uint8 (3, H, W). Where nothing is visible, those around it go on."""
+    alpha: Image.Image | None
+    """Opacity (mode L); None if the whole picture is opaque."""
+    stored: StoredAs
+
+    def encode(self, pixels: Tensor) -> bytes:
+        """A file of other pixels, uint8 (3, H, W), with this file's format, opacity, colours and metadata.
+
+        Raises:
+            OSError, ValueError, RuntimeError: Pillow could read the metadata, but can't write them.
+        """
+        buffer = io.BytesIO()
+        self.stored.image(pixels, self.alpha).save(buffer, self.stored.format, **self.stored.options)
+        return buffer.getvalue()
+
+
+def read_picture(source: Source) -> Picture:
+    """Read a picture file with its metadata, of several frames the first.
+
+    What a result can't keep is logged as a warning.
+
+    Raises:
+        UserError: the file is missing, damaged, of no format that is read, or has several pages.
+    """
+    with open_picture(source) as opened:
+        if opened.format == "TIFF" and getattr(opened, "n_frames", 1) > 1:
+            raise UserError(
+                f"{name_of(source)}: has {getattr(opened, 'n_frames', 1)} pages; give each as a file"
+            )
+        bits = _bits(opened)
+        picture = _loaded(opened, source)
+        pixels, alpha = visible(picture)
+        stored = stored_as(picture, name_of(source))
+        if bits:
+            logger.warning("%s: has %s; the result has 8 bits", name_of(source), bits)
+        if picture.format == "MPO":
+            logger.warning(
+                "%s: only its first picture is kept, no gain or depth map or second view behind it",
+                name_of(source),
+            )
+    return Picture(torch.from_numpy(pixels).permute(2, 0, 1), alpha, stored)
+
+
+def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
+    """What a viewer shows of a picture: colours in sRGB, and opacity (mode L), None if all is opaque.
+
+    Colours under full transparency, which nobody has seen, are replaced by those around them.
+    """
+    upright = to_8_bits(ImageOps.exif_transpose(picture))
+    icc = stated_profile(picture)
+    if not upright.has_transparency_data:
+        return np.array(to_srgb(upright, icc)), None
+    with_alpha = upright.convert("RGBA") if upright.mode in ("P", "RGB", "1") else upright
+    alpha = with_alpha.convert("RGBA").getchannel("A")
+    rgb = np.array(to_srgb(with_alpha, icc))
+    opacity = (np.asarray(alpha) / 255).astype(np.float32)
+    hidden = opacity == 0
+    if hidden.any():
+        around = _continued((rgb * opacity[..., None]).astype(np.float32), opacity)
+        rgb[hidden] = around[hidden].round().clip(0, 255).astype(np.uint8)
+    return rgb, alpha
+
+
+def _continued(colours: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Colours (H, W, 3) that are multiplied by their weight (H, W), continued to where it is 0.
+
+    Pull and push (Gortler et al. 1996, "The Lumigraph", 3.4.2): what is missing comes from half the size.
+    """
+    height, width = weight.shape
+    if height == width == 1:
+        return colours / weight[..., None] if weight.any() else np.full_like(colours, 128)
+    half = max(width // 2, 1), max(height // 2, 1)
+    coarse = _continued(
+        cv2.resize(colours, half, interpolation=cv2.INTER_AREA).astype(np.float32, copy=False),
+        cv2.resize(weight, half, interpolation=cv2.INTER_AREA).astype(np.float32, copy=False),
+    )
+    larger = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
+    return (colours + (1 - weight)[..., None] * larger).astype(np.float32, copy=False)
+
+
 def read_rgb(
-    source: Path | BinaryIO,
+    source: Source,
     *,
     short_side: int | None = None,
     enlarge: bool = True,
-    formats: tuple[str, ...] | None = None,
+    formats: tuple[str, ...] = FORMATS,
 ) -> Tensor:
-    """Read the picture (3, H, W) in a file of one of Pillow's `formats`; None allows all.
+    """Read the picture (3, H, W) in a file of one of Pillow's `formats`.
 
-    The picture is turned as its EXIF orientation says, laid over white where it is transparent, and scaled
-    (Lanczos) to a short side of `short_side` pixels; None keeps its size. Without `enlarge`, it is only
-    scaled down. Of several frames, the first is read.
+    The picture is turned as its EXIF orientation says, converted to sRGB, laid over white where it is
+    transparent, and scaled (Lanczos) to a short side of `short_side` pixels; None keeps its size. Without
+    `enlarge`, it is only scaled down. Of several frames, the first is read.
 
     Raises:
-        UserError: the file is missing, damaged, truncated, or no picture, or its samples are floating-point.
+        UserError: the file is missing, damaged, truncated, or no picture.
     """
-    with open_picture(source, formats) as picture:
-        if short_side:
-            # libjpeg scales by 1/2, 1/4 or 1/8 while it decodes. At least the last factor of 1/2 is left to
-            # Lanczos.
-            picture.draft(None, (2 * short_side, 2 * short_side))
-        rgb = _over_white(ImageOps.exif_transpose(picture))
+    with open_picture(source, formats) as opened:
+        # libjpeg scales by 1/2, 1/4 or 1/8 while it decodes. At least the last factor of 1/2 is left to
+        # Lanczos.
+        draft = 2 * short_side if short_side else None
+        pixels, alpha = visible(_loaded(opened, source, draft))
+    rgb = Image.fromarray(pixels)
+    if alpha is not None:
+        rgb = Image.composite(rgb, Image.new("RGB", rgb.size, "white"), alpha)
     if short_side and (enlarge or short_side < min(rgb.size)):
         rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
     return _to_tensor(rgb)
 
 
-def read_size(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> tuple[int, int]:
+def read_size(source: Source, formats: tuple[str, ...] = FORMATS) -> tuple[int, int]:
     """Width and height of the picture in a file, read from its header without decoding any pixel.
 
     Raises:
@@ -70,8 +227,27 @@ def read_size(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -
         return picture.size
 
 
+def picture_suffixes() -> set[str]:
+    """Suffixes of the formats that are read, with their dots."""
+    return {suffix for suffix, name in Image.registered_extensions().items() if name in FORMATS}
+
+
+def written_format(path: Path) -> str | None:
+    """The format of the result of a file, by Pillow's name; None if there is no picture in the file."""
+    try:
+        with open_picture(path) as picture:
+            return _written_format(picture)
+    except UserError:
+        return None
+
+
+def is_animated(picture: Image.Image) -> bool:
+    """Whether an opened picture has several frames, which are a film."""
+    return picture.format in ANIMATED and getattr(picture, "n_frames", 1) > 1
+
+
 @contextmanager
-def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
+def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
     """Open a file as a Pillow image, whose pixels are not decoded yet.
 
     Raises:
@@ -79,38 +255,245 @@ def open_picture(source: Path | BinaryIO, formats: tuple[str, ...] | None = None
             error, e.g. when it decoded damaged bytes.
     """
     try:
-        with Image.open(source, formats=formats) as picture:
+        with _opened(source, formats) as picture:
+            if _is_preview(picture):
+                raise UserError(
+                    f"{name_of(source)}: a camera's raw file, of which only a preview could be read; "
+                    "export it as a TIFF or JPEG"
+                )
             yield picture
     except UserError:
         raise
     except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
-        name = source if isinstance(source, Path) else getattr(source, "name", "picture")
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):  # Pillow's message would have an object's address.
             reason = "empty, or of no known format"
         if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
             reason = f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
         raise UserError(
-            f"{name}: can't be read as a picture ({reason}); give another copy of it, or leave it out"
+            f"{name_of(source)}: can't be read as a picture ({reason}); give another copy of it, or leave "
+            "it out"
         ) from error
 
 
-def to_8_bits(picture: Image.Image) -> Image.Image:
-    """Convert a picture to 8 bits per sample. 16-bit greys are scaled; Pillow would clip them.
+def name_of(source: Source) -> str:
+    """What a message calls a file."""
+    return str(source if isinstance(source, Path) else getattr(source, "name", "picture"))
+
+
+def _content(source: Source) -> bytes:
+    if isinstance(source, Path):
+        return source.read_bytes()
+    source.seek(0)
+    return source.read()
+
+
+def _opened(source: Source, formats: tuple[str, ...]) -> Image.Image:
+    try:
+        return Image.open(source, formats=formats)
+    except UnidentifiedImageError:
+        if "TIFF" not in formats or _content(source)[:4] not in (b"II*\0", b"MM\0*"):
+            raise
+        return _other_tiff(_content(source))
+
+
+def _other_tiff(content: bytes) -> Image.Image:
+    """A TIFF of samples that Pillow has no mode for, such as floating-point colours, with 8 bits by OpenCV.
 
     Raises:
-        ValueError: the picture's samples are floating-point numbers.
+        UnidentifiedImageError: OpenCV can't decode it either.
     """
+    try:
+        samples = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        samples = None
+    if samples is None or samples.ndim != 3:
+        raise UnidentifiedImageError
+    swapped = samples[..., [2, 1, 0, 3][: samples.shape[2]]]  # OpenCV has blue first
+    picture = Image.fromarray(_scaled_to_8_bits(swapped))
+    picture.format = "TIFF"
+    picture.info["samples"] = f"{samples.dtype} samples"
+    return picture
+
+
+def _is_preview(picture: Image.Image) -> bool:
+    """Whether the first picture of a TIFF stands for a larger one, as in a camera's raw file."""
+    tags = getattr(picture, "tag_v2", {})
+    return DNG_TAG in tags or bool(tags.get(254, 0) & 1)  # TIFF 6.0, NewSubfileType
+
+
+_tolerant = threading.Lock()
+"""Held while Pillow's global setting lets it decode a truncated file."""
+
+
+def _loaded(picture: Image.Image, source: Source, draft: int | None = None) -> Image.Image:
+    """The picture, decoded, from a file that may lack a little at its end (`CUT_OFF`), which is logged.
+
+    A JPEG is scaled down while it is decoded, to sides of `draft` or more.
+
+    Raises:
+        OSError, SyntaxError: the file is damaged, or more of it is missing.
+    """
+    if draft:
+        picture.draft(None, (draft, draft))
+    try:
+        picture.load()
+    except (OSError, SyntaxError):
+        if picture.format not in ("JPEG", "MPO", "PNG", "TIFF", "BMP"):
+            raise
+        # libjpeg fills up a file that ends by its end marker with what it has, as browsers do; Pillow alone
+        # would leave a progressive one black.
+        is_jpeg = picture.format in ("JPEG", "MPO")
+        end = b"\xff\xd9" if is_jpeg else b""
+        again = Image.open(io.BytesIO(_content(source) + end), formats=("JPEG",) if is_jpeg else None)
+        if draft:
+            again.draft(None, (draft, draft))
+        with _tolerant:
+            ImageFile.LOAD_TRUNCATED_IMAGES = True
+            try:
+                again.load()
+            finally:
+                ImageFile.LOAD_TRUNCATED_IMAGES = False
+        missing = _missing(again, fill=128 if is_jpeg else 0)
+        if missing > CUT_OFF:
+            raise
+        logger.warning(
+            "%s: is cut off; what is there is taken%s",
+            name_of(source),
+            f", without the last {missing:.1%}" if missing else "",
+        )
+        return again
+    return picture
+
+
+def _missing(picture: Image.Image, fill: int) -> float:
+    """Share of a picture that a decoder has filled, in rows at the bottom whose last pixel it has."""
+    filled = (np.asarray(picture.convert("RGB")) == fill).all(axis=2)
+    there = np.flatnonzero(~filled[:, -1])
+    return float(filled[there[-1] + 1 if len(there) else 0 :].sum() / filled.size)
+
+
+def _bits(picture: Image.Image) -> str | None:
+    """The samples of a picture that is not decoded yet, in words, if they have more than 8 bits."""
+    if samples := picture.info.get("samples"):
+        return str(samples)
+    depth = int(picture.info.get("bit_depth", 8))
+    tiles = getattr(picture, "tile", [])
+    layout = str(tiles[0][3]) if tiles else ""
     if picture.mode == "F":
-        raise ValueError("floating-point samples have no agreed white")
-    if not picture.mode.startswith("I"):
+        return "floating-point samples"
+    if "32" in layout:
+        return "32 bits per sample"
+    if depth > 8 or ";16" in layout or picture.mode.startswith("I"):
+        return f"{depth if depth > 8 else 16} bits per sample"
+    return None
+
+
+def to_8_bits(picture: Image.Image) -> Image.Image:
+    """Convert a picture to 8 bits per sample. Greys of 16 or 32 bits are scaled; Pillow would clip them."""
+    if picture.mode != "F" and not picture.mode.startswith("I"):
         return picture
-    grey = np.asarray(picture, np.float32) / 257  # 65535 / 255
-    scaled = Image.fromarray(grey.round().clip(0, 255).astype(np.uint8))
+    grey = np.asarray(picture)
+    if grey.dtype == np.int32:  # of unsigned samples of 16 bits (PPM) or 32 (TIFF)
+        grey = grey.view(np.uint32)
+        grey = grey.astype(np.uint16) if grey.max(initial=0) <= 65535 else grey
+    scaled = Image.fromarray(_scaled_to_8_bits(grey))
     scaled.info = dict(picture.info)  # above all its colour profile
     if "transparency" in scaled.info:  # the grey that is transparent
         scaled.info["transparency"] = round(scaled.info["transparency"] / 257)
     return scaled
+
+
+def _scaled_to_8_bits(samples: NDArray) -> NDArray[np.uint8]:
+    """Samples of any type in 8 bits. White is an integer's largest value, of floats 1 or more."""
+    if samples.dtype == np.uint8:
+        return samples
+    if np.issubdtype(samples.dtype, np.integer):
+        white = float(np.iinfo(samples.dtype).max)
+    else:
+        samples = np.nan_to_num(samples, nan=0.0, posinf=1.0, neginf=0.0)
+        white = max(float(samples.max(initial=0)), 1.0)
+    return (samples * (255 / white)).round().clip(0, 255).astype(np.uint8)
+
+
+def stored_as(picture: Image.Image, name: str) -> StoredAs:
+    """How the result of a decoded picture is stored. Afterwards, the picture's EXIF has no orientation."""
+    file_format = _written_format(picture)
+    options = dict(WRITTEN[file_format])
+    icc = _kept_profile(picture, file_format, name)
+    if file_format in WITH_PROFILE:
+        upright = ImageOps.exif_transpose(picture)  # it also turns what XMP says
+        options["icc_profile"] = icc
+        if exif := _exif(picture, name):
+            options["exif"] = exif
+        if (xmp := upright.info.get("xmp")) and file_format not in ("PNG", "TIFF"):
+            options["xmp"] = xmp
+        if file_format == "PNG":
+            options["pnginfo"] = _texts(upright)
+    if file_format in ("JPEG", "GIF", "JPEG2000") and (comment := picture.info.get("comment")):
+        options["comment"] = comment
+    if file_format == "JPEG":
+        # Photoshop's segments have captions and keywords (IPTC).
+        segments = [data for marker, data in getattr(picture, "applist", []) if marker == "APP13"]
+        options["extra"] = b"".join(b"\xff\xed" + struct.pack(">H", len(s) + 2) + s for s in segments)
+    if file_format == "TIFF":
+        options["compression"] = _compression(picture)
+    if "dpi" in picture.info and file_format != "GIF":
+        options["dpi"] = picture.info["dpi"]
+    return StoredAs(file_format, icc, options)
+
+
+def _written_format(picture: Image.Image) -> str:
+    # A telephone's MPO is a JPEG with more pictures after it, such as a depth map or a second view.
+    file_format = {"MPO": "JPEG", "DIB": "BMP"}.get(str(picture.format), str(picture.format))
+    return file_format if file_format in WRITTEN else "PNG"
+
+
+def _kept_profile(picture: Image.Image, file_format: str, name: str) -> bytes | None:
+    """The profile of the picture's colours, if a result can have it."""
+    icc = stated_profile(picture)
+    mode = mode_of(icc)
+    if icc is None or file_format not in WITH_PROFILE or picture.mode == "LAB":
+        return None
+    if mode == "RGB" or (mode == "CMYK" and picture.mode == "CMYK" and file_format in ("JPEG", "TIFF")):
+        try:
+            from_srgb(Image.new("RGB", (1, 1)), icc)
+        except ImageCms.PyCMSError:
+            logger.warning("%s: the result is in sRGB, as its colour profile is only for reading", name)
+        else:
+            return icc
+    return None
+
+
+def _texts(picture: Image.Image) -> PngImagePlugin.PngInfo:
+    """A PNG's texts, XMP among them, without those of ImageMagick, which have the old EXIF again."""
+    texts = PngImagePlugin.PngInfo()
+    for key, text in getattr(picture, "text", picture.info).items():
+        if isinstance(text, str) and not key.startswith("Raw profile type"):
+            texts.add_itxt(key, picture.info.get(key, text))
+    return texts
+
+
+def _compression(image: Image.Image) -> str:
+    """Compression for a TIFF like `image`. With EXIF directories, Pillow can only write it uncompressed."""
+    if not {ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo}.isdisjoint(image.getexif()):
+        return "raw"
+    compression = image.info.get("compression", "raw")
+    return compression if compression in TIFF_COMPRESSIONS else "tiff_lzw"
+
+
+def _exif(image: Image.Image, name: str) -> bytes:
+    """EXIF for pixels that are upright now, without the thumbnail, which shows the original photo."""
+    exif = image.getexif()
+    exif.pop(ExifTags.Base.Orientation, None)
+    if image.format == "TIFF":
+        for tag in set(exif) - TIFF_TAGS:
+            del exif[tag]
+    try:
+        return exif.tobytes() if exif else b""
+    except Exception as error:  # values of another type than their tags': struct.error, TypeError, …
+        logger.warning("%s: its EXIF is damaged and left out (%s)", name, error)
+        return b""
 
 
 def encode_png(picture: Tensor) -> bytes:
@@ -129,15 +512,6 @@ def encode_jpeg(picture: Tensor, quality: int = 92) -> bytes:
 def side_by_side(*pictures: Tensor) -> Tensor:
     """Pictures (3, H, W_i) of one height in a row: (3, H, ΣW_i)."""
     return torch.cat(pictures, dim=-1)
-
-
-def _over_white(picture: Image.Image) -> Image.Image:
-    """Any picture in RGB, over white where it is transparent."""
-    picture = to_8_bits(picture)
-    if not picture.has_transparency_data:
-        return picture.convert("RGB")
-    white = Image.new("RGBA", picture.size, "white")
-    return Image.alpha_composite(white, picture.convert("RGBA")).convert("RGB")
 
 
 def _scaled(size: tuple[int, int], short_side: int) -> tuple[int, int]:

@@ -110,7 +110,7 @@ def test_a_damaged_picture_is_one_line_and_the_others_are_done(capsys: pytest.Ca
 @pytest.mark.parametrize("text", ["nowhere", "nothing/*.png", "empty"])
 def test_inputs_without_pictures_are_told(text: str) -> None:
     Path("empty").mkdir()
-    with pytest.raises(UserError, match="no such file" if text == "nowhere" else "no picture there"):
+    with pytest.raises(UserError, match="no such file" if text == "nowhere" else "no picture or video there"):
         classify_pictures(["album", text], None, 1)
 
 

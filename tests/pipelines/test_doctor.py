@@ -16,7 +16,7 @@ import pytest
 from checkouts import ROOT, Checkout, cleaned
 from waiting import PATIENCE_S
 
-from pipelines.cli import doctor, stylize_runtime
+from pipelines.cli import doctor, fastest_runtime
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from singleshot.errors import UserError
@@ -406,13 +406,13 @@ def test_the_runtimes_that_the_benchmark_will_have(monkeypatch):
 
 def test_style_says_what_it_computes_with_and_whether_4k_has_room(monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("pipelines.cli.stylize_runtime.user_cache_path", lambda _: tmp_path)
+    monkeypatch.setattr("pipelines.cli.fastest_runtime.user_cache_path", lambda _: tmp_path)
     cpu = ExecutorConfig(device="cpu")
     found = doctor.check_style(cpu).found
     assert re.match(r"`stylize` uses PyTorch in (bfloat16|float32) on cpu, for videos the fastest of", found)
     assert re.search(r"torch, openvino-f32, (openvino-bf16, )?onnxruntime; [\d.]+ GB", found)
     assert "for videos too;" in doctor.check_style(replace(cpu, address="head:6379")).found
-    kept = {"machine": stylize_runtime.machine(), "runtime": "openvino-f32"}
+    kept = {"machine": fastest_runtime.machine(), "runtime": "openvino-f32"}
     (tmp_path / "stylizers").mkdir()
     (tmp_path / "stylizers/a.json").write_text(json.dumps(kept))
     assert "for videos openvino-f32, measured as the fastest;" in doctor.check_style(cpu).found

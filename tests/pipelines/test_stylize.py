@@ -12,8 +12,8 @@ from odd_videos import NTSC, make_video
 from PIL import Image
 from waiting import wait_until
 
+from pipelines.cli import fastest_runtime
 from pipelines.cli import stylize as module
-from pipelines.cli import stylize_runtime
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.export import measure_stylizers, stylizers
@@ -21,7 +21,7 @@ from singleshot.export.measure_stylizers import Measured
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
-from singleshot.style.video.segments import join_segments
+from singleshot.style.video.join import join_segments
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
@@ -38,8 +38,8 @@ def workplace(tmp_path, monkeypatch):
     """A directory with a configuration, a style that is trained, a picture and a video."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "FRAMES_PER_SEGMENT", 10)
-    monkeypatch.setattr(stylize_runtime, "user_cache_path", lambda _: tmp_path / "cache")
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: TORCH_IS_FASTEST)
+    monkeypatch.setattr(fastest_runtime, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: TORCH_IS_FASTEST)
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"))
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
@@ -227,7 +227,7 @@ def test_videos_are_found_in_directories_and_patterns():
 
 def test_a_pattern_without_any_video_is_told():
     Path("clips").mkdir()
-    with pytest.raises(UserError, match=r"clips/\*\.mp4: no picture there"):
+    with pytest.raises(UserError, match=r"clips/\*\.mp4: no picture or video there"):
         stylize_inputs("ink", ["clips/*.mp4"], Path("out"), OPTIONS)
 
 
@@ -302,31 +302,31 @@ def test_the_fastest_runtime_is_measured_once_and_said(monkeypatch, capsys):
     output = capsys.readouterr().out
     assert "torch (3 frames of 256x256 a second; openvino-f32 2; not onnxruntime: odd)" in output
     assert "film.mp4: 25 frames of 64x48 at 29.97 a second, by torch; " in output
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: pytest.fail("measured again"))
     stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
     assert "which runtime" not in capsys.readouterr().out
-    assert stylize_runtime.kept_runtimes() == ["torch"]
+    assert fastest_runtime.kept_runtimes() == ["torch"]
 
 
 @pytest.mark.parametrize("change", ["versions", "network", "damage"])
 def test_what_is_kept_is_for_one_machine_and_one_network(monkeypatch, change):
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     if change == "versions":
-        monkeypatch.setattr(stylize_runtime, "installed_version", lambda _: "99")
+        monkeypatch.setattr(fastest_runtime, "installed_version", lambda _: "99")
     if change == "network":
         card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
         save_model(TransformerNet(width=5), card, Path("models/styles/ink/model.safetensors"))
     if change == "damage":
         next(Path("cache").rglob("*.json")).write_text("{")
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
     stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
-    assert "onnxruntime" in stylize_runtime.kept_runtimes()
+    assert "onnxruntime" in fastest_runtime.kept_runtimes()
 
 
 def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     float32 = replace(OPTIONS, settings=StylizeSettings(precision="float32"))
     stylize_inputs("ink", ["film.mp4"], Path("out"), float32)
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: pytest.fail("measured"))
     stylize_inputs("ink", ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
     assert "by onnxruntime" in capsys.readouterr().out
     # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
@@ -351,7 +351,7 @@ def test_an_interrupted_video_goes_on_by_the_runtime_it_began_with(monkeypatch, 
 
 
 def test_pytorch_is_taken_where_nothing_else_is_installed(monkeypatch, capsys):
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", measure_stylizers.measure_stylizers)
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", measure_stylizers.measure_stylizers)
     monkeypatch.setattr(stylizers, "installed_version", {"torch": "2"}.get)
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     output = capsys.readouterr().out
@@ -361,6 +361,6 @@ def test_pytorch_is_taken_where_nothing_else_is_installed(monkeypatch, capsys):
 
 def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
     monkeypatch.setattr("singleshot.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
-    monkeypatch.setattr(stylize_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
+    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "by torch" in capsys.readouterr().out

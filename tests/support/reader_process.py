@@ -72,7 +72,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from singleshot.export.classifier import load_classifier
     from singleshot.export.onnx_model import load_onnx, read_card
     from singleshot.export.rollout import load_policy
-    from singleshot.io.images import read_rgb, read_size
+    from singleshot.io.images import read_picture, read_rgb, read_size
     from singleshot.io.packages import read_member
     from singleshot.io.tensor_file import read_tensor_file
     from singleshot.rl.agents import load_agent
@@ -83,7 +83,6 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from singleshot.rl.evaluation.episode import load_episode
     from singleshot.rl.experts.policy import load_expert
     from singleshot.sparse.packed import read_packed
-    from singleshot.style.apply.picture_files import read_picture
     from singleshot.style.backbones import load_backbone
     from singleshot.style.datasets.photos import PhotoSet
     from singleshot.style.datasets.weights import load_arrays

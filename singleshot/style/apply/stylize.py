@@ -53,10 +53,7 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
         UserError: a side is below MIN_SIDE_PX, or memory doesn't suffice even for the smallest tile.
     """
     height, width = pictures.shape[-2:]
-    if min(height, width) < MIN_SIDE_PX:
-        raise UserError(
-            f"a picture of {width}x{height} px is too small; sides have to be {MIN_SIDE_PX} or more"
-        )
+    check_size(width, height, "a picture")
     device = next(network.parameters()).device
     channels_last(network)
     dtype = resolve(settings.precision, str(device))
@@ -67,6 +64,12 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
             photo = pictures[first : first + n, :, top : top + h]
             results[first : first + n, :, top : top + h] = finished(photo, stylized, settings)
     return results
+
+
+def check_size(width: int, height: int, name: str) -> None:
+    """Check that a picture or video is large enough for a network. Raises UserError if it is not."""
+    if min(width, height) < MIN_SIDE_PX:
+        raise UserError(f"{name}: is {width}x{height} px; sides have to be {MIN_SIDE_PX} or more")
 
 
 def fits_whole(pictures: int, width: int, height: int, channels: int) -> bool:

@@ -8,18 +8,23 @@ import logging
 import math
 import statistics
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
+from av.codec.context import CodecContext
 from av.container import InputContainer
+from av.filter import Graph
 from av.packet import Packet
 from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
@@ -27,6 +32,7 @@ from av.video.stream import VideoStream
 from singleshot.errors import UserError
 from singleshot.io.h264 import BT709, VideoFormat
 from singleshot.io.images import Frame
+from singleshot.style.video.dynamic_range import HLG, PQ, is_wide, to_bt709
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +123,7 @@ class VideoInfo:
 def probe(path: Path) -> VideoInfo:
     """Decode a whole video, frame by frame, to find its properties.
 
-    Damage is logged as a warning, with the numbers of frames.
+    Damage is logged as a warning, with the numbers of frames, and so is what H.264 of 8 bits can't show.
 
     Raises:
         UserError: there is no such file or no video in it, or none of its frames can be decoded.
@@ -145,6 +151,8 @@ def probe(path: Path) -> VideoInfo:
             checksums=tuple(checksums),
             expected_frames=_expected_frames(container, stream, clock, condition),
         )
+    for words in first.lost():
+        logger.warning("%s: %s", path, words)
     if info.expected_frames > info.frames:
         logger.warning(
             "%s: decoded %d of %d frames; the rest is damaged or missing",
@@ -158,8 +166,9 @@ def probe(path: Path) -> VideoInfo:
 def read_frames(path: Path) -> Iterator[Frame]:
     """Yield the frames that :func:`probe` counts, in order. Raises UserError as :func:`open_video` does."""
     with open_video(path) as (container, stream):
-        for frame in _decode(demux(container, stream), stream, _Condition()):
-            yield frame.upright()
+        yield from map(
+            _Decoded.upright, _progressive(_decode(demux(container, stream), stream, _Condition()))
+        )
 
 
 def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
@@ -176,7 +185,7 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     for seconds in SEEK_SECONDS:
         checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
         if len(checksums) == segment.frames and (seconds is None or _combined(checksums) == segment.checksum):
-            yield from (frame.upright() for frame in _seek_segment(path, segment, seconds))
+            yield from map(_Decoded.upright, _progressive(_seek_segment(path, segment, seconds)))
             return
     raise UserError(
         f"{path}: hasn't got all {segment.frames} frames from number {segment.start} on that it had when "
@@ -207,6 +216,15 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         if not videos[0].codec_context:
             raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
         yield container, videos[0]
+
+
+def has_video(path: Path) -> bool:
+    """Whether there is a video in a file."""
+    try:
+        with open_video(path):
+            return True
+    except UserError:
+        return False
 
 
 def origin(container: InputContainer) -> Fraction:
@@ -261,6 +279,21 @@ class _Decoded:
         a, b, _, _ = self.matrix
         return abs(a) < abs(b)
 
+    @property
+    def has_alpha(self) -> bool:
+        """Whether the frame has an opacity."""
+        return any(component.is_alpha for component in self.image.format.components)
+
+    def lost(self) -> Iterator[str]:
+        """What a result doesn't keep, in words."""
+        if self.image.color_trc in (PQ, HLG):
+            name = "PQ" if self.image.color_trc == PQ else "HLG"
+            yield f"is HDR ({name}); the result is mapped to SDR"
+        elif (bits := self.image.format.components[0].bits) > 8:
+            yield f"has {bits} bits per sample; the result has 8"
+        if self.has_alpha:
+            yield "is transparent; the result is laid over black, as H.264 has no transparency"
+
     def checksum(self) -> int:
         """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
         plane = self.image.planes[0]
@@ -271,13 +304,20 @@ class _Decoded:
 
     def upright(self) -> Frame:
         """The frame's pixels, turned by quarters and mirrored as the file says."""
-        untagged_hd = self.image.colorspace in UNSPECIFIED and self.image.height >= HD_LINES
-        pixels = self.image.to_ndarray(
-            format="rgb24",
+        image = self.image
+        untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
+        wide = is_wide(image.color_primaries, image.color_trc)
+        pixels = image.to_ndarray(
+            format="rgb48le" if wide else "rgba" if self.has_alpha else "rgb24",
             width=self.size[0],
             height=self.size[1],
             src_colorspace=Colorspace.ITU709 if untagged_hd else None,
         )
+        if wide:
+            pixels = to_bt709(pixels.astype(np.uint16, copy=False), image.color_primaries, image.color_trc)
+        elif self.has_alpha:  # over black
+            opacity = pixels[..., 3:].astype(np.uint16)
+            pixels = ((pixels[..., :3] * opacity + 127) // 255).astype(np.uint8)
         x, b, c, y = self.matrix
         if self.is_transposed:
             pixels, x, y = pixels.swapaxes(0, 1), c, b
@@ -290,6 +330,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
     After a damaged frame, the decoder guesses until a keyframe.
     """
     size = stream.width, stream.height
+    decoder = _alpha_decoder(stream) or stream.codec_context
     stores_times = _stores_times(stream)
     number, last, matrix = 0, -math.inf, None
     for packet in packets:
@@ -299,7 +340,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
         if packet.stream is not stream:
             continue
         try:
-            images = packet.decode()
+            images = decoder.decode(packet if packet.size else None)
         except av.FFmpegError:
             condition.damaged += 1
             continue
@@ -311,6 +352,60 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
             matrix = matrix or _display_matrix(image)
             yield _Decoded(image, pts, size, matrix)
             number, last = number + 1, pts
+
+
+def _alpha_decoder(stream: VideoStream) -> VideoCodecContext | None:
+    """A decoder that also decodes the opacity of a WebM, which FFmpeg's own ones leave out."""
+    libvpx = {"vp8": "libvpx", "vp9": "libvpx-vp9"}.get(stream.codec_context.name)
+    if stream.metadata.get("alpha_mode") != "1" or libvpx is None:
+        return None
+    decoder = cast("VideoCodecContext", CodecContext.create(libvpx, "r"))
+    decoder.extradata = stream.codec_context.extradata
+    return decoder
+
+
+def _progressive(frames: Iterable[_Decoded]) -> Iterator[_Decoded]:
+    """The frames, with whole pictures in the place of interlaced ones, whose lines are of two moments.
+
+    The filter bwdif takes what is missing in a field from the fields around it.
+    """
+    waiting: deque[_Decoded] = deque()
+    graph, layout = None, None
+    for frame in frames:
+        image = frame.image
+        if graph and layout != (image.width, image.height, image.format.name):
+            graph.vpush(None)
+            yield from _filtered(graph, waiting)
+            graph = None
+        if not graph and image.interlaced_frame:
+            graph, layout = _deinterlacer(image), (image.width, image.height, image.format.name)
+        if graph:
+            graph.vpush(image)
+            waiting.append(frame)
+            yield from _filtered(graph, waiting)
+        else:
+            yield frame
+    if graph:
+        graph.vpush(None)
+        yield from _filtered(graph, waiting)
+
+
+def _deinterlacer(image: VideoFrame) -> Graph:
+    graph = Graph()
+    source = graph.add_buffer(
+        width=image.width, height=image.height, format=image.format, time_base=Fraction(1, 1000)
+    )
+    graph.link_nodes(source, graph.add("bwdif", "mode=send_frame:deint=interlaced"), graph.add("buffersink"))
+    graph.configure()
+    return graph
+
+
+def _filtered(graph: Graph, waiting: deque[_Decoded]) -> Iterator[_Decoded]:
+    """The frames that a filter has finished, one for each that it was given."""
+    with suppress(av.BlockingIOError, av.EOFError):
+        while waiting:
+            image = graph.vpull()
+            yield replace(waiting.popleft(), image=image)
 
 
 def _stores_times(stream: VideoStream) -> bool:
@@ -368,10 +463,8 @@ def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> Video
     aspect = stream.sample_aspect_ratio or Fraction(1)
     if first.is_transposed:
         width, height, aspect = height, width, 1 / aspect
-    primaries, transfer = (
-        BT709 if code in UNSPECIFIED else code
-        for code in (first.image.color_primaries, first.image.color_trc)
-    )
+    codes = first.image.color_primaries, first.image.color_trc
+    primaries, transfer = (BT709 if code in UNSPECIFIED or is_wide(*codes) else code for code in codes)
     return VideoFormat(width, height, str(frame_rate), str(aspect), primaries, transfer)
 
 

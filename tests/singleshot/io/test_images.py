@@ -1,18 +1,30 @@
 """Pictures in every form that Pillow writes, against what was put into them."""
 
 import io
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
-from PIL import Image
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.images import NamedBytes, encode_jpeg, encode_png, read_rgb, read_size, side_by_side
+from singleshot.io.colour_profiles import ADOBE_PRIMARIES, P3_PRIMARIES, from_srgb, rgb_profile
+from singleshot.io.images import (
+    NamedBytes,
+    encode_jpeg,
+    encode_png,
+    read_rgb,
+    read_size,
+    side_by_side,
+    visible,
+)
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (6, 9, 3), np.uint8)
@@ -151,7 +163,7 @@ def test_a_large_jpeg_decoded_small_looks_the_same() -> None:
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "TIFF"])
-@pytest.mark.parametrize("kept", [0, 3, 40, 0.5, 0.9])
+@pytest.mark.parametrize("kept", [0, 3, 40, 0.5, 0.8])
 def test_a_truncated_file_is_named(tmp_path: Path, file_format: str, kept: float) -> None:
     content = to_bytes(Image.fromarray(RNG.integers(0, 256, (64, 64, 3), np.uint8)), file_format)
     path = tmp_path / "broken.img"
@@ -186,10 +198,85 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         read_rgb(tmp_path)
 
 
-def test_floating_point_samples_are_refused() -> None:
-    content = to_bytes(Image.fromarray(np.ones((2, 2), np.float32)), "TIFF")
-    with pytest.raises(UserError, match="no agreed white"):
-        read_rgb(io.BytesIO(content))
+@pytest.mark.parametrize(("largest", "white"), [(0.8, 1.0), (1.0, 1.0), (4.0, 4.0)])
+def test_white_of_floating_point_samples_is_1_or_what_is_brighter(largest: float, white: float) -> None:
+    grey = np.array([[0, largest / 2, largest]], np.float32)
+    read = read_rgb(io.BytesIO(to_bytes(Image.fromarray(grey), "TIFF")))
+    np.testing.assert_allclose(read[0, 0], grey[0] / white, atol=1 / 255)
+
+
+@pytest.mark.parametrize(("dtype", "white"), [(np.float32, 1), (np.uint32, 2**32 - 1), (np.uint16, 65535)])
+def test_tiffs_of_many_bits_in_colour(dtype: type, white: int) -> None:
+    samples = (PIXELS.astype(np.float64) / 255 * white).astype(dtype)
+    buffer = io.BytesIO()
+    tifffile.imwrite(buffer, samples, photometric="rgb")
+    assert torch.equal((read_rgb(buffer) * 255).round(), (tensor(PIXELS) * 255).round())
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+def test_a_jpeg_that_is_slightly_cut_off_is_read(caplog: pytest.LogCaptureFixture, options: dict) -> None:
+    content = to_bytes(photo(160, 120), "JPEG", **options)
+    whole = read_rgb(io.BytesIO(content))
+    for missing in (1, 2, 60):
+        read = read_rgb(NamedBytes(content[:-missing], "cut.jpg"))
+        assert (read - whole)[:, :128].abs().mean() < 0.02
+    assert "cut.jpg: is cut off; what is there is taken" in caplog.text
+
+
+def test_a_png_without_its_end_is_read() -> None:
+    content = to_bytes(photo(60, 80))
+    assert torch.equal(read_rgb(io.BytesIO(content[:-12])), read_rgb(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize("primaries", [P3_PRIMARIES, ADOBE_PRIMARIES])
+def test_a_profile_is_obeyed(primaries: tuple[tuple[float, float], ...]) -> None:
+    """What Little CMS makes of colours in a space is read as those colours again."""
+    icc = rgb_profile(primaries, 2.2)
+    in_space = from_srgb(photo(30, 40), icc)
+    read = read_rgb(io.BytesIO(to_bytes(in_space, icc_profile=icc)))
+    assert (read - tensor(np.array(photo(30, 40)))).abs().max() < 4 / 255
+
+
+def test_adobe_rgb_of_a_camera_without_a_profile() -> None:
+    """Exif 2.3, 4.6.5: the interoperability index R03 says that colours are Adobe RGB's."""
+    exif = Image.Exif()
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ColorSpace] = 65535
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.IFD.Interop] = {1: "R03"}
+    content = to_bytes(Image.new("RGB", (16, 16), (219, 0, 0)), "JPEG", exif=exif, quality=100)
+    read = read_rgb(io.BytesIO(content))[:, 8, 8] * 255  # sRGB's red in Adobe RGB is (219, 0, 0)
+    np.testing.assert_allclose(read, (255, 0, 0), atol=4)
+
+
+def test_primaries_and_gamma_of_a_png() -> None:
+    """A linear PNG: half of the light is sRGB's 188."""
+    content = to_bytes(Image.new("RGB", (4, 4), (128, 128, 128)))
+    gamma = b"gAMA" + struct.pack(">I", 100_000)
+    chunk = struct.pack(">I", 4) + gamma + struct.pack(">I", zlib.crc32(gamma))
+    read = read_rgb(io.BytesIO(content[:33] + chunk + content[33:]))
+    assert (read * 255).round().unique().tolist() == [188]
+
+
+def test_a_profile_that_is_damaged_or_for_other_colours_is_ignored() -> None:
+    grey = rgb_profile(P3_PRIMARIES, 2.2)[:200]
+    content = to_bytes(Image.fromarray(PIXELS), icc_profile=grey)
+    assert torch.equal(read_rgb(io.BytesIO(content)), tensor(PIXELS))
+
+
+def test_a_cameras_raw_file_is_told_from_its_preview() -> None:
+    content = to_bytes(Image.fromarray(PIXELS), "TIFF", tiffinfo={254: 1})
+    with pytest.raises(UserError, match=r"raw\.nef: a camera's raw file, .*; export it as a TIFF or JPEG"):
+        read_rgb(NamedBytes(content, "raw.nef"))
+
+
+def test_hidden_colours_are_those_around_them() -> None:
+    rgba = np.zeros((32, 32, 4), np.uint8)
+    rgba[:, :16] = (200, 40, 90, 255)
+    rgba[:, 16:] = (0, 255, 0, 0)
+    colours, alpha = visible(Image.fromarray(rgba))
+    assert np.abs(colours.astype(int) - (200, 40, 90)).max() <= 1
+    assert np.array_equal(np.asarray(alpha), rgba[..., 3])
+    nothing, _ = visible(Image.fromarray(np.zeros((5, 7, 4), np.uint8)))
+    assert nothing.min() == nothing.max() == 128
 
 
 def test_side_by_side() -> None:

@@ -47,7 +47,7 @@ def test_strength_is_a_fraction(strength: float) -> None:
 
 
 def test_a_picture_of_four_pixels_is_too_small(network: TransformerNet) -> None:
-    with pytest.raises(UserError, match="9x4 px is too small"):
+    with pytest.raises(UserError, match="is 9x4 px; sides have to be 5 or more"):
         stylize(network, torch.rand(1, 3, 4, 9))
 
 

@@ -11,6 +11,7 @@ from av.video.frame import VideoFrame
 from odd_videos import NTSC, make_video, number_of, numbered
 
 from singleshot.errors import UserError
+from singleshot.io.h264 import BT709
 from singleshot.style.video.reader import probe, read_frames, read_segment
 
 KINDS = {
@@ -263,3 +264,90 @@ def test_another_video_in_the_place_of_the_planned_one_is_an_error(tmp_path):
     make_video(video, frames=25)
     with pytest.raises(UserError, match="10 frames from number 20"):
         list(read_segment(video, segment))
+
+
+def woven(number: int) -> np.ndarray:
+    """A frame with a white bar that moves: its even lines are of one moment, its odd lines of the next."""
+    frame = np.full((96, 128, 3), 60, np.uint8)
+    for parity in (0, 1):
+        left = 4 * (2 * number + parity) + 16
+        frame[parity::2, left : left + 24] = 220
+    return frame
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_interlaced_frames_are_whole_pictures(tmp_path, codec):
+    path = tmp_path / "camcorder.ts"
+    options = {"flags": "+ilme+ildct", "x264-params": "tff=1", "crf": "5", "qmin": "1", "qmax": "2"}
+    with av.open(path, "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+        for n in range(10):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(woven(n))))
+        container.mux(stream.encode(None))
+    with av.open(path) as container:
+        assert all(frame.interlaced_frame for frame in container.decode(video=0))
+    frames = list(read_frames(path))
+    assert len(frames) == probe(path).frames == 10
+    for number, frame in list(enumerate(frames))[1:-1]:
+        combed = np.abs(np.diff(woven(number)[..., 1].astype(int), axis=0)).mean()
+        assert np.abs(np.diff(frame[..., 1].astype(int), axis=0)).mean() < combed / 4
+    info = probe(path)
+    for whole, segment in zip(frames[3:7], read_segment(path, info.segment(3, 7)), strict=True):
+        assert np.abs(whole.astype(int) - segment).mean() < 4  # at its ends, fields have fewer around them
+
+
+def test_progressive_frames_are_left_as_they_are(tmp_path):
+    path = make_video(tmp_path / "video.mp4", options={"crf": "1"})
+    with av.open(path) as container:
+        decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert all(np.array_equal(a, b) for a, b in zip(decoded, read_frames(path), strict=True))
+
+
+@pytest.mark.parametrize(("transfer", "name"), [(16, "PQ"), (18, "HLG")])
+def test_hdr_is_read_and_tagged_as_sdr(tmp_path, caplog, transfer, name):
+    path = tmp_path / "hdr.mp4"
+    white, black = np.full((64, 64, 3), round((0.581 if name == "PQ" else 0.75) * 255), np.uint8), 0
+    white[32:] = black
+    with av.open(path, "w") as container:
+        stream = container.add_stream("libx264", rate=25, options={"crf": "1"})
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        context = stream.codec_context
+        context.color_primaries, context.color_trc, context.colorspace = 9, transfer, 9
+        frame = av.VideoFrame.from_ndarray(white).reformat(format="yuv420p", dst_colorspace=9)
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with caplog.at_level(logging.WARNING):
+        info = probe(path)
+    assert f"hdr.mp4: is HDR ({name}); the result is mapped to SDR" in caplog.text
+    assert (info.format.primaries, info.format.transfer) == (BT709, BT709)
+    (read,) = read_frames(path)
+    assert abs(int(read[16, 32, 1]) - 244) <= 4  # white: 0.9 of the display's light
+    assert read[48, 32].max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "pix_fmt"), [("a.webm", "libvpx-vp9", "yuva420p"), ("a.mov", "qtrle", "argb")]
+)
+def test_transparent_frames_are_laid_over_black_and_that_is_said(tmp_path, caplog, name, codec, pix_fmt):
+    path = tmp_path / name
+    rgba = np.full((64, 64, 4), (200, 200, 200, 255), np.uint8)
+    rgba[:, 32:, 3] = 0
+    options = {"auto-alt-ref": "0"} if codec == "libvpx-vp9" else {}
+    with av.open(path, "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width = stream.height = 64
+        stream.pix_fmt = pix_fmt
+        for _ in range(3):
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(rgba, format="rgba").reformat(format=pix_fmt))
+            )
+        container.mux(stream.encode(None))
+    with caplog.at_level(logging.WARNING):
+        info = probe(path)
+    assert info.frames == 3
+    assert f"{name}: is transparent; the result is laid over black" in caplog.text
+    for frame in read_frames(path):
+        assert np.abs(frame[:, 4:24].astype(int) - 200).max() <= 6
+        assert frame[:, 40:60].max() <= 6

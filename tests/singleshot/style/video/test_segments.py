@@ -9,18 +9,20 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from av.packet import Packet
 from odd_videos import NTSC, make_video, number_of
 
 from singleshot.errors import UserError
-from singleshot.io.h264 import add_h264, encode
+from singleshot.io.h264 import VideoFormat, add_h264, encode
+from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe, read_frames, read_segment
 from singleshot.style.video.segments import (
     SEGMENT,
     StylizeSegmentParams,
-    join_segments,
     plan_segments,
     with_lead,
 )
@@ -175,7 +177,7 @@ def test_sound_of_an_unknown_codec_is_left_out_with_a_warning(tmp_path, caplog):
     info = probe(source)
     with caplog.at_level(logging.WARNING):
         join_segments(copied(source, info, 30), source, info, output)
-    assert f"{source}: left out 1 of its 2 sound tracks, of unknown codecs" in caplog.text
+    assert f"{source}: left out sound (an unknown codec), which .mp4 can't hold" in caplog.text
     assert probe(output).frames == 30
     assert len(sounds(output)) == 1
     assert [content for _, content in sounds(output)[0]] == [content for _, content in sounds(source)[0]]
@@ -260,7 +262,7 @@ def test_the_task_stylises_its_own_frames_alone(tmp_path, model, lead):
     with torch.inference_mode():
         pictures = network(torch.from_numpy(np.stack(frames)).permute(0, 3, 1, 2).float() / 255)
     by_network = (pictures.permute(0, 2, 3, 1) * 255).round().byte().numpy()
-    own = list(smooth(frames, by_network))[lead:]
+    own = list(map(bounded, frames, smooth(frames, by_network)))[lead:]
     for pair in zip(own, read_frames(path), strict=True):
         expected, written = (cv2.blur(frame.astype(np.float32), (8, 8)) for frame in pair)
         # A random network gives noise, of which crf 18 keeps little but its mean over a few pixels.
@@ -301,3 +303,109 @@ def test_params_survive_json(tmp_path):
     info = probe(make_video(tmp_path / "video.mp4", frames=4))
     params = StylizeSegmentParams(info.segment(1, 4), info.format)
     assert json.loads(json.dumps(asdict(params)))["format"]["frame_rate"] == "30000/1001"
+
+
+ASS_HEADER = b"""[Script Info]
+ScriptType: v4.00+
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Arial,16
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+"""
+"""What FFmpeg's encoders of subtitles begin with."""
+
+
+def rich(path: Path) -> Path:
+    """A video with a title, a date, a place, chapters, tracks with titles, subtitles and a cover picture."""
+    sub = {".mkv": "srt", ".mp4": "mov_text"}[path.suffix]
+    plain = make_video(path.with_name(f"plain{path.suffix}"), sound=["aac", "aac"])
+    with av.open(plain) as original, av.open(path, "w") as container:
+        container.metadata.update(
+            {
+                "title": "Holiday",
+                "creation_time": "2024-05-01T10:00:00.000000Z",
+                "location": "+48.2082+016.3738/",
+            }
+        )
+        container.set_chapters(
+            [
+                {
+                    "id": n,
+                    "start": 500 * n,
+                    "end": 500 * n + 500,
+                    "time_base": Fraction(1, 1000),
+                    "metadata": {"title": title},
+                }
+                for n, title in enumerate(("One", "Two"))
+            ]
+        )
+        copies = [container.add_stream_from_template(stream) for stream in original.streams]
+        copies[2].metadata.update({"language": "deu", "title": "Commentary"})
+        text = container.add_stream(sub)
+        text.codec_context.subtitle_header = ASS_HEADER
+        text.metadata["language"] = "fra"
+        for packet in original.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream_index]
+                container.mux(packet)
+        words = b"Bonjour"
+        packet = Packet(words if sub == "srt" else len(words).to_bytes(2, "big") + words)
+        packet.stream, packet.time_base = text, Fraction(1, 1000)
+        packet.pts = packet.dts = 200
+        packet.duration = 300
+        container.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("name", ["video.mkv", "video.mp4"])
+def test_all_that_a_player_shows_is_kept(tmp_path, caplog, name):
+    source, output = rich(tmp_path / name), tmp_path / f"joined_{name}"
+    info = probe(source)
+    with caplog.at_level(logging.WARNING):
+        join_segments(copied(source, info, 30), source, info, output)
+    assert caplog.text == ""
+    with av.open(source) as before, av.open(output) as after:
+        for key in ("title", "creation_time", "location"):
+            assert {k.lower(): v for k, v in after.metadata.items()}[key] == (
+                {k.lower(): v for k, v in before.metadata.items()}[key]
+            )
+        titles = [[chapter["metadata"]["title"] for chapter in file.chapters()] for file in (before, after)]
+        assert titles == [["One", "Two"]] * 2
+        assert after.streams.audio[1].language == "deu"
+        if name == "video.mkv":
+            assert after.streams.audio[1].metadata["title"] == "Commentary"
+        assert after.streams.subtitles[0].language == "fra"
+        texts = [[bytes(p)[-7:] for p in file.demux(subtitles=0) if p.size > 2] for file in (before, after)]
+        assert texts == [[b"Bonjour"]] * 2
+
+
+def test_what_a_file_cannot_hold_besides_sound_is_left_out_with_a_warning(tmp_path, caplog):
+    source, output = rich(tmp_path / "video.mkv"), tmp_path / "joined.mp4"
+    info = probe(source)
+    with caplog.at_level(logging.WARNING):
+        join_segments(copied(source, info, 30), source, info, output)
+    assert f"{source}: left out subtitles (srt), which .mp4 can't hold" in caplog.text
+    assert len(sounds(output)) == 2
+
+
+def test_a_fade_to_black_ends_in_black(tmp_path, model):
+    """Whatever the style; and the bars of a letterbox are black in every frame."""
+    video = tmp_path / "fade.mp4"
+    scene = cv2.resize(np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8), (64, 48))
+    scene[:12] = scene[-12:] = 0
+    with av.open(video, "w") as container:
+        stream = add_h264(container, VideoFormat(64, 48, "25"), crf=5)
+        fade = [(scene * a).round().astype(np.uint8) for a in (1, 1, 0.75, 0.5, 0.25, 0, 0)]
+        for packet in encode(stream, fade):
+            container.mux(packet)
+    info = probe(video)
+    path, _ = stylized(tmp_path, model, video, StylizeSegmentParams(info.segment(0, 7), info.format), "faded")
+    frames = list(read_frames(path))
+    light = [frame.mean() for frame in frames]
+    assert light[0] > 20
+    assert light[5:] == pytest.approx([0, 0], abs=2)
+    assert light[1] > light[3] > light[4] > light[5]
+    assert max(frame[:8].max() for frame in frames) <= 16

@@ -2,22 +2,29 @@ import io
 import logging
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_array_equal
 from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL.PngImagePlugin import PngInfo
 from skimage.data import astronaut
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.style.apply import picture_files
-from singleshot.style.apply import stylize_files as module
+from singleshot.io import images
+from singleshot.io.animations import read_animation
+from singleshot.io.colour_profiles import ADOBE_PRIMARIES, P3_PRIMARIES, from_srgb, rgb_profile, to_srgb
+from singleshot.style import picture_files as module
+from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings, stylize
-from singleshot.style.apply.stylize_files import stylize_files
+from singleshot.style.picture_files import stylize_pictures, stylize_stream
 from singleshot.style.transformer_net import TransformerNet
 
 PIXELS = np.ascontiguousarray(astronaut()[40:80, 200:256])
@@ -31,9 +38,13 @@ def network() -> TransformerNet:
     return TransformerNet(4).eval()
 
 
-def run(network: TransformerNet, inputs: str | Path | list[str], output: Path, **options) -> list[Path]:
-    texts = inputs if isinstance(inputs, list) else [str(inputs)]
-    return stylize_files(network, texts, output, **{"progress": False} | options)
+def run(network: TransformerNet, source: Path, output: Path, **options) -> list[Path]:
+    """Stylise a picture, or those in a directory."""
+    files = sorted(source.rglob("*.*")) if source.is_dir() else [source]
+    sources = {
+        output / file.relative_to(source if source.is_dir() else source.parent): file for file in files
+    }
+    return stylize_pictures(network, sources, **{"progress": False} | options)
 
 
 def shown(path: Path) -> np.ndarray:
@@ -44,7 +55,7 @@ def shown(path: Path) -> np.ndarray:
 
 def stylized(network: TransformerNet, pixels: np.ndarray) -> np.ndarray:
     picture = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
-    return stylize(network, picture)[0].permute(1, 2, 0).numpy()
+    return bounded(pixels, stylize(network, picture)[0].permute(1, 2, 0).contiguous().numpy())
 
 
 def save(path: Path, image: Image.Image | np.ndarray | None = None, **options) -> Path:
@@ -214,13 +225,13 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(
     exif[ExifTags.Base.Artist] = "Ada"
     save(tmp_path / "in/a.jpg", exif=exif)
     save(tmp_path / "in/b.jpg")
-    monkeypatch.setattr(picture_files, "_exif", lambda image, name: bytes(70_000) if image.getexif() else b"")
+    monkeypatch.setattr(images, "_exif", lambda image, name: bytes(70_000) if image.getexif() else b"")
     why = r"in/a.jpg: can't be written as JPEG \(EXIF data is too"
     with pytest.raises(UserError, match=rf"1 of 2 .*\n.*{why}"):
         run(network, tmp_path / "in", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.jpg"]
     with pytest.raises(UserError, match=why):
-        run(network, tmp_path / "in/a.jpg", Path("-"))
+        stylize_stream(network, tmp_path / "in/a.jpg", StylizeSettings())
 
 
 def test_damaged_exif_costs_nothing_but_itself(
@@ -238,48 +249,6 @@ def test_damaged_exif_costs_nothing_but_itself(
         (target,) = run(network, source, tmp_path / "out")
     assert target.is_file()
     assert "a.jpg: its EXIF is damaged" in caplog.text
-
-
-def test_directories_are_read_to_the_bottom_and_their_tree_is_kept(
-    network: TransformerNet, tmp_path: Path
-) -> None:
-    for name in ("a.jpg", "sub/a.JPG", "sub/deep/b.png", ".hidden/c.png", "._a.jpg"):
-        save(tmp_path / "in" / name)
-    (tmp_path / "in/notes.txt").write_text("none")
-    written = run(network, tmp_path / "in", tmp_path / "in/out")
-    assert [path.relative_to(tmp_path / "in/out").as_posix() for path in written] == [
-        "a.jpg",
-        "sub/a.JPG",
-        "sub/deep/b.png",
-    ]
-    again = run(network, tmp_path / "in", tmp_path / "in/out", force=True)
-    assert again == written  # what the first run wrote is no input of the second
-
-
-def test_globs(network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("in/a1.jpg", "in/a2.png", "in/b1.jpg", "in/x/a1.jpg", "in/[1].jpg"):
-        save(tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    out = Path("out")
-
-    def names(pattern: str) -> list[str]:
-        written = run(network, [pattern], out, force=True)
-        return [path.relative_to(out).as_posix() for path in written]
-
-    assert names("in/a*") == ["a1.jpg", "a2.png"]
-    assert names("in/**/*1.jpg") == ["a1.jpg", "b1.jpg", "x/a1.jpg"]
-    assert names("in/[1].jpg") == ["[1].jpg"]
-    with pytest.raises(UserError, match=r"in/z\*: no picture there"):
-        names("in/z*")
-    with pytest.raises(UserError, match=r"in/\*\*\.jpg: .* an entire path component; write e\.g\. "):
-        names("in/**.jpg")
-
-
-@pytest.mark.parametrize("name", ["none.jpg", "empty", "*.none"])
-def test_an_input_without_pictures_is_an_error(network: TransformerNet, tmp_path: Path, name: str) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no picture there" if name != "none.jpg" else "no such file"):
-        run(network, tmp_path / name, tmp_path / "out")
 
 
 def test_batches_are_of_one_size_and_give_what_single_pictures_give(
@@ -304,94 +273,12 @@ def test_batches_are_of_one_size_and_give_what_single_pictures_give(
         )  # products of other sizes round otherwise
 
 
-def test_nothing_is_overwritten_without_force(network: TransformerNet, tmp_path: Path) -> None:
-    save(tmp_path / "in/a.png")
-    save(tmp_path / "in/b.png")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/b.png").write_text("mine")
-    with pytest.raises(UserError, match=r"out/b.png: exists; give --force"):
-        run(network, tmp_path / "in", tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.png"]
-    run(network, tmp_path / "in", tmp_path / "out", force=True)
-    assert shown(tmp_path / "out/b.png").shape == (40, 56, 3)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_an_input_is_never_overwritten(network: TransformerNet, tmp_path: Path, force: bool) -> None:
-    source = save(tmp_path / "a.png")
-    (tmp_path / "link").symlink_to(tmp_path)
-    before = source.read_bytes()
-    for inputs, output in ((source, tmp_path), (tmp_path, tmp_path), (source, tmp_path / "link")):
-        with pytest.raises(UserError, match=r"a.png: is an input"):
-            run(network, inputs, output, force=force)
-    assert source.read_bytes() == before
-
-
-def test_two_inputs_of_one_name_are_an_error(network: TransformerNet, tmp_path: Path) -> None:
-    one, other = save(tmp_path / "1/a.png"), save(tmp_path / "2/a.png")
-    with pytest.raises(UserError, match=r"1/a.png and .*2/a.png would both be written to .*out/a.png"):
-        run(network, [str(one), str(other)], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert len(run(network, [str(one), str(one)], tmp_path / "out")) == 1
-
-
-def test_a_file_as_output_directory_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
-    source = save(tmp_path / "a.png")
-    with pytest.raises(UserError, match=r"a.png: is a file; give a directory"):
-        run(network, source, source)
-    with pytest.raises(UserError, match=r"a.png: is a file; give a directory"):
-        run(network, source, source / "sub")
-    for name in ("new.jpg", "new.MP4"):
-        with pytest.raises(UserError, match=rf"{name}: is a file's name; give a directory"):
-            run(network, source, tmp_path / name)
-    (tmp_path / "folder.jpg").mkdir()
-    assert run(network, source, tmp_path / "folder.jpg") == [tmp_path / "folder.jpg/a.png"]
-
-
 def test_a_file_that_cannot_be_written_is_told(network: TransformerNet, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/sub").write_text("a file where a directory has to be")
     save(tmp_path / "in/sub/a.png")
     with pytest.raises(UserError, match=r"out/sub/a.png: can't be written"):
         run(network, tmp_path / "in", tmp_path / "out")
-
-
-def test_unreadable_pictures_are_told_in_the_end_and_the_others_are_done(
-    network: TransformerNet, tmp_path: Path
-) -> None:
-    directory = tmp_path / "in"
-    for name in ("a.png", "z.png"):
-        save(directory / name)
-    content = save(directory / "cut.jpg").read_bytes()
-    (directory / "cut.jpg").write_bytes(content[: len(content) // 2])
-    (directory / "text.jpg").write_text("none")
-    save(directory / "tiny.png", PIXELS[:4])
-    frames = [Image.fromarray(np.roll(PIXELS, i, axis=0)) for i in range(3)]
-    save(directory / "moving.webp", frames[0], save_all=True, append_images=frames[1:])
-    save(directory / "pages.tif", frames[0], save_all=True, append_images=frames[1:])
-    gif = save(tmp_path / "still.gif", frames[0])
-    (tmp_path / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100))
-    inputs = [str(directory), str(gif), str(tmp_path / "clip.mp4")]
-    with pytest.raises(UserError) as caught:
-        run(network, inputs, tmp_path / "out")
-    first, *lines = str(caught.value).splitlines()
-    assert first == "7 of 9 pictures were not stylised:"
-    for line, (name, reason) in zip(
-        lines,
-        {
-            "in/cut.jpg": "can't be read as a picture",
-            "in/moving.webp": "several frames",
-            "in/pages.tif": "several frames or pages",
-            "in/text.jpg": "can't be read as a picture",
-            "in/tiny.png": "is 56x4 px; sides have to be 5 or more",
-            "still.gif": "is GIF; convert it",
-            "clip.mp4": "can't be read as a picture",
-        }.items(),
-        strict=True,
-    ):
-        assert f"{name}: " in line
-        assert reason in line
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "z.png"]
 
 
 def standard(monkeypatch: pytest.MonkeyPatch, content: bytes) -> io.BytesIO:
@@ -409,7 +296,7 @@ def test_from_standard_input_to_standard_output(
     content = io.BytesIO()
     Image.fromarray(PIXELS).save(content, file_format)
     output = standard(monkeypatch, content.getvalue())
-    assert run(network, ["-"], Path("-")) == []
+    stylize_stream(network, None, StylizeSettings())
     with Image.open(output) as image, Image.open(content) as before:
         assert image.format == file_format
         difference = np.asarray(image).astype(int) - stylized(network, np.asarray(before))
@@ -420,21 +307,9 @@ def test_from_a_file_to_standard_output(
     network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = standard(monkeypatch, b"")
-    run(network, save(tmp_path / "a.png"), Path("-"))
+    stylize_stream(network, save(tmp_path / "a.png"), StylizeSettings())
     with Image.open(output) as image:
         assert_array_equal(np.asarray(image), stylized(network, PIXELS))
-
-
-def test_standard_streams_take_one_picture(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = standard(monkeypatch, b"no picture")
-    with pytest.raises(UserError, match="standard input: can't be read as a picture"):
-        run(network, ["-"], Path("-"))
-    for inputs, target in ((["-"], tmp_path), (["-", "-"], Path("-")), (["a.png", "b.png"], Path("-"))):
-        with pytest.raises(UserError, match="- is for one picture"):
-            run(network, inputs, target)
-    assert output.getvalue() == b""
 
 
 def test_progress_goes_to_standard_error(
@@ -449,3 +324,168 @@ def test_progress_goes_to_standard_error(
 def test_a_batch_has_a_picture(network: TransformerNet, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="batch_size is 0"):
         run(network, save(tmp_path / "a.png"), tmp_path / "out", batch_size=0)
+
+
+def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(
+    network: TransformerNet, tmp_path: Path
+) -> None:
+    directory = tmp_path / "in"
+    for name in ("a.png", "z.png"):
+        save(directory / name)
+    content = save(directory / "cut.jpg").read_bytes()
+    (directory / "cut.jpg").write_bytes(content[: len(content) // 2])
+    (directory / "text.jpg").write_text("none")
+    save(directory / "tiny.png", PIXELS[:4])
+    frames = [Image.fromarray(np.roll(PIXELS, i, axis=0)) for i in range(3)]
+    save(directory / "pages.tif", frames[0], save_all=True, append_images=frames[1:])
+    with pytest.raises(UserError) as caught:
+        run(network, directory, tmp_path / "out")
+    first, *lines = str(caught.value).splitlines()
+    assert first == "4 of 6 pictures were not stylised:"
+    for line, (name, reason) in zip(
+        lines,
+        {
+            "cut.jpg": "can't be read as a picture",
+            "pages.tif": "has 3 pages",
+            "text.jpg": "can't be read as a picture",
+            "tiny.png": "is 56x4 px; sides have to be 5 or more",
+        }.items(),
+        strict=True,
+    ):
+        assert f"{name}: " in line
+        assert reason in line
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "z.png"]
+
+
+@pytest.mark.parametrize(("name", "lossless"), [("a.gif", True), ("a.png", True), ("a.webp", False)])
+@pytest.mark.parametrize("transparent", [False, True])
+def test_an_animated_picture_is_a_film(
+    network: TransformerNet, tmp_path: Path, name: str, lossless: bool, transparent: bool
+) -> None:
+    grey = np.linspace(20, 235, 40, dtype=np.uint8)[:, None, None] * np.ones((1, 56, 3), np.uint8)
+    frames = [Image.fromarray(np.roll(grey, 5 * i, axis=0)) for i in range(3)]
+    if transparent:
+        for i, frame in enumerate(frames):
+            alpha = Image.new("L", frame.size, 255)
+            alpha.paste(0, (10 * i, 0, 10 * i + 10, 40))
+            frame.putalpha(alpha)
+    source = tmp_path / name
+    if name == "a.webp" and transparent:  # Pillow can't write one
+        gif = save(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:], disposal=2)
+        source = gif
+    else:
+        options = {"disposal": 2} if name == "a.gif" else {}
+        options |= {} if lossless else {"lossless": True}
+        times = {"duration": [50, 100, 150], "loop": 0}
+        save(source, frames[0], save_all=True, append_images=frames[1:], **times, **options)
+    animation = read_animation(source)
+    assert animation
+    if name == "a.webp" and transparent:
+        stored = replace(animation.stored, format="WEBP", options=images.WRITTEN["WEBP"])
+        animation = replace(animation, stored=stored, milliseconds=[50, 100, 150], loops=0)
+        source = tmp_path / name
+        source.write_bytes(animation.encode(animation.frames))
+    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
+    with Image.open(target) as image:
+        assert (image.format, image.n_frames) == (Image.open(source).format, 3)
+    written = read_animation(target)
+    assert written
+    assert (written.milliseconds, written.loops) == ([50, 100, 150], 0)
+    for before, after, original in zip(animation.frames, written.frames, frames, strict=True):
+        assert np.abs(before.astype(int) - after).mean() <= (0 if lossless else 4)
+        assert np.abs(np.asarray(original.convert("RGB")).astype(int) - after)[:, 30:].mean() < 6
+    for alpha, original in zip(written.alphas, frames, strict=True):
+        if transparent:
+            assert_array_equal(np.asarray(alpha), np.asarray(original)[..., 3])
+        else:
+            assert alpha is None
+    (styled,) = run(network, source, tmp_path / "styled")
+    film = read_animation(styled)
+    assert film
+    assert np.abs(film.frames[0].astype(int) - animation.frames[0]).mean() > 5
+
+
+def test_colours_that_nobody_sees_change_nothing(network: TransformerNet, tmp_path: Path) -> None:
+    alpha = np.zeros(PIXELS.shape[:2], np.uint8)
+    alpha[8:30, 12:44] = 255
+    results = []
+    for hidden in (0, 255, 90):
+        pixels = np.where(alpha[..., None] > 0, PIXELS, np.uint8(hidden))
+        source = save(tmp_path / f"{hidden}.png", np.dstack([pixels, alpha]))
+        (target,) = run(network, source, tmp_path / "out")
+        with Image.open(target) as image:
+            results.append(np.asarray(image))
+    for other in results[1:]:
+        assert_array_equal(results[0], other)
+
+
+@pytest.mark.parametrize("primaries", [P3_PRIMARIES, ADOBE_PRIMARIES])
+def test_networks_see_srgb_and_results_have_the_colours_of_the_file(
+    network: TransformerNet, tmp_path: Path, primaries: tuple[tuple[float, float], ...]
+) -> None:
+    icc = rgb_profile(primaries, 2.2)
+    in_space = from_srgb(Image.fromarray(PIXELS), icc)
+    assert np.abs(np.asarray(in_space).astype(int) - PIXELS).mean() > 2
+    (plain,) = run(network, save(tmp_path / "plain.png"), tmp_path / "out")
+    (target,) = run(network, save(tmp_path / "a.png", in_space, icc_profile=icc), tmp_path / "out")
+    with Image.open(target) as image:
+        assert image.info["icc_profile"] == icc
+        difference = np.asarray(to_srgb(image, icc)).astype(int) - shown(plain)
+    assert np.abs(difference).mean() < 3  # 8 bits are rounded twice, and the network sees that
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.heic", "a.avif"])
+def test_texts_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> None:
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF/></x:xmpmeta>'
+    options: dict[str, Any] = {"xmp": xmp}
+    if name == "a.png":
+        info = PngInfo()
+        info.add_text("Author", "Ada")
+        info.add_itxt("XML:com.adobe.xmp", xmp.decode())
+        options = {"pnginfo": info}
+    if name == "a.jpg":
+        caption = b"Photoshop 3.0\08BIM\x04\x04\0\0\0\0\0\x0a\x1c\x02\x78\0\x05Hello"
+        options |= {
+            "comment": b"by Ada",
+            "extra": b"\xff\xed" + struct.pack(">H", 2 + len(caption)) + caption,
+        }
+    (target,) = run(network, save(tmp_path / name, **options), tmp_path / "out")
+    with Image.open(target) as image:
+        assert image.info["xmp"].strip(b"\0") == xmp
+        if name == "a.png":
+            assert image.text["Author"] == "Ada"
+        if name == "a.jpg":
+            assert image.info["comment"] == b"by Ada"
+            assert image.info["photoshop"][0x0404].endswith(b"Hello")
+
+
+@pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.jp2", "a.bmp", "a.gif"])
+def test_formats_of_phones_and_archives_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> None:
+    source = save(tmp_path / name)
+    (target,) = run(network, source, tmp_path / "out")
+    with Image.open(source) as before, Image.open(target) as after:
+        assert (after.format, after.size) == (before.format, (56, 40))
+        difference = np.asarray(after.convert("RGB")).astype(int) - stylized(network, shown(source))
+    assert np.abs(difference).mean() < 16  # a palette, or lossy noise
+
+
+def test_a_black_picture_stays_black(network: TransformerNet, tmp_path: Path) -> None:
+    pixels = PIXELS.copy()
+    pixels[:12] = 0
+    (target,) = run(network, save(tmp_path / "bars.png", pixels), tmp_path / "out")
+    assert shown(target)[:9].max() == 0
+    assert shown(target)[15:].max() > 100
+    (target,) = run(network, save(tmp_path / "black.png", np.zeros_like(PIXELS)), tmp_path / "out")
+    assert shown(target).max() == 0
+
+
+def test_more_bits_than_a_result_has_are_said(
+    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ok, png = cv2.imencode(".png", PIXELS[..., ::-1].astype(np.uint16) * 257)
+    assert ok
+    source = tmp_path / "deep.png"
+    source.write_bytes(png.tobytes())
+    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
+    assert_array_equal(shown(target), PIXELS)
+    assert "deep.png: has 16 bits per sample; the result has 8 bits" in caplog.text

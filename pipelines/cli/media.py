@@ -1,0 +1,179 @@
+"""The pictures and videos that a user's inputs stand for, and the files of their results."""
+
+import codecs
+import mimetypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from glob import has_magic
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal
+
+from pipelines.catalog.videos import stylized_name
+from singleshot.errors import UserError
+from singleshot.io.images import written_format
+from singleshot.style.video.reader import has_video
+
+STANDARD = "-"
+"""Standard input or output."""
+HEAD_BYTES = 4096
+NAMED = 5
+"""Number of files of a folder that were left out, up to which each is named."""
+Kind = Literal["picture", "video"]
+
+
+@dataclass(frozen=True)
+class Medium:
+    """A picture or video among the inputs."""
+
+    file: Path
+    name: Path
+    """Path of its result below the output directory."""
+    kind: Kind
+
+
+@dataclass
+class Media:
+    """What the inputs stand for."""
+
+    found: list[Medium] = field(default_factory=list)
+    left_out: dict[str, list[Path]] = field(default_factory=dict)
+    """Files without a picture or video, by the directory or pattern that stands for them."""
+
+    def of(self, kind: Kind) -> list[Medium]:
+        """Those of one kind."""
+        return [medium for medium in self.found if medium.kind == kind]
+
+    def words(self) -> list[str]:
+        """For each directory or pattern, a line on the files that were left out."""
+        return [
+            f"{text}: left out {len(files)} file{'s' * (len(files) > 1)} without a picture or video "
+            f"({', '.join(file.name for file in files[:NAMED])}{', …' * (len(files) > NAMED)})"
+            for text, files in self.left_out.items()
+        ]
+
+
+def find_media(inputs: Iterable[str], output: Path) -> Media:
+    """The pictures and videos that inputs stand for, each once.
+
+    A file stands for itself. A directory (with all below it) or a glob pattern stands for its pictures and
+    videos, except for hidden files and results of an earlier run in `output`. The content decides what a file
+    is. One whose content says nothing counts as what its suffix says, so that a damaged one is told.
+
+    Raises:
+        UserError: an input is missing, is an invalid pattern, or contains no picture and no video.
+    """
+    media = Media()
+    for text in inputs:
+        path = Path(text)
+        if path.is_file():
+            media.found.append(_medium(path, Path(path.name)) or Medium(path, Path(path.name), "picture"))
+            continue
+        base, files = _files(text, output)
+        found = {file: _medium(file, file.relative_to(base)) for file in files}
+        if not any(found.values()):
+            what = (
+                "no picture or video there"
+                if path.is_dir() or has_magic(text)
+                else "no such file or directory"
+            )
+            raise UserError(f"{text}: {what}; correct the path")
+        media.found += [medium for medium in found.values() if medium]
+        if left_out := [file for file, medium in found.items() if not medium]:
+            media.left_out[text] = left_out
+    media.found = list({(medium.file.resolve(), medium.name): medium for medium in media.found}.values())
+    return media
+
+
+def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
+    """The files of a directory or pattern, and the directory below which results keep their tree."""
+    path = Path(text)
+    base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
+    pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
+    try:
+        found = list(base.glob(pattern)) if has_magic(pattern) else []
+    except ValueError as error:  # a name that contains `**`
+        raise UserError(f"{text}: {error}; write e.g. **/*.jpg") from error
+    return base, sorted(
+        file
+        for file in found
+        if file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
+        and (output.resolve() == base.resolve() or output.resolve() not in file.resolve().parents)
+    )
+
+
+def _medium(file: Path, name: Path) -> Medium | None:
+    """What a file is."""
+    if picture := written_format(file):
+        # A picture in a format that is only read becomes a PNG.
+        return Medium(
+            file, name if picture != "PNG" or _may_be_png(file) else name.with_suffix(".png"), "picture"
+        )
+    by_suffix = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]
+    if by_suffix == "video" or (by_suffix != "image" and not _is_text(file) and has_video(file)):
+        return Medium(file, name.with_name(stylized_name(file)), "video")
+    return Medium(file, name, "picture") if by_suffix == "image" else None
+
+
+def _may_be_png(file: Path) -> bool:
+    with file.open("rb") as content:
+        return content.read(4) == b"\x89PNG"
+
+
+def _is_text(file: Path) -> bool:
+    """Whether a file begins as text. FFmpeg would look for videos that a play list names, anywhere."""
+    try:
+        with file.open("rb") as content:
+            head = content.read(HEAD_BYTES)
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return b"\0" not in head
+
+
+def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
+    """The pictures and videos by the files that are to be written.
+
+    Raises:
+        UserError: the output is no directory, two results would be written to one file, or a result over an
+            input.
+    """
+    check_directory(output)
+    targets: dict[Path, Medium] = {}
+    for medium in media:
+        target = output / medium.name
+        check_directory(target.parent)
+        if target in targets and not targets[target].file.samefile(medium.file):
+            raise UserError(
+                f"{targets[target].file} and {medium.file} would both be written to {target}; stylise them "
+                "into directories of their own, or rename one"
+            )
+        targets[target] = medium
+    read = {_identity(medium.file) for medium in media}
+    for target in targets:
+        if target.exists() and _identity(target) in read:
+            raise UserError(
+                f"{target}: is an input and would be overwritten; choose another output directory"
+            )
+    return targets
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    """What two paths of the same file have in common, e.g. with a link between them."""
+    status = file.stat()
+    return status.st_dev, status.st_ino
+
+
+def check_directory(directory: Path) -> None:
+    """Check that a directory exists, or that it can be meant as one that has to be made.
+
+    Raises:
+        UserError: there is a file in place of it or of a parent, or its name is that of a picture or video.
+    """
+    nearest = next(path for path in (directory, *directory.parents) if path.exists())
+    if not nearest.is_dir():
+        raise UserError(f"{nearest}: is a file; give a directory to write to")
+    kind, _ = mimetypes.guess_type(directory.name)
+    if not directory.exists() and kind and kind.startswith(("image/", "video/")):
+        raise UserError(f"{directory}: is a file's name; give a directory to write to")
