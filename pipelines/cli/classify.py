@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from pydantic import ValidationError
 from torch import Tensor
@@ -51,6 +52,10 @@ class Classifier:
         if logits.shape != (1, len(labels)):
             raise UserError(
                 f"{self.model.path}: logits {logits.shape} for {len(labels)} classes; export it again"
+            )
+        if not np.isfinite(logits).all():
+            raise UserError(
+                f"{self.model.path}: its answers are no numbers, nor are some weights; export it again"
             )
         return top(torch.from_numpy(logits[0]), labels, min(k, len(labels)))
 

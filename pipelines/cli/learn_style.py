@@ -77,6 +77,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
             _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
+    shutil.copyfile(inputs["painting"], output / "painting.png")
     _finish(output)
 
 

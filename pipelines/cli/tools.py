@@ -411,12 +411,14 @@ def serve(
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
-    The networks are those below models/onnx, which the stage export_onnx writes; a style from learn-style is
-    not among them until it is a style of the pipeline. A web page lets you try them. POST /stylize/STYLE and
-    /classify take a picture, /act/TASK takes a state; GET /docs describes the API.
+    The networks are those below models/onnx, which the stage export_onnx writes, and the styles from
+    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture, /act/TASK
+    takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
     """
-    from pipelines.catalog.paths import GRAPHS
+    print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
+    from pipelines.catalog.paths import GRAPHS, LEARNED
     from pipelines.config.params import load_config
+    from pipelines.serving.learned import learned_graphs
     from pipelines.serving.server import serve_forever
 
     config = load_config()
@@ -426,7 +428,7 @@ def serve(
         port=port or config.serving.port,
         root_path=config.serving.root_path if root_path is None else root_path,
     )
-    serve_forever(serving, config.executor, GRAPHS)
+    serve_forever(serving, config.executor, GRAPHS, learned_graphs(LEARNED, Path("build/serve")))
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui 5001"))

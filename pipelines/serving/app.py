@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response, W
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
 from fastapi_offline import FastAPIOffline
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,14 +24,14 @@ from pipelines.config.serving import ServingConfig
 from pipelines.serving.bodies import JSON, MULTIPART, accepted, read_json, read_picture
 from pipelines.serving.limits import Limits
 from pipelines.serving.metrics import BATCHES, Measured, exposition
-from pipelines.serving.models import Model, cards_of
+from pipelines.serving.models import Model, cards_of, pruner_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
 from singleshot.export.classifier import Preparation
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
 
-PAGE = Path(__file__).with_name("page") / "index.html"
+PAGE = Path(__file__).with_name("page")
 BATCH_SIZE = "X-Batch-Size"
 """Header of an answer: the number of requests that were computed together."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -134,8 +135,12 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         policies.setdefault(card.details["task"], {})[name] = card
     shapes = {name: unbatched_shapes(card.inputs, card.details) for name, card in cards["policy"].items()}
 
+    # Files of exports are named `swirls-snip-0.98`, cells and models `swirls/snip-0.98`.
+    styles = {name.replace("/", "-"): name for name in cards["style"]}
+    paintings = {model.name: model.painting for model in models if model.painting}
+
     async def known_style(style: str) -> str:
-        return _known("style", style, list(cards["style"]))
+        return styles.get(style) or _known("style", style, list(cards["style"]))
 
     async def policies_of(task: str) -> dict[str, GraphCard]:
         return policies[_known("task", task, sorted(policies))]
@@ -211,10 +216,28 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
             raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
         await watching(socket, policies, [there[_known("policy", name, list(there))] for name in policies])
 
+    @app.get("/watch/{task}", responses=_refusals(406, 408, 413, 415, 422, 503, 504))
+    async def start(task: str) -> dict[str, Any]:
+        """The body of a task's agent as it is before the first step."""
+        await policies_of(task)
+        return await watching.start(task)
+
+    @app.get(
+        "/paintings/{style:path}",
+        response_class=Response,
+        responses=_refusals(406, 408, 413, 415, 422, 503, 504)
+        | {200: {"content": {"image/jpeg": {"schema": PICTURE}}}},
+    )
+    async def painting(style: Annotated[str, Depends(known_style)]) -> Response:
+        """The painting from which a style was learned, in a small size."""
+        if style not in paintings:
+            raise HTTPException(404, f"the painting of {style} is not known")
+        return Response(paintings[style], media_type="image/jpeg")
+
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         """The page on which a person can try the networks."""
-        return FileResponse(PAGE)
+        return FileResponse(PAGE / "index.html")
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -234,8 +257,12 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     @app.get("/models")
     async def described() -> dict[str, list[dict[str, Any]]]:
         """The models that are served, by kind, each with its card: origin, inputs and outputs."""
-        return {kind: [_described(name, card) for name, card in cards[kind].items()] for kind in cards}
+        return {
+            kind: [_described(name, card) | {"painting": name in paintings} for name, card in named.items()]
+            for kind, named in cards.items()
+        }
 
+    app.mount("/page", StaticFiles(directory=PAGE))
     app.openapi()  # made and kept before HEAD is added, which it need not describe: HTTP does
     limits = {"act": config.act, "stylize": config.stylize, "classify": config.classify}
     app.router.routes.sort(key=lambda route: getattr(route, "name", "") != "act")  # it is looked for first
@@ -261,7 +288,7 @@ def _known(kind: str, name: str, names: list[str]) -> str:
 def _described(name: str, card: GraphCard) -> dict[str, Any]:
     values = asdict(card)
     values["details"] = {key: value for key, value in card.details.items() if key != "labels"}  # 1,000 words
-    return {"name": name, **values}
+    return {"name": name, "pruner": pruner_of(card), **values}
 
 
 def _inputs(

@@ -1,16 +1,27 @@
 """The graphs that are served."""
 
 import contextlib
+import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
+from pipelines.catalog.paths import LEARNED, PAINTINGS
 from pipelines.engine.scratch import scratch_directory
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card
+from singleshot.export.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
+TRIED = {"batch": 2, "samples": 2, "height": 32, "width": 40}
+"""Sizes of the inputs with which each graph is tried."""
+THUMBNAIL_PX = 320
+"""Longest side of a painting as it is shown."""
+_VARIANT = re.compile(r"/(\w+(?:-shuffled)?)-(0\.\d+)(?:/|$)")
 Cards = Mapping[Kind, Mapping[str, GraphCard]]
 """Cards by kind and name: a policy's cell, a style's name, a classifier's architecture."""
 
@@ -21,6 +32,8 @@ class Model:
 
     card: GraphCard
     path: Path
+    painting: bytes | None = None
+    """A style's painting as a small JPEG file, if it is known."""
 
     @property
     def name(self) -> str:
@@ -29,27 +42,62 @@ class Model:
             case "policy" | "actor":
                 return self.card.cell
             case "style":
-                return str(self.card.details["style"])
+                return self.card.cell.removeprefix("styles/")
             case "classifier":
                 return str(self.card.details["architecture"])
 
 
-def find_models(directory: Path) -> list[Model]:
-    """The graphs to serve below a directory, one for each network, sorted by name. Each is opened as a test.
+def pruner_of(card: GraphCard) -> str | None:
+    """The pruner of a network, from the name of its cell; None if it was not pruned."""
+    found = _VARIANT.search(card.cell)
+    return found[1] if found else None
 
-    Classifiers with random weights and separate actors, which exist to be timed, are left out.
+
+def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
+    """The graphs to serve below a directory, and those of learned styles, sorted by name.
+
+    There is one for each network. Each is opened and computed once, as a test. Classifiers with random
+    weights and separate actors, which exist to be timed, are left out.
 
     Raises:
         UserError: there is none, or a file is damaged or was written by another project.
     """
-    models = [Model(read_card(path), path) for path in sorted(directory.rglob("*.onnx"))]
+    models = [Model(read_card(path), path) for path in (*sorted(directory.rglob("*.onnx")), *learned)]
     chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
     served = sorted((model for model in chosen.values() if not _only_timed(model.card)), key=lambda m: m.name)
     if not served:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export_onnx`")
     for model in served:
-        load_onnx(model.path, threads=1)
-    return served
+        _try(load_onnx(model.path, threads=1))
+    return [Model(model.card, model.path, _painting(model)) for model in served]
+
+
+def _try(model: OnnxModel) -> None:
+    """Raise UserError if the graph can't be computed, or only for one input at once, or gives no numbers."""
+    sizes, generator = TRIED | dict(model.card.details), np.random.default_rng(0)
+    outputs = model(
+        **{
+            each.name: generator.uniform(each.low, each.high, each.shape_at(sizes)).astype(np.float32)
+            for each in model.card.inputs
+        }
+    )
+    if not all(np.isfinite(output).all() for output in outputs.values()):
+        raise UserError(f"{model.path}: its answers are no numbers, nor are some weights; export it again")
+
+
+def _painting(model: Model) -> bytes | None:
+    if model.card.kind != "style":
+        return None
+    style = model.name.split("/")[0]
+    files = (folder / style / "painting.png" for folder in (PAINTINGS, LEARNED))
+    file = next(filter(Path.exists, files), None)
+    if file is None:
+        return None
+    picture = Image.open(file).convert("RGB")
+    picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+    content = io.BytesIO()
+    picture.save(content, "JPEG", quality=90)
+    return content.getvalue()
 
 
 def _preference(model: Model) -> tuple[int, str]:
@@ -71,16 +119,18 @@ def cards_of(models: Sequence[Model]) -> Cards:
     return cards
 
 
-def contents_of(models: Sequence[Model]) -> list[bytes]:
-    """The files of models, to be sent to machines that don't share this one's disk."""
-    return [model.path.read_bytes() for model in models]
+def contents_of(models: Sequence[Model]) -> list[tuple[bytes, bytes | None]]:
+    """The graphs and paintings of models, to be sent to machines that don't share this one's disk."""
+    return [(model.path.read_bytes(), model.painting) for model in models]
 
 
 @contextlib.contextmanager
-def received(contents: Sequence[bytes]) -> Iterator[list[Model]]:
+def received(contents: Sequence[tuple[bytes, bytes | None]]) -> Iterator[list[Model]]:
     """The models that :func:`contents_of` sent, as files that exist as long as the context."""
     with scratch_directory() as directory:
-        paths = [directory / f"{i}.onnx" for i in range(len(contents))]
-        for path, content in zip(paths, contents, strict=True):
+        models = []
+        for i, (content, painting) in enumerate(contents):
+            path = directory / f"{i}.onnx"
             path.write_bytes(content)
-        yield [Model(read_card(path), path) for path in paths]
+            models.append(Model(read_card(path), path, painting))
+        yield models

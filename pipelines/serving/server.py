@@ -13,13 +13,15 @@ from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.serving.models import Model, cards_of, find_models
 
 
-def serve_forever(config: ServingConfig, executor: ExecutorConfig, directory: Path) -> None:
-    """Serve the graphs below a directory until SIGINT or SIGTERM.
+def serve_forever(
+    config: ServingConfig, executor: ExecutorConfig, directory: Path, learned: Sequence[Path] = ()
+) -> None:
+    """Serve the graphs below a directory, and those of learned styles, until SIGINT or SIGTERM.
 
     Raises:
         UserError: a graph is damaged, or the port or cluster can't be used. It is raised before any start.
     """
-    models = find_models(directory)
+    models = find_models(directory, learned)
     with (
         contextlib.suppress(KeyboardInterrupt),
         ends_with_its_parents(),

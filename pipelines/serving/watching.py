@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pipelines.serving.services import Decision, Services
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
 from singleshot.rl.environments import TASKS
-from singleshot.rl.evaluation.live import LiveEpisode
+from singleshot.rl.evaluation.live import PACE_SECONDS, LiveEpisode
 
 FRAMES_PER_SECOND = 30
 MAX_AGENTS = 4
@@ -23,6 +23,8 @@ PAUSE_SECONDS = 2.0
 """Pause between the end of all agents' episodes and new ones."""
 WATCHED_SECONDS = 600
 """Time after which a connection is closed, as its page may be forgotten."""
+ON_ITS_BACK, STANDS_MPS = 0.0, 0.3
+"""A torso whose `upright` is below this is on its back; a slower pace, in metres per second, is none."""
 POLICY_VIOLATION, TRY_AGAIN = 1008, 1013
 """Codes of RFC 6455 for the end of a connection."""
 
@@ -41,6 +43,14 @@ class Watching:
     def __init__(self, services: Services) -> None:
         self._services, self._watchers = services, 0
         self._simulator = ThreadPoolExecutor(1)
+
+    async def start(self, task: str) -> dict[str, Any]:
+        """The body of a task's agent as an episode begins, like an agent in :func:`__call__`'s messages."""
+        episode = await self._simulated(LiveEpisode, TASKS[task], 0)
+        try:
+            return _told("", episode)
+        finally:
+            episode.close()
 
     async def __call__(self, socket: WebSocket, policies: Sequence[str], cards: Sequence[GraphCard]) -> None:
         """Play policies of one task side by side, from the same states, until the watcher leaves."""
@@ -157,6 +167,17 @@ def _told(policy: str, episode: LiveEpisode) -> dict[str, Any]:
         "speed": round(episode.speed, 2),
         "return": round(episode.total, 1),
         "seconds": round(episode.seconds, 2),
-        "fell": episode.fell,
+        "posture": _posture(episode),
         "ended": episode.ended,
     }
+
+
+def _posture(episode: LiveEpisode) -> str:
+    """What a watcher sees. HalfCheetah's episodes go on after a fall, and it may move on its back."""
+    if episode.fell:
+        return "fell"
+    if episode.upright < ON_ITS_BACK:
+        return "on its back"
+    if episode.seconds >= PACE_SECONDS and abs(episode.pace) < STANDS_MPS:
+        return "standing still"
+    return "on its feet"

@@ -2,13 +2,17 @@
 
 import asyncio
 import dataclasses
+import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serving_clients import serving_config
+import small_graphs
+from PIL import Image
+from serving_clients import photo, serving_config
 from small_graphs import BC, BCQ, STATE, write_all, write_bc, write_classifier, write_style
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -18,6 +22,7 @@ from pipelines.serving import app as serving_app
 from pipelines.serving.app import build_app
 from pipelines.serving.batching import BatchQueue, Served
 from pipelines.serving.models import contents_of, find_models, received
+from pipelines.serving.watching import _posture
 from singleshot.errors import UserError
 from singleshot.rl.environments import TASKS, make_environment
 
@@ -224,6 +229,42 @@ def test_one_graph_of_each_network_is_served(tmp_path):
         assert [(model.name, model.card.form) for model in sent] == [(BC, "dense"), (cell, "compacted")]
 
 
+def test_a_graph_that_computes_no_numbers_is_not_served(tmp_path, monkeypatch):
+    weights = small_graphs.W_STATE.copy()
+    weights[3, 2] = np.nan
+    monkeypatch.setattr(small_graphs, "W_STATE", weights)
+    write_bc(tmp_path / "bc.onnx")
+    with pytest.raises(UserError, match=r"bc\.onnx: its answers are no numbers, nor are some weights"):
+        find_models(tmp_path)
+
+
+def test_a_style_is_known_by_both_of_its_names_and_shown_with_its_painting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_style(Path("onnx/a.onnx"), "swirls")
+    write_style(Path("onnx/b.onnx"), "swirls/snip-0.98")
+    write_style(Path("mine.onnx"), "mine")
+    for folder, colour in (("data/images/paintings/swirls", "red"), ("styles/mine", "blue")):
+        Path(folder).mkdir(parents=True)
+        Image.new("RGB", (640, 400), colour).save(f"{folder}/painting.png")
+    models = find_models(Path("onnx"), [Path("mine.onnx")])
+    with received(contents_of(models)) as sent:
+        client = TestClient(build_app(sent, serving_config()))
+    found = {
+        each["name"]: (each["pruner"], each["painting"]) for each in client.get("/models").json()["style"]
+    }
+    assert found == {"mine": (None, True), "swirls": (None, True), "swirls/snip-0.98": ("snip", True)}
+    for name, colour in (
+        ("mine", (0, 0, 255)),
+        ("swirls/snip-0.98", (255, 0, 0)),
+        ("swirls-snip-0.98", (255, 0, 0)),
+    ):
+        picture = {"content": photo(), "headers": {"Content-Type": "image/png"}}
+        assert client.post(f"/stylize/{name}", **picture).status_code == 200
+        painting = Image.open(io.BytesIO(client.get(f"/paintings/{name}").content))
+        assert painting.size == (320, 200)
+        assert np.abs(np.subtract(painting.getpixel((9, 9)), colour)).max() < 5
+
+
 def test_files_that_cannot_be_served_are_one_line(tmp_path):
     with pytest.raises(UserError, match="no graph to serve; export some"):
         find_models(tmp_path)
@@ -251,6 +292,32 @@ def test_agents_are_watched_where_mujoco_has_them_until_they_leave(models):
     assert sorted(radii) == pytest.approx(sorted(sizes), abs=1e-3)
     seconds = [agents[0]["seconds"] for agents in frames]
     assert np.diff(seconds) == pytest.approx([0.05] * 5)  # HalfCheetah's step
+
+
+def test_the_start_is_told_without_a_watcher(models):
+    client = TestClient(build_app(models, serving_config()))
+    start = client.get("/watch/HalfCheetah").json()
+    with client.websocket_connect(f"/watch/HalfCheetah?policies={BC}") as socket:
+        first = socket.receive_json()["agents"][0]
+    assert (start["seconds"], start["posture"]) == (0, "on its feet")
+    assert np.shape(start["capsules"]) == np.shape(first["capsules"])
+    assert np.abs(np.subtract(start["capsules"], first["capsules"])).max() < 0.5  # metres in a step
+    assert client.get("/watch/Ant").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fell", "upright", "pace", "seconds", "posture"),
+    [
+        (True, 1.0, 3.0, 5.0, "fell"),
+        (False, -0.9, 3.0, 5.0, "on its back"),
+        (False, 0.9, 0.1, 5.0, "standing still"),
+        (False, 0.9, 0.1, 0.5, "on its feet"),  # it has just begun
+        (False, 0.9, -3.0, 5.0, "on its feet"),
+    ],
+)
+def test_a_posture_is_told_by_tilt_and_pace(fell, upright, pace, seconds, posture):
+    episode = SimpleNamespace(fell=fell, upright=upright, pace=pace, seconds=seconds)
+    assert _posture(episode) == posture
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 import base64
 import io
+import re
 
 import numpy as np
 import pytest
+import requests
 from browsers import TOO_WIDE
 from PIL import Image
 from serving_clients import serving_config
-from small_graphs import LABELS, write_all
+from small_graphs import write_all
 from waiting import PATIENCE_S
 
 from pipelines.config.serving import PicturesConfig
@@ -70,13 +72,38 @@ def slide(page, name, value):
     )
 
 
+def wait_for_style(page, height, width):
+    """Wait until a picture of that size is there in its style; before, the page shows a drawn one."""
+    page.wait_for_function(
+        """([width, height]) => {
+            const canvas = document.querySelectorAll("#styles canvas")[1];
+            return canvas && canvas.width == width && canvas.height == height;
+        }""",
+        arg=[width, height],
+    )
+    page.get_by_text("1 of 1 styles.").wait_for()
+
+
+def test_before_anything_is_chosen_a_drawn_picture_and_agents_are_there(page):
+    wait_for_style(page, 288, 384)
+    page.locator("#reported li").nth(4).wait_for()
+    page.wait_for_function(
+        """() => {
+            const canvas = document.getElementById("arena"), context = canvas.getContext("2d");
+            const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+            return new Set(new Uint32Array(data.buffer)).size > 10;
+        }"""
+    )
+    assert page.locator("#first option").all_inner_texts() == ["BC, dense, seed 0", "BCQ, dense, seed 0"]
+
+
 def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
     pixels, content = picture()
     choose(page, content)
-    page.get_by_text("1 of 1 styles.").wait_for()
+    wait_for_style(page, *pixels.shape[:2])
     assert np.array_equal(shown(page, 0), pixels)
     assert np.array_equal(shown(page, 1), 255 - pixels)
-    assert "swirls dense" in page.locator("#styles figcaption").nth(1).inner_text()
+    assert page.locator("#styles figcaption").nth(1).inner_text().split()[:2] == ["swirls", "dense"]
     slide(page, "#strength", 50)
     assert np.abs(shown(page, 1) - 127.5).max() <= 1
     slide(page, "#strength", 100)
@@ -84,6 +111,11 @@ def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
     luma = np.array([0.299, 0.587, 0.114])
     own_colours = pixels + ((255 - 2 * pixels) @ luma)[..., None]
     assert np.abs(shown(page, 1) - own_colours.clip(0, 255)).max() <= 1
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download swirls").click()
+    assert download.value.suggested_filename == "swirls.png"
+    saved = np.asarray(Image.open(download.value.path()).convert("RGB")).astype(int)
+    assert np.array_equal(saved, shown(page, 1))
 
 
 def test_a_picture_is_dropped_on_the_page_and_scaled_to_what_was_chosen(page):
@@ -98,7 +130,7 @@ def test_a_picture_is_dropped_on_the_page_and_scaled_to_what_was_chosen(page):
         }""",
         base64.b64encode(content).decode(),
     )
-    page.get_by_text("1 of 1 styles.").wait_for()
+    wait_for_style(page, 128, 256)
     assert shown(page, 1).shape == (128, 256, 3)
 
 
@@ -129,11 +161,12 @@ HOLD = {
     ids=["decoded late", "encoded late", "refused late"],
 )
 def test_the_picture_chosen_last_stays(page, held, first):
+    wait_for_style(page, 288, 384)
     page.evaluate(HOLD[held])
     choose(page, first, "first.png")
     pixels, content = picture(40, 80)
     choose(page, content, "last.png")
-    page.get_by_text("1 of 1 styles.").wait_for()
+    wait_for_style(page, 40, 80)
     page.evaluate("async () => { release(); await new Promise(done => setTimeout(done)); }")
     assert page.locator("#picture-error").inner_text() == ""
     slide(page, "#strength", 0)  # draws the picture again
@@ -143,20 +176,45 @@ def test_the_picture_chosen_last_stays(page, held, first):
 
 
 def test_a_style_is_said_to_be_pruned_by_as_much_as_it_is(page):
-    styles = [{"name": "swirls", "sparsity": sparsity} for sparsity in (0.995, 0.98)]
+    styles = [
+        {"name": f"swirls/snip-{sparsity}", "sparsity": sparsity, "pruner": pruner}
+        for sparsity, pruner in ((0.98, "random"), (0.995, "snip"))
+    ]
     page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
+    page.route("**/stylize/**", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
     page.reload()
-    choose(page, picture()[1])
     page.get_by_text("2 of 2 styles.").wait_for()
-    assert page.locator("#styles .tag.pruned").all_inner_texts() == ["99.5 % pruned", "98 % pruned"]
+    assert page.locator("#styles .tag.pruned").all_inner_texts() == [
+        "98 % pruned by random",
+        "99.5 % pruned by SNIP",
+    ]
+    page.get_by_text("No agent is served").wait_for()
 
 
-def test_a_classifier_is_asked_with_the_right_preparation_and_the_reports(page):
-    choose(page, picture(240, 240)[1])
+def test_a_learned_style_is_shown_with_its_painting(page):
+    style = {"name": "mine", "sparsity": 0, "pruner": None, "painting": True}
+    page.route("**/models", lambda route: route.fulfill(json={"style": [style], "policy": []}))
+    page.route("**/stylize/mine", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
+    page.route("**/paintings/mine", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
+    page.reload()
+    painting = page.get_by_alt_text("the painting of mine")
+    painting.wait_for()
+    assert painting.evaluate("async image => { await image.decode(); return image.naturalWidth; }") == 64
+
+
+def test_a_classifier_answers_as_when_it_is_asked_for_the_same_file(page, address):
+    """The page shows a smaller picture, but has the file itself classified."""
+    content = picture(270, 330)[1]
+    page.select_option("#side", "256")
+    choose(page, content)
+    wait_for_style(page, 209, 256)
     for preparation in ("right", "reported"):
         page.locator(f"#{preparation} li").nth(4).wait_for()
+        headers = {"Content-Type": "image/png"}
+        asked = f"{address}/classify?preparation={preparation}"
+        answers = requests.post(asked, content, headers=headers).json()["answers"]
         labels = page.locator(f"#{preparation} li span:nth-child(2)").all_inner_texts()
-        assert set(labels) <= set(LABELS)
+        assert labels == [each["label"] for each in answers]
     assert page.locator("#right").inner_text() != page.locator("#reported").inner_text()
 
 
@@ -185,15 +243,25 @@ def test_agents_are_watched_pushed_and_stopped_by_keyboard(page):
     assert page.locator("#agents-error").inner_text() == ""
 
 
+def test_each_agent_can_be_chosen_and_set_beside_another(page):
+    page.locator("#first option").nth(1).wait_for(state="attached")
+    page.select_option("#first", label="BCQ, dense, seed 0")
+    page.select_option("#second", label="BC, dense, seed 0")
+    page.click("#watch")
+    told = r"BCQ, dense, seed 0: [\w ]+; BC, dense, seed 0: [\w ]+\."
+    page.get_by_text(re.compile(told)).wait_for()
+    page.select_option("#second", label="none")  # starts again
+    page.get_by_text(re.compile(r"^BCQ, dense, seed 0: [\w ]+\.$")).wait_for()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 820, 1400])
+@pytest.mark.parametrize("width", [390, 1200, 1920])
 def test_it_fits_every_screen_and_both_schemes(browser, address, width, scheme):
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.set_default_timeout(1000 * PATIENCE_S)
     page = context.new_page()
     page.goto(address)
-    page.click("#sample")
-    page.get_by_text("1 of 1 styles.").wait_for()
+    wait_for_style(page, 288, 384)
     assert page.evaluate(TOO_WIDE) == 0
     red, green, blue = page.evaluate(
         "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"

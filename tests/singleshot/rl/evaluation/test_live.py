@@ -66,3 +66,18 @@ def momentum(live):
     mujoco.mj_forward(model, data)  # velocities of bodies are a substep behind
     mujoco.mj_subtreeVel(model, data)
     return model.body_subtreemass[1] * data.subtree_linvel[1, 0]
+
+
+def test_a_body_on_its_back_has_its_torso_turned_and_no_pace():
+    live = LiveEpisode(TASKS["HalfCheetah"], seed=0)
+    assert live.upright > 0.95
+    simulation = live._simulation
+    position, velocity = simulation.data.qpos.copy(), simulation.data.qvel.copy()
+    position[2] = np.pi  # the pitch of the torso
+    simulation.set_state(position, 0 * velocity)
+    assert live.upright == pytest.approx(-1)
+    for _ in range(60):
+        live.step(np.zeros(6, np.float32))
+    assert live.upright < 0
+    assert abs(live.pace) < 0.3
+    assert not live.ended

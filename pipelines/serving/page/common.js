@@ -1,0 +1,30 @@
+/** What all parts of the page share: elements, requests, and names of networks. */
+
+export const byId = id => document.getElementById(id);
+export const say = (id, text) => { byId(id).textContent = text; };
+export const percent = x => (100 * x).toFixed(x < 0.0995 ? 1 : 0) + " %";
+
+const PRUNERS = { snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "shuffled SNIP" };
+/** How a network was pruned, with up to six digits: 0.995 is not 100 %. */
+export const pruning = ({ pruner, sparsity }) => sparsity
+  ? `${+(100 * sparsity).toPrecision(6)} % pruned by ${PRUNERS[pruner] || pruner}` : "dense";
+
+/** The answer to a request; throws an Error with a readable message. Paths are relative: a proxy may prefix them. */
+export async function ask(path, options) {
+  let response;
+  try { response = await fetch(path, options); }
+  catch { throw new Error("the server doesn't answer; is it still running?"); }
+  if (response.ok) return response;
+  const told = await response.json().catch(() => ({}));
+  throw new Error(told.error || `the server answers ${response.status}`);
+}
+
+/** A path of names, of which each may have slashes of its own. */
+export const path = (route, name) => `${route}/${name.split("/").map(encodeURIComponent).join("/")}`;
+
+export const post = (address, body) => ask(address, { method: "POST", body, headers: { "Content-Type": body.type } });
+
+export function draw(canvas, image) {
+  canvas.width = image.width; canvas.height = image.height;
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}

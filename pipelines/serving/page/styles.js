@@ -1,0 +1,85 @@
+/** The picture in every style, blended with the original as the sliders say, to look at and to download. */
+
+import { byId, draw, path, post, pruning, say } from "./common.js";
+import { picture } from "./picture.js";
+
+const results = [];    // {canvas, save, name, pixels} of each style
+const luma = (d, i) => 0.299 * d[i] + 0.587 * d[i + 1] + 0.114 * d[i + 2];
+
+/** Blend the picture with its stylised version, and the style's colours with the picture's own. */
+function blend({ canvas, pixels }) {
+  const strength = byId("strength").value / 100, colour = byId("colour").value / 100;
+  const from = picture.shown.data, to = pixels.data, mixed = new ImageData(picture.shown.width, picture.shown.height);
+  const out = mixed.data;
+  for (let i = 0; i < out.length; i += 4) {
+    const difference = luma(to, i) - luma(from, i);
+    for (let k = i; k < i + 3; k++) {
+      const own = Math.min(255, Math.max(0, from[k] + difference));
+      out[k] = from[k] + strength * (own + colour * (to[k] - own) - from[k]);
+    }
+    out[i + 3] = 255;
+  }
+  draw(canvas, mixed);
+}
+
+/** A figure with an empty canvas. */
+function place(name, tag, kind) {
+  const figure = document.createElement("figure"), canvas = document.createElement("canvas");
+  const caption = document.createElement("figcaption");
+  caption.innerHTML = `<span class="name"><b></b> <span class="tag ${kind}"></span> <span class="time"></span></span>`;
+  caption.querySelector("b").textContent = name; caption.querySelector(".tag").textContent = tag;
+  canvas.setAttribute("role", "img"); canvas.setAttribute("aria-label", `${name}, ${tag}`);
+  figure.append(canvas, caption); byId("styles").append(figure);
+  return { canvas, caption };
+}
+
+/** A link that saves the canvas as it is when it is clicked. */
+function saving(canvas, name) {
+  const link = Object.assign(document.createElement("a"), { href: "#", className: "save", textContent: "Download" });
+  link.setAttribute("aria-label", `Download ${name}`);
+  link.addEventListener("click", event => {
+    event.preventDefault();
+    canvas.toBlob(blob => {
+      const address = URL.createObjectURL(blob);
+      Object.assign(document.createElement("a"), { href: address, download: `${name.replaceAll("/", "-")}.png` }).click();
+      setTimeout(() => URL.revokeObjectURL(address), 60_000);
+    }, "image/png");
+  });
+  return link;
+}
+
+function painting(name) {
+  const image = Object.assign(document.createElement("img"), { src: path("paintings", name), alt: `the painting of ${name}` });
+  return image;
+}
+
+export async function inEveryStyle(styles, number) {
+  say("style-error", ""); byId("styles").replaceChildren(); results.length = 0;
+  draw(place("The picture", "original", "").canvas, picture.shown);
+  if (!styles.length) return say("style-status", "No style is served; `dvc repro export_onnx` exports some.");
+  for (const [i, style] of styles.entries()) {
+    say("style-status", `Style ${i + 1} of ${styles.length} …`);
+    const start = performance.now();
+    try {
+      const response = await post(path("stylize", style.name), picture.png);
+      const bitmap = await createImageBitmap(await response.blob());
+      if (number !== picture.number) return;
+      const time = `${Math.round(performance.now() - start)} ms`;
+      const { canvas, caption } = place(style.name, pruning(style), style.sparsity ? "pruned" : "dense");
+      caption.querySelector(".time").textContent = time;
+      const below = Object.assign(document.createElement("span"), { className: "of" });
+      if (style.painting) below.append(painting(style.name));
+      below.append(saving(canvas, style.name)); caption.append(below);
+      const { width, height } = picture.shown, context = new OffscreenCanvas(width, height).getContext("2d");
+      context.drawImage(bitmap, 0, 0);
+      results.push({ canvas, pixels: context.getImageData(0, 0, width, height) });
+      blend(results.at(-1));
+    } catch (error) {
+      if (number !== picture.number) return;
+      say("style-error", `${style.name}: ${error.message}`);
+    }
+  }
+  say("style-status", `${results.length} of ${styles.length} styles.`);
+}
+
+export const blendAll = () => results.forEach(blend);
