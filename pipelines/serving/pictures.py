@@ -11,9 +11,12 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg, encode_png, read_rgb, read_size
 
-# Only a few common formats, since each decoder is exposed to clients' bytes. MPO is a JPEG of some phones.
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP")
-READ = ("image/png", "image/jpeg", "image/webp")
+# What phones, cameras and browsers make. Each further decoder would be exposed to clients' bytes too.
+FORMATS = ("PNG", "JPEG", "WEBP", "HEIF", "AVIF", "GIF", "BMP")
+READ = (
+    *("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "image/avif"),
+    *("image/gif", "image/bmp"),
+)
 """Media types of pictures in requests."""
 Written = Literal["image/png", "image/jpeg"]
 WRITTEN: tuple[Written, ...] = get_args(Written)
