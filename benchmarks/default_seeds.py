@@ -24,8 +24,8 @@ from pipelines.engine.lifecycle import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from singleshot.rl.agents import DENSE
+from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.look import name
-from tasks.reporting.study.comparison import final_scores
 
 
 def main() -> None:
@@ -55,11 +55,11 @@ def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
-    """Mean score after the last update over the seeds of a set, by task, algorithm and pruner."""
+    """Mean score over the seeds of a set, by task, algorithm and pruner."""
     rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
-    numbers = ["update", "updates", "d4rl_score"]
-    scores = final_scores(pandas.concat(rows).astype(dict.fromkeys(numbers, float)))
-    return scores.groupby(["task", "algorithm", "pruner"])["d4rl_score"].mean()
+    evaluations = pandas.concat(rows).astype(dict.fromkeys(["update", "d4rl_score"], float))
+    kind = ["task", "algorithm", "pruner"]
+    return agent_scores(evaluations, [*kind, "seed"]).groupby(kind)["d4rl_score"].mean()
 
 
 def _rows(sets: Sequence["pandas.Series[float]"]) -> Iterator[Sequence[str]]:

@@ -33,12 +33,12 @@ class AlgorithmConfig:
     learning_rate: Annotated[float, Gt(0)] = 1e-3
     """Learning rate of Adam, for all networks."""
     learning_rate_decay: bool = False
-    """Whether the learning rate falls linearly, to 0 after the last update. In the paper it does not."""
+    """Whether the learning rate falls linearly, to 0 after the last update. The paper does not say."""
     batch_size: Annotated[int, Ge(1)] = 100
     """Number of transitions in the batch of an update."""
     normalize_states: bool = False
     """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
-    In the paper they are not."""
+    The paper does not say; BEAR's code does not normalise them, and the author's later code does."""
 
 
 class Policy(nn.Module):

@@ -139,7 +139,7 @@ def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
             f"{paper.SWEEP_UPDATES:,}",
         ),
         *((each.setting, each.here, each.paper) for each in departures),
-        ("all other settings of pruning and training", "as in the papers", ""),
+        ("other settings", "as in the papers, or in their authors' earlier code where these name none", ""),
     ]
     studies = found.table(results.STUDIES)
     if len(studies):

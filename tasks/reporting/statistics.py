@@ -52,14 +52,6 @@ def retention(pruned: Array, dense: Array) -> Array:
     return (_of_each_task(pruned) / _of_each_task(dense)).mean(axis=-1)
 
 
-def difference(scores: Array, others: Array) -> Array:
-    """How much higher `scores` are than `others`: mean over tasks, two (..., M, N) to (...).
-
-    As in :func:`retention`, the interquartile means of a task's runs are compared.
-    """
-    return (_of_each_task(scores) - _of_each_task(others)).mean(axis=-1)
-
-
 def _of_each_task(scores: Array) -> Array:
     """Interquartile mean of each task's runs, (..., M, N) to (..., M)."""
     return interquartile_mean(scores[..., np.newaxis, :])
@@ -201,9 +193,9 @@ def _fieller(own: Array, other: Array, config: BootstrapConfig) -> tuple[float, 
     return float((b - root) / a), float((b + root) / a)
 
 
-def mean_interval(values: Array, config: BootstrapConfig) -> Paired:
-    """Mean of one value per seed, (N,), with its intervals."""
-    return paired(values, np.zeros_like(values), config)
+def mean_interval(values: Array, config: BootstrapConfig, *, threshold: float = 0) -> Paired:
+    """Mean of one value per seed, (N,), with its intervals, as :func:`paired`."""
+    return paired(values, np.zeros_like(values), config, threshold=threshold)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -215,3 +207,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
     factors = len(p_values) - np.arange(len(p_values))
     adjusted = np.minimum(1, np.maximum.accumulate(factors * np.asarray(p_values, dtype=float)[order]))
     return [float(adjusted[rank]) for rank in np.argsort(order)]
+
+
+def variance_components(scores: Array) -> tuple[float, float, float]:
+    """Standard deviations between rows, between columns, and of the rest, from a table of (D, S) scores.
+
+    The model is score = mean + row + column + rest, each random; estimates are those of the two-way analysis
+    of variance without repetition (Searle et al. 1992, section 4.5), and zero where it finds less than that.
+    """
+    rows, columns = scores.shape
+    of_rows, of_columns = scores.mean(axis=1, keepdims=True), scores.mean(axis=0, keepdims=True)
+    rest = ((scores - of_rows - of_columns + scores.mean()) ** 2).sum() / ((rows - 1) * (columns - 1))
+    between_rows = of_rows.var(ddof=1) - rest / columns
+    between_columns = of_columns.var(ddof=1) - rest / rows
+    row, column, remaining = (float(max(0, each) ** 0.5) for each in (between_rows, between_columns, rest))
+    return row, column, remaining

@@ -18,6 +18,8 @@ LEVELS = {"dense": 90, "snip": 88, "grasp": 50, "snip-shuffled": 60, "grasp-shuf
 """Around which the scores of agents lie, so that SNIP performs like dense agents and GraSP does not."""
 UPDATES = {"bc": 40, "bcq": 20}
 EPISODES = 16
+SHIFTS = (-4, -2, 0, 2, 4)
+"""Of an agent's last evaluations from their mean."""
 
 
 def write_tables(directory: Path, seeds: int) -> None:
@@ -35,16 +37,17 @@ def write_tables(directory: Path, seeds: int) -> None:
 
 
 def _scores(agent: dict, final: float) -> list[dict]:
+    """Six evaluations: the first is of no account, and the mean of the others is `final`."""
     return [
         agent
         | {
-            "update": agent["updates"] * done,
-            "return_mean": final * done * MAX_RETURNS[agent["task"]] / 100,
+            "update": agent["updates"] * number // 10,
+            "return_mean": score * MAX_RETURNS[agent["task"]] / 100,
             "return_std": 100.0,
-            "d4rl_score": final * done,
+            "d4rl_score": score,
             "episodes": EPISODES,
         }
-        for done in (0.5, 1.0)
+        for number, score in zip(range(5, 11), [0.0, *(final + shift for shift in SHIFTS)], strict=True)
     ]
 
 
@@ -81,17 +84,17 @@ def _agents(seeds: int) -> Iterator[dict]:
 
 
 def _agent(updates: int, task: str, algorithm: str, pruner: str, seed: int, scope: str = "") -> dict:
-    settings = ("", "", "")
-    if scope:
-        settings = (scope, 200 if pruner.startswith("grasp") else 100, 1)
+    """The columns of an agent; of a dense one, `scope` is empty."""
     return {
         "updates": updates,
         "normalize_states": False,
         "batch_size": 100,
         "data_seed": "shared",
         "failed_episodes": "",
-        **dict(zip(("scope", "pruning_batch_size", "pruning_iterations"), settings, strict=True)),
-        "pruning_normalize_states": False if settings[0] else "",
+        "scope": scope,
+        "pruning_batch_size": (200 if pruner.startswith("grasp") else 100) if scope else "",
+        "pruning_iterations": 1 if scope else "",
+        "pruning_normalize_states": False if scope else "",
         "task": task,
         "algorithm": algorithm,
         "pruner": pruner,

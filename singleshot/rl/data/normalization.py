@@ -13,10 +13,10 @@ from singleshot.rl.networks import DenseNetwork, from_parameters
 class Normalizer:
     """(s - μ) / (σ + 1e-3), as in TD3+BC (Fujimoto & Gu 2021, section 5).
 
-    The paper's agents are trained on raw states. HalfCheetah's coordinates differ in scale by a factor of
-    250, and Adam spends most of a short training on that: on 100,000 expert transitions, BC with SNIP at 95 %
-    sparsity scores 50 (HalfCheetah) and 96 (Hopper) after 2,000 updates on normalised states, but 10 and 31
-    on raw states.
+    Arnob et al. (2021) do not say whether they normalise. HalfCheetah's coordinates differ in scale by a
+    factor of 250, and Adam spends most of a short training on that: on 100,000 expert transitions, BC with
+    SNIP at 95 % sparsity scores 50 (HalfCheetah) and 96 (Hopper) after 2,000 updates on normalised states,
+    but 10 and 31 on raw states.
     """
 
     mean: Tensor

@@ -1,6 +1,7 @@
-"""Each claim of Arnob et al. (2021), what the study found, and the verdict that its interval allows."""
+"""The claims of Arnob et al. (2021) and this project's own, with the verdicts that the study allows."""
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
@@ -8,185 +9,325 @@ from typing import Literal
 import pandas
 
 from tasks.reporting.look import name
-from tasks.reporting.statistics import Array, BootstrapConfig, difference
-from tasks.reporting.study.comparison import (
-    NETWORK,
-    PART,
-    Estimate,
-    Group,
-    compare,
-    gained,
-    gained_beyond_dense,
-    is_main,
-    retained,
-)
+from tasks.reporting.statistics import MIN_SEEDS, Paired, holm, mean_interval, paired
+from tasks.reporting.study.comparison import ENVIRONMENT, NETWORK, PART, Group, Study
 
 Verdict = Literal["holds", "does not hold", "undecided", "too few seeds"]
-PERFORMS = "Agents with 95 % of their weights pruned perform like dense ones"
-EXCEPTION = "BCQ agents on Hopper with 95 % of their weights pruned perform worse than dense ones"
-NORMALIZED = "With normalised states, agents with 95 % of their weights pruned perform like dense ones"
-LAST_LAYER = "GraSP keeps more of a network's last layer than SNIP"
-BYTES = "Networks with 95 % of their weights pruned take 4 times fewer bytes"
-CHOICE = "A pruner's choice of weights within a layer raises the score"
-BUDGET = "A pruner's distribution of weights over layers raises the score"
-SCALES = "Normalised states help agents with 95 % of their weights pruned more than dense ones"
-LAST_OF = {"actor": "actor", "critic": "critic", "vae": "VAE's decoder"}
-"""The networks whose last layers are compared, in words."""
-OPPOSITE: Mapping[Verdict, Verdict] = {"holds": "does not hold", "does not hold": "holds"}
+PRUNERS = ("snip", "grasp")
 RETAINED = 0.9
 """Retention above which agents count as performing like dense ones. The paper names no number."""
 LAST_LAYERS = ("pi.2", "q1.2", "q2.2", "decoder.2")
+LAST_OF = {"actor": "actor", "critic": "critic", "vae": "VAE's decoder"}
+"""The networks whose last layers are compared, in words."""
 FOUR_TIMES = 3.95
 """Least factor that counts as the paper's "4x": it rounds to 4.0."""
 DENSE_BYTES, COO_BYTES = 4, 20
 """Bytes of a weight: of its value; in a COO tensor from `torch.to_sparse()`, also of two 64-bit indices."""
-PRUNERS = ("snip", "grasp")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A claim about some of the agents, with what was found."""
+
+    agents: str
+    """Environment and algorithm of the agents, and their number of updates if it is not the usual one."""
+    normalize_states: bool
+    masks: str
+    """Pruner and scope of their masks."""
+    draws: str
+    estimate: Paired
+    p_holm: float | None = None
+    """The p-value by t, adjusted by Holm over the claim's table."""
+    bootstrap_p_holm: float | None = None
+    verdict: Verdict = "too few seeds"
+    environment: str = "all environments"
+    updates: int = 0
+    """Number of updates, if it is not the usual one."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim about some of the agents, with what was found."""
+    """A claim, and how it is tested: an estimate for each kind of agents and masks, and a threshold."""
 
-    claim: str
+    sentence: str
     measured: str
-    """Quantity that `estimate` estimates."""
-    agents: str
-    """Task and algorithm of the agents."""
-    masks: str
-    """Pruner and scope of their masks."""
-    estimate: Estimate
-    verdict: Verdict
+    """Quantity that is estimated."""
+    whose: Literal["paper", "ours"]
+    find: Callable[[Study], Iterable[Entry]]
+    threshold: float = 0
+    below: bool = False
+    """Whether the claim holds below the threshold instead of above it."""
+
+    def entries(self, study: Study) -> list[Entry]:
+        """Every estimate that there is, with its verdict."""
+        found = list(self.find(study))
+        adjusted = adjusted_p_values([entry.estimate for entry in found])
+        return [
+            entry if own is None else self._judged(entry, *own, 1 - study.bootstrap.confidence)
+            for entry, own in zip(found, adjusted, strict=True)
+        ]
+
+    def _judged(self, entry: Entry, p: float, bootstrap_p: float, level: float) -> Entry:
+        verdict: Verdict = "undecided"
+        if max(p, bootstrap_p) < level:
+            below = entry.estimate.value < self.threshold
+            verdict = "holds" if below == self.below else "does not hold"
+        return replace(entry, p_holm=p, bootstrap_p_holm=bootstrap_p, verdict=verdict)
 
 
-def all_claims(agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> list[Claim]:
-    """Every claim for which there are agents.
-
-    `agents` are :func:`~tasks.reporting.study.comparison.final_scores`, `layers` a study's layers.csv.
-    """
-    main = layers[is_main(layers) & (layers["sparsity"] == 0.95)]
-    return [
-        *_performance_is_kept(agents, bootstrap),
-        *_grasp_keeps_more_of_last_layers(main, bootstrap),
-        *_bytes_are_saved(main, bootstrap),
-        *_weights_or_budget(agents, bootstrap),
-        *_scales_of_states(agents, bootstrap),
+def adjusted_p_values(estimates: Sequence[Paired]) -> list[tuple[float, float] | None]:
+    """The p-values by t and by the bootstrap, adjusted by Holm over a table; None where there are none."""
+    tested = [
+        (own.p, own.bootstrap_p) for own in estimates if own.p is not None and own.bootstrap_p is not None
     ]
+    adjusted = iter(list(zip(*(holm(kind) for kind in zip(*tested, strict=True)), strict=True)))
+    return [None if own.p is None else next(adjusted) for own in estimates]
 
 
-def _performance_is_kept(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+def mask_name(pruner: str) -> str:
+    """`SNIP, shuffled` for `snip-shuffled`; dense agents and names of one word as readers know them."""
+    own, _, control = pruner.partition("-")
+    return f"{name(own)}, {control.replace('-', ' ')}" if control else name(own)
+
+
+def _groups(study: Study) -> Iterator[Group]:
+    """Every kind of agents whose masks SNIP or GraSP made, of every length and on both kinds of states."""
+    for algorithm, environment in product(study.each("algorithm"), study.each(ENVIRONMENT)):
+        own = study.agents[study.agents["algorithm"] == algorithm]
+        seeds = own.groupby("updates")["seed"].nunique()
+        lengths = seeds.index[(seeds >= MIN_SEEDS) | (seeds.index == study.usual_updates[algorithm])]
+        for updates, batch_size, normalized, scope, pruner in product(
+            lengths,
+            sorted(own["batch_size"].unique(), key=int),
+            (False, True),
+            (PART, NETWORK),
+            PRUNERS,
+        ):
+            yield Group(
+                environment,
+                algorithm,
+                pruner,
+                normalized,
+                updates=int(updates),
+                batch_size=int(batch_size),
+                scope=scope,
+            )
+
+
+def _entry(study: Study, own: Group, estimate: Paired | None, masks: str = "") -> Iterator[Entry]:
+    """What was found about a group, if anything."""
+    if estimate:
+        longer = own.updates if own.updates != study.usual_updates[own.algorithm] else 0
+        unusual = f", {longer:,} updates" if longer else ""
+        unusual += f", batches of {own.batch_size}" if own.batch_size != Group.batch_size else ""
+        yield Entry(
+            agents=f"{own.environment}, {name(own.algorithm)}{unusual}",
+            normalize_states=own.normalize_states,
+            masks=masks or f"{mask_name(own.pruner)}, scope {own.scope}",
+            draws=own.draws,
+            estimate=estimate,
+            environment=own.environment,
+            updates=longer or 0,
+        )
+
+
+def _retention(study: Study, exception: bool) -> Iterator[Entry]:
     """Section 4: "for all the experiments, except for BCQ in Hopper task, the performance is consistent even
     with 95% sparse networks"."""
-    for task, group in _groups(agents):
-        estimate = retained(agents, group, [task], bootstrap)
-        if not estimate:
-            continue
-        exception = (task, group.algorithm) == ("Hopper", "bcq")
-        claim = NORMALIZED if group.normalize_states else EXCEPTION if exception else PERFORMS
-        side = "below" if exception else "above"
-        measured = f"share of the dense agents' score that they keep; the claim holds {side} {RETAINED}"
-        verdict = exceeds(estimate, RETAINED)
-        if exception:
-            verdict = OPPOSITE.get(verdict, verdict)
-        yield Claim(claim, measured, *_words(task, group), estimate, verdict)
+    for group in _groups(study):
+        if ((group.environment, group.algorithm) == ("Hopper", "bcq")) == exception:
+            own, _ = study.on_best_draws([group, group.dense()])
+            kept = study.compare(own, study.dense_of(own), ratio=True, threshold=RETAINED)
+            yield from _entry(study, own, kept)
 
 
-def _weights_or_budget(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """Section 4: "The pruning techniques can find the sub-networks" that perform. Is it the choice of weights
-    within a layer that matters, or their distribution over layers?"""
-    for task, group in _groups(agents):
-        shuffled, random = (
-            replace(group, pruner=control) for control in (f"{group.pruner}-shuffled", "random")
+def _with_pruners(study: Study, better: str, worse: str) -> Iterator[Entry]:
+    """Differences between two kinds of masks; `{}` in their names stands for SNIP or GraSP."""
+    for group in _groups(study):
+        own, other = study.on_best_draws(
+            [replace(group, pruner=each.format(group.pruner)) for each in (better, worse)]
         )
-        for claim, own, other, masks in (
-            (CHOICE, group, shuffled, "its masks score more than the same masks, shuffled"),
-            (BUDGET, shuffled, random, "its shuffled masks score more than uniformly random ones"),
-        ):
-            estimate = gained(agents, own, other, [task], bootstrap)
-            if estimate:
-                measured = f"D4RL points by which {masks}"
-                yield Claim(claim, measured, *_words(task, group), estimate, exceeds(estimate, 0))
+        masks = f"{name(group.pruner)}, scope {group.scope}"
+        yield from _entry(study, own, study.compare(own, other), masks)
 
 
-def _scales_of_states(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
-    """Not a claim of the paper, which prunes with raw states: with these, |w ∂L/∂w| in a first layer grows
-    with the layer's inputs. Shuffled masks are the control."""
-    measured = "D4RL points that they gain with normalised states, minus the gain of dense agents"
-    for task, group in _groups(agents):
+def _masks_of_normalized_states(study: Study) -> Iterator[Entry]:
+    for group in _groups(study):
+        if not group.normalize_states:
+            own, other = study.on_best_draws([replace(group, pruning_normalize_states=True), group])
+            yield from _entry(study, own, study.compare(own, other))
+
+
+def _gain_by_normalization(study: Study) -> Iterator[Entry]:
+    """Not a claim of the paper. With raw states, |w ∂L/∂w| in a first layer grows with the layer's inputs."""
+    for group in _groups(study):
         if group.normalize_states:
             continue
         for own in (group, replace(group, pruner=f"{group.pruner}-shuffled")):
-            estimate = gained_beyond_dense(agents, own, [task], bootstrap)
-            if estimate:
-                yield Claim(SCALES, measured, *_words(task, own), estimate, exceeds(estimate, 0))
+            kinds = study.on_best_draws(
+                [
+                    replace(each, normalize_states=value)
+                    for each in (own, own.dense())
+                    for value in (True, False)
+                ]
+            )
+            columns = pandas.concat([study.scores(each) for each in kinds], axis=1, join="inner").to_numpy().T
+            if columns.size:
+                pruned, raw_pruned, dense, raw_dense = columns
+                gain = paired(pruned - raw_pruned, dense - raw_dense, study.bootstrap)
+                yield from _entry(study, kinds[0], gain)
 
 
-def _groups(agents: pandas.DataFrame) -> Iterator[tuple[str, Group]]:
-    """Each task with each group whose masks a pruner made, on raw and on normalised states."""
-    for normalized, algorithm in product((False, True), sorted(agents["algorithm"].unique())):
-        for task, scope, pruner in product(sorted(agents["task"].unique()), (PART, NETWORK), PRUNERS):
-            yield task, Group(algorithm, pruner, scope, normalize_states=normalized)
-
-
-def _words(task: str, group: Group) -> tuple[str, str]:
-    states = ", normalised states" if group.normalize_states else ""
-    return f"{task}, {name(group.algorithm)}{states}", f"{name(group.pruner)}, scope {group.scope}"
-
-
-def _grasp_keeps_more_of_last_layers(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+def _last_layers(study: Study) -> Iterator[Entry]:
     """Section 4.2 and Figure 3: both preserve more weights of the last layer, GraSP more than SNIP.
 
     The VAEs of BC and BCQ have the same masks, since the same loss prunes them, so they are counted once.
     """
-    last = layers[layers["layer"].isin(LAST_LAYERS)]
-    last = last.drop_duplicates(["network", "layer", "task", "pruner", "seed"])
-    for network, rows in last.groupby("network"):
-        kept = {pruner: _density(rows[rows["pruner"] == pruner]) for pruner in PRUNERS}
-        seeds = sorted(set(kept["snip"].columns) & set(kept["grasp"].columns))
-        tables = [100 * kept[pruner][seeds].to_numpy() for pruner in ("grasp", "snip")]
-        estimate = compare(difference, tables, bootstrap)
-        if estimate:
-            yield Claim(
-                LAST_LAYER,
-                "percentage of its weights that GraSP keeps, minus SNIP's, in percentage points",
-                "all tasks",
-                f"{LAST_OF[str(network)]}, scope {PART}",
-                estimate,
-                exceeds(estimate, 0),
-            )
+    for normalized in (False, True):
+        layers = study.main_layers(normalized)
+        last = layers[layers["layer"].isin(LAST_LAYERS)]
+        last = last.drop_duplicates(["network", "layer", ENVIRONMENT, "pruner", "seed"])
+        for network, rows in last.groupby("network"):
+            densities = [_density(rows[rows["pruner"] == pruner]) for pruner in ("grasp", "snip")]
+            grasp, snip = pandas.concat(densities, axis=1, join="inner").to_numpy().T
+            if len(grasp):
+                estimate = paired(100 * grasp, 100 * snip, study.bootstrap)
+                yield Entry("all", normalized, f"{LAST_OF[str(network)]}, scope {PART}", "", estimate)
 
 
-def _bytes_are_saved(layers: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Claim]:
+def _bytes(study: Study) -> Iterator[Entry]:
     """Section 4.3: "For 95% sparsity, we are able to reduce the memory size to 4x", with sparse tensors."""
-
-    def times_fewer(density: Array) -> Array:
-        return (DENSE_BYTES / (COO_BYTES * density)).mean(axis=(-2, -1))
-
-    for pruner in PRUNERS:
+    for normalized, pruner in product((False, True), PRUNERS):
+        layers = study.main_layers(normalized)
         density = _density(layers[layers["pruner"] == pruner])
-        estimate = compare(times_fewer, [density.to_numpy()], bootstrap)
-        if estimate:
-            yield Claim(
-                BYTES,
-                "how many times fewer bytes the weights take as sparse COO tensors; the claim holds above "
-                f"{FOUR_TIMES}, which rounds to 4.0",
-                "all tasks, algorithms and networks",
-                f"{name(pruner)}, scope {PART}",
-                estimate,
-                exceeds(estimate, FOUR_TIMES),
+        if len(density):
+            times_fewer = DENSE_BYTES / (COO_BYTES * density.to_numpy())
+            estimate = mean_interval(times_fewer, study.bootstrap, threshold=FOUR_TIMES)
+            yield Entry("all", normalized, f"{name(pruner)}, scope {PART}", "", estimate)
+
+
+def _density(layers: pandas.DataFrame) -> "pandas.Series[float]":
+    """Fraction of the weights that is kept by seed: the mean over environments, of seeds that all have."""
+    counts = layers.groupby([ENVIRONMENT, "seed"])[["weights_kept", "weights_total"]].sum()
+    return (counts["weights_kept"] / counts["weights_total"]).unstack("seed").dropna(axis=1).mean()
+
+
+KEPT = "share of the dense agents' score that pruned agents keep"
+CLAIMS: dict[str, Claim] = {
+    "performs": Claim(
+        "Agents with 95 % of their weights pruned perform like dense ones",
+        f"{KEPT}; the claim holds above {RETAINED}",
+        "paper",
+        lambda study: _retention(study, exception=False),
+        RETAINED,
+    ),
+    "exception": Claim(
+        "BCQ agents on Hopper with 95 % of their weights pruned perform worse than dense ones",
+        f"{KEPT}; the claim holds below {RETAINED}",
+        "paper",
+        lambda study: _retention(study, exception=True),
+        RETAINED,
+        below=True,
+    ),
+    "last layer": Claim(
+        "GraSP keeps more of a network's last layer than SNIP",
+        "percentage of its weights that GraSP keeps, minus SNIP's, in percentage points",
+        "paper",
+        _last_layers,
+    ),
+    "bytes": Claim(
+        "Networks with 95 % of their weights pruned take 4 times fewer bytes",
+        "how many times fewer bytes the weights take as sparse COO tensors; the claim holds above "
+        f"{FOUR_TIMES}, which rounds to 4.0",
+        "paper",
+        _bytes,
+        FOUR_TIMES,
+    ),
+    "scales": Claim(
+        "Normalised states help agents with 95 % of their weights pruned more than dense ones",
+        "D4RL points that they gain with normalised states, minus the gain of dense agents",
+        "ours",
+        _gain_by_normalization,
+    ),
+    "budget": Claim(
+        "A pruner's distribution of weights over layers raises the score",
+        "D4RL points by which its shuffled masks score more than uniformly random ones",
+        "ours",
+        lambda study: _with_pruners(study, "{}-shuffled", "random"),
+    ),
+    "choice": Claim(
+        "A pruner's choice of weights within a layer raises the score",
+        "D4RL points by which its masks score more than the same masks, shuffled",
+        "ours",
+        lambda study: _with_pruners(study, "{}", "{}-shuffled"),
+    ),
+    "first layers": Claim(
+        "Shuffling the masks of the layers that read the state, and no others, raises the score",
+        "D4RL points by which such masks score more than the pruner's",
+        "ours",
+        lambda study: _with_pruners(study, "{}-shuffled-first", "{}"),
+    ),
+    "other layers": Claim(
+        "Shuffling the masks of all layers but those that read the state raises the score",
+        "D4RL points by which such masks score more than the pruner's",
+        "ours",
+        lambda study: _with_pruners(study, "{}-shuffled-rest", "{}"),
+    ),
+    "blind": Claim(
+        "Dense agents that are as blind to the state as pruned ones score less than dense agents",
+        "D4RL points by which dense agents score more than dense ones that read only what the mask reads",
+        "ours",
+        lambda study: _with_pruners(study, "dense", "{}-blind"),
+    ),
+    "scored states": Claim(
+        "Masks that are scored on normalised states raise the score of agents that train on raw ones",
+        "D4RL points by which they score more than masks that are scored on raw states",
+        "ours",
+        _masks_of_normalized_states,
+    ),
+}
+"""The claims by a short name: those of the paper, then ours."""
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A row of claims.csv: an entry of a claim's table, with both intervals and p-values."""
+
+    claim: str
+    whose: str
+    measured: str
+    agents: str
+    normalize_states: bool
+    masks: str
+    draws: str
+    value: float
+    seeds: int
+    low: float | None
+    high: float | None
+    bootstrap_low: float | None
+    bootstrap_high: float | None
+    p: float | None
+    bootstrap_p: float | None
+    p_holm: float | None
+    bootstrap_p_holm: float | None
+    verdict: str
+
+
+def claim_rows(found: Mapping[str, Sequence[Entry]]) -> Iterator[ClaimRow]:
+    """The rows of claims.csv from each claim's entries."""
+    for key, entries in found.items():
+        claim = CLAIMS[key]
+        for entry in entries:
+            yield ClaimRow(
+                claim=claim.sentence,
+                whose=claim.whose,
+                measured=claim.measured,
+                agents=entry.agents,
+                normalize_states=entry.normalize_states,
+                masks=entry.masks,
+                draws=entry.draws,
+                **dataclasses.asdict(entry.estimate),
+                p_holm=entry.p_holm,
+                bootstrap_p_holm=entry.bootstrap_p_holm,
+                verdict=entry.verdict,
             )
-
-
-def _density(layers: pandas.DataFrame) -> pandas.DataFrame:
-    """Fraction of the weights that is kept: one row per task, one column per seed that all tasks have."""
-    counts = layers.groupby(["task", "seed"])[["weights_kept", "weights_total"]].sum()
-    return (counts["weights_kept"] / counts["weights_total"]).unstack("seed").dropna(axis=1)
-
-
-def exceeds(estimate: Estimate, threshold: float) -> Verdict:
-    """Whether the whole interval is above `threshold`; `undecided` if the interval contains it."""
-    if not estimate.interval:
-        return "too few seeds"
-    low, high = estimate.interval
-    if low > threshold:
-        return "holds"
-    return "does not hold" if high < threshold else "undecided"

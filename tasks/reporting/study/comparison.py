@@ -1,25 +1,15 @@
-"""Groups of the study's agents with the same settings, and statistics that compare groups.
+"""Groups of the study's agents with the same settings, and estimates that compare groups seed by seed."""
 
-Groups are compared on the seeds that both have, task by task. Agents with the same seed share data order,
-noise and initial weights, so the bootstrap draws the same seeds for both.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from functools import cached_property
+from typing import Literal, Self
 
+import numpy as np
 import pandas
 
-from singleshot.errors import UserError
 from singleshot.pruning.variant import DENSE
-from tasks.reporting.statistics import (
-    Array,
-    BootstrapConfig,
-    bootstrap_interval,
-    difference,
-    interquartile_mean,
-    retention,
-)
+from tasks.reporting.statistics import MIN_SEEDS, BootstrapConfig, Paired, mean_interval, paired
 
 SETTINGS = (
     "updates",
@@ -32,141 +22,202 @@ SETTINGS = (
     "pruning_iterations",
     "pruning_normalize_states",
 )
-AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
+"""Columns of the settings in which agents of the study differ. They are read as text, empty where they don't
+apply; `updates` is a number."""
+ENVIRONMENT = "task"
+"""Column of the environment's name."""
+AGENT = (ENVIRONMENT, "algorithm", "pruner", "sparsity", "seed")
 PART, NETWORK = "part", "network"
 OWN_BATCH_SIZE = {"snip": 100, "grasp": 200}
-"""Number of transitions on which Arnob et al. (2021, section 4) compute a pruner's scores."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A statistic with its interval; no interval if there are too few seeds."""
-
-    value: float
-    low: float | None
-    high: float | None
-    seeds: int
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Both bounds, if there are any."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
+"""Number of transitions on which Arnob et al. (2021, section 4) compute a pruner's scores; 100 for others."""
+OWN_ITERATIONS = {"synflow": 100}
+"""Rounds of scoring and pruning in a pruner's paper; 1 for others."""
+KEY = (
+    ENVIRONMENT,
+    "algorithm",
+    "pruner",
+    "normalize_states",
+    "draws",
+    "updates",
+    "batch_size",
+    "failed_episodes",
+    "sparsity",
+    "scope",
+    "pruning_batch_size",
+    "pruning_iterations",
+    "pruning_normalize_states",
+)
+"""The columns in which agents of one group agree. :func:`with_draws` adds the column `draws`."""
+Draws = Literal["own", "shared"]
+"""Whether each seed's agents train on a data set of their own, or all seeds on one data set."""
+SHARED = "shared"
+USUALLY_FAILED = {"own": "0", "shared": ""}
+"""Share of failed episodes in the data of the main comparison, by the kind of draws."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Agents that differ only in task and seed."""
+    """Agents that differ only in their seed. The defaults are the settings of the main comparison."""
 
+    environment: str
     algorithm: str
     pruner: str = DENSE
-    scope: str = PART
-    sparsity: float = 0.95
     normalize_states: bool = False
-    batch_size: int | None = None
-    """Number of transitions on which pruning scores are computed; None: the paper's number."""
-    iterations: int = 1
+    draws: Draws = "shared"
     updates: int | None = None
-    """Number of updates; None: as many as the algorithm's agents have in the main experiment."""
-
-    def of(self, agents: pandas.DataFrame) -> pandas.DataFrame:
-        """Scores of the group's agents: one row per task, one column per seed, NaN for unfinished agents."""
-        return self.rows(agents).pivot(index="task", columns="seed", values="d4rl_score")
-
-    def rows(self, table: pandas.DataFrame) -> pandas.DataFrame:
-        """The rows of the group's agents in one of the study's tables."""
-        chosen = (table["algorithm"] == self.algorithm) & (table["pruner"] == self.pruner)
-        chosen &= table["normalize_states"] == self.normalize_states
-        chosen &= table["updates"] == (self.updates or main_updates(table, self.algorithm))
-        if self.pruner != DENSE:
-            size = self.batch_size or OWN_BATCH_SIZE.get(self.pruner.partition("-")[0], 100)
-            chosen &= (table["scope"] == self.scope) & (table["sparsity"] == self.sparsity)
-            chosen &= (table["pruning_batch_size"] == size) & (table["pruning_iterations"] == self.iterations)
-        return table[chosen]
+    """Number of updates; None: as many as most of the algorithm's agents have."""
+    batch_size: int = 100
+    failed_episodes: str | None = None
+    """Share of the data's episodes that failed, empty for as many as there happen to be. None: the share in
+    the main comparison."""
+    sparsity: float = 0.95
+    scope: str = PART
+    pruning_batch_size: int | None = None
+    """Number of transitions on which a pruner's scores are computed; None: its authors' number."""
+    pruning_iterations: int | None = None
+    """Rounds of scoring and pruning; None: its authors' number."""
+    pruning_normalize_states: bool | None = None
+    """Whether masks are scored on normalised states; None: on those of the training."""
 
     def dense(self) -> Self:
         """The group with the same settings, but without pruning."""
         return replace(self, pruner=DENSE)
 
-
-def final_scores(scores: pandas.DataFrame) -> pandas.DataFrame:
-    """The evaluation after the last update of each agent of a study's scores.csv."""
-    return scores[scores["update"] == scores["updates"]]
-
-
-def is_main(
-    table: pandas.DataFrame, scope: str = PART, normalize_states: bool = False
-) -> "pandas.Series[bool]":
-    """Which agents have the paper's settings (batch size, one iteration, raw states), dense ones included."""
-    own_size = table["pruner"].str.partition("-")[0].map(OWN_BATCH_SIZE).fillna(100)
-    pruned = (table["pruning_batch_size"] == own_size) & (table["pruning_iterations"] == 1)
-    states = table["normalize_states"] == normalize_states
-    return states & ((table["pruner"] == DENSE) | (pruned & (table["scope"] == scope)))
-
-
-def main_updates(agents: pandas.DataFrame, algorithm: str) -> int:
-    """Number of updates that most of an algorithm's agents have; the pilot's agents have more.
-
-    Raises:
-        UserError: there are no agents of the algorithm.
-    """
-    updates = agents.loc[agents["algorithm"] == algorithm, "updates"]
-    if updates.empty:
-        raise UserError(f"the study's tables have no agent of {algorithm}; run `python -m pipelines study`")
-    return int(updates.mode().iloc[0])
+    def key(self, usual_updates: int) -> tuple[object, ...]:
+        """The values of the columns :data:`KEY` of the group's rows in the study's tables."""
+        agents = (
+            self.environment,
+            self.algorithm,
+            self.pruner,
+            str(self.normalize_states),
+            self.draws,
+            self.updates or usual_updates,
+            str(self.batch_size),
+            USUALLY_FAILED[self.draws] if self.failed_episodes is None else self.failed_episodes,
+        )
+        if self.pruner == DENSE:
+            return (*agents, 0.0, "", "", "", "")
+        own = self.pruner.partition("-")[0]
+        on_normalized = self.pruning_normalize_states
+        return (
+            *agents,
+            self.sparsity,
+            self.scope,
+            str(self.pruning_batch_size or OWN_BATCH_SIZE.get(own, 100)),
+            str(self.pruning_iterations or OWN_ITERATIONS.get(own, 1)),
+            str(self.normalize_states if on_normalized is None else on_normalized),
+        )
 
 
-def matrices(agents: pandas.DataFrame, groups: Sequence[Group], tasks: Sequence[str]) -> list[Array]:
-    """Scores (task, seed) of each group, for the seeds that all groups have in all `tasks`."""
-    tables = [group.of(agents).reindex(tasks) for group in groups]
-    seeds = [set(table.columns[table.notna().all()]) for table in tables]
-    common = sorted(set.intersection(*seeds))
-    return [table[common].to_numpy() for table in tables]
+def with_draws(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table of the study with the column `draws`: `own`, `shared`, or `other` for another seed's draw."""
+    own = table["data_seed"] == table["seed"].astype(str)
+    shared = table["data_seed"] == SHARED
+    return table.assign(draws=np.select([own, shared], ["own", "shared"], "other"))
 
 
-def compare(
-    statistic: Callable[..., Array], scores: Sequence[Array], bootstrap: BootstrapConfig
-) -> Estimate | None:
-    """Estimate `statistic` from the scores (task, seed) of groups; None if there is no seed."""
-    seeds = scores[0].shape[1]
-    if seeds == 0:
-        return None
-    interval = bootstrap_interval(statistic, *scores, config=bootstrap)
-    low, high = (float(bound) for bound in interval) if interval else (None, None)
-    return Estimate(float(statistic(*scores)), low, high, seeds)
+@dataclass(frozen=True)
+class Study:
+    """The study's tables, and estimates from them."""
 
+    evaluations: pandas.DataFrame
+    """Every evaluation: scores.csv."""
+    agents: pandas.DataFrame
+    """The scores of the agents: their :func:`~tasks.reporting.agent_scores.agent_scores`."""
+    layers: pandas.DataFrame
+    runs: pandas.DataFrame
+    bootstrap: BootstrapConfig
 
-def retained(
-    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
-) -> Estimate | None:
-    """Share of the dense agents' interquartile mean that a pruned group keeps, averaged over tasks."""
-    return compare(retention, matrices(agents, [group, group.dense()], tasks), bootstrap)
+    @cached_property
+    def usual_updates(self) -> Mapping[str, int]:
+        """Number of updates that most of each algorithm's agents have."""
+        usual = self.agents.groupby("algorithm")["updates"].agg(lambda updates: updates.mode().iloc[0])
+        return {str(algorithm): int(n) for algorithm, n in usual.items()}
 
+    @cached_property
+    def _agents(self) -> Mapping[tuple[object, ...], pandas.DataFrame]:
+        return dict(iter(self.agents.set_index("seed").groupby(list(KEY))))
 
-def gained(
-    agents: pandas.DataFrame, group: Group, other: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
-) -> Estimate | None:
-    """D4RL points by which `group` scores more than `other`."""
-    return compare(difference, matrices(agents, [group, other], tasks), bootstrap)
+    @cached_property
+    def _evaluations(self) -> Mapping[tuple[object, ...], pandas.DataFrame]:
+        return dict(iter(self.evaluations.groupby(list(KEY))))
 
+    def key(self, group: Group) -> tuple[object, ...]:
+        """The values of the columns :data:`KEY` of the group's rows."""
+        return group.key(self.usual_updates.get(group.algorithm, 0))
 
-def gained_beyond_dense(
-    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
-) -> Estimate | None:
-    """D4RL points that a group gains from normalised states, minus the points that dense agents gain."""
+    def each(self, column: str) -> list:
+        """The values of a column of agents, sorted."""
+        return sorted(self.agents[column].unique())
 
-    def gain(pruned: Array, raw_pruned: Array, dense: Array, raw_dense: Array) -> Array:
-        return difference(pruned, raw_pruned) - difference(dense, raw_dense)
+    def main_layers(self, normalize_states: bool, scope: str = PART) -> pandas.DataFrame:
+        """The layers of the main comparison's masks, each once: those on own draws where there are enough.
 
-    groups = [
-        replace(each, normalize_states=normalized)
-        for each in (group, group.dense())
-        for normalized in (True, False)
-    ]
-    return compare(gain, matrices(agents, groups, tasks), bootstrap)
+        Masks do not depend on the number of updates.
+        """
+        layers = self.layers
+        own_size = layers["pruner"].str.partition("-")[0].map(OWN_BATCH_SIZE).fillna(100).astype(int)
+        main = layers[
+            (layers["pruning_batch_size"] == own_size.astype(str))
+            & (layers["pruning_iterations"] == "1")
+            & (layers["scope"] == scope)
+            & (layers["sparsity"] == Group.sparsity)
+            & (layers["batch_size"] == str(Group.batch_size))
+            & (layers["failed_episodes"] == layers["draws"].map(USUALLY_FAILED))
+            & (layers["normalize_states"] == str(normalize_states))
+            & (layers["pruning_normalize_states"] == str(normalize_states))
+        ]
+        kind = [ENVIRONMENT, "algorithm", "pruner"]
+        seeds = main[main["draws"] == "own"].groupby(kind)["seed"].nunique()
+        complete = main.set_index(kind).index.isin(seeds[seeds >= MIN_SEEDS].index)
+        chosen = main[main["draws"] == np.where(complete, "own", "shared")]
+        return chosen.drop_duplicates([*AGENT, "part", "layer"])
 
+    def scores(self, group: Group) -> "pandas.Series[float]":
+        """The group's scores by seed."""
+        rows = self._agents.get(self.key(group))
+        return pandas.Series(dtype=float) if rows is None else rows["d4rl_score"]
 
-def score(
-    agents: pandas.DataFrame, group: Group, tasks: Sequence[str], bootstrap: BootstrapConfig
-) -> Estimate | None:
-    """Interquartile mean of the group's D4RL scores."""
-    return compare(interquartile_mean, matrices(agents, [group], tasks), bootstrap)
+    def on_best_draws(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups, all on that kind of draws on which more of them have the seeds for an interval.
+
+        Agents on their own draws and agents on a shared draw are never compared with each other. Own draws
+        say more, as their intervals hold for other data, so they are taken where both kinds are as complete.
+        """
+
+        def completeness(draws: Draws) -> tuple[int, int]:
+            counts = [len(self.scores(replace(group, draws=draws))) for group in groups]
+            complete = sum(n >= MIN_SEEDS for n in counts)
+            return complete, 0 if complete else sum(counts)
+
+        kinds: tuple[Draws, ...] = ("own", "shared")
+        best = max(kinds, key=completeness)
+        return [replace(group, draws=best) for group in groups]
+
+    def score(self, group: Group) -> Paired | None:
+        """Mean score of the group's agents; None if there are none."""
+        scores = self.scores(group)
+        return None if scores.empty else mean_interval(scores.to_numpy(), self.bootstrap)
+
+    def spread(self, group: Group) -> float:
+        """Standard deviation between an agent's evaluations, as the mean over seeds."""
+        return float(self._agents[self.key(group)]["spread"].mean())
+
+    def evaluations_of(self, group: Group) -> pandas.DataFrame:
+        """Every evaluation of the group's agents."""
+        rows = self._evaluations.get(self.key(group))
+        return self.evaluations.iloc[:0] if rows is None else rows
+
+    def compare(
+        self, own: Group, other: Group, *, ratio: bool = False, threshold: float = 0
+    ) -> Paired | None:
+        """Compare two groups on the seeds that both have; None if there is none."""
+        both = pandas.concat([self.scores(own), self.scores(other)], axis=1, join="inner").to_numpy()
+        if not len(both):
+            return None
+        return paired(both[:, 0], both[:, 1], self.bootstrap, ratio=ratio, threshold=threshold)
+
+    def dense_of(self, group: Group) -> Group:
+        """The dense agents to compare a group with: of the same length if there are enough of them."""
+        dense = group.dense()
+        return dense if len(self.scores(dense)) >= MIN_SEEDS else replace(dense, updates=None)

@@ -1,10 +1,14 @@
-"""The page of docs/study: README.md and its figures, made only from the study's tables."""
+"""The pages of docs/study, made only from the study's tables.
+
+The prose of each page is a template in `templates/study/`, which calls the methods of :class:`Page` for its
+tables. A table of agents that are not trained is empty, and its section is left out.
+"""
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -12,39 +16,34 @@ import pandas
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.pruning.variant import DENSE
-from tasks.reporting.blocks import duration, listing, number
+from tasks.reporting.agent_scores import agent_scores
+from tasks.reporting.blocks import count, duration, exact_percent, listing, number
 from tasks.reporting.look import name
-from tasks.reporting.statistics import BootstrapConfig
+from tasks.reporting.statistics import MIN_SEEDS, BootstrapConfig, Paired, variance_components
 from tasks.reporting.study import figures
-from tasks.reporting.study.claims import Claim, Verdict, all_claims
+from tasks.reporting.study.claims import (
+    CLAIMS,
+    Claim,
+    ClaimRow,
+    Entry,
+    adjusted_p_values,
+    claim_rows,
+    mask_name,
+)
 from tasks.reporting.study.comparison import (
     AGENT,
+    ENVIRONMENT,
+    KEY,
     NETWORK,
-    PART,
     SETTINGS,
-    Estimate,
+    SHARED,
     Group,
-    final_scores,
-    is_main,
-    main_updates,
-    retained,
-    score,
+    Study,
+    with_draws,
 )
 from tasks.tables import write_csv
 
-TEMPLATE = Path(__file__).parents[1] / "templates" / "study.md"
-MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled")
-BATCH_SIZES = (50, 100, 200, 400, 800, 1600)
-SPARSITIES = (0.5, 0.75, 0.9, 0.95, 0.98)
-ITERATIONS = (1, 3, 10, 30, 100)
-ABLATED = "HalfCheetah"
-"""Task of the ablations, and of the agents with normalised states."""
-OUTPUT_LAYER = "decoder.2"
-"""The layer whose outputs are the actions of the ablations' agents, which are BC's."""
-ERROR_GOAL = 2
-"""Standard error of an agent's score in points that the number of episodes was chosen for."""
-PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
-"""The parts that each column of the table of densities counts."""
+TEMPLATES = Path(__file__).parents[1] / "templates" / "study"
 COLUMNS = {
     table: (*SETTINGS, *AGENT, *own)
     for table, own in {
@@ -53,9 +52,18 @@ COLUMNS = {
         "runs.csv": ("commit", "processor", "seconds"),
     }.items()
 }
-"""The columns that the page is made from."""
-Row = tuple[str, ...]
-"""Cells of a row of a table, in the order of the columns in the template."""
+"""The columns that the pages are made from."""
+MASKS = ("snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
+SPARSITIES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
+PARTS = (["encoder"], ["decoder"], ["actor"], ["critic 1", "critic 2"])
+"""The parts that each column of the table of densities counts."""
+OUTPUT_LAYER = "decoder.2"
+"""The layer whose outputs are BC's actions."""
+STATES = {False: "raw", True: "normalised"}
+DRAWS = {"own": "own", SHARED: "one"}
+"""The data sets of a row's agents in words: each seed's own, or one for all seeds."""
+NOT_RUN, TOO_FEW = "–", "too few seeds"
+Row = Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,154 +77,445 @@ class Experiment:
     dense_finished: int
 
 
-@dataclasses.dataclass(frozen=True)
-class ClaimRow:
-    """A row of claims.csv."""
-
-    claim: str
-    measured: str
-    agents: str
-    masks: str
-    value: float
-    low: float | None
-    high: float | None
-    seeds: int
-    verdict: str
-
-
 def write_page(
     directory: Path, experiments: Sequence[Experiment], planned: int, bootstrap: BootstrapConfig
 ) -> None:
-    """Write `README.md`, `claims.csv` and the figures into `directory`, which has the study's tables.
+    """Write the pages, `claims.csv` and the figures into `directory`, which has the study's tables.
 
     `planned` is the number of different agents in all experiments.
 
     Raises:
         UserError: a table is missing or damaged.
     """
-    scores, layers, runs = (_read(directory / table) for table in COLUMNS)
-    agents = final_scores(scores)
-    claims = all_claims(agents, layers, bootstrap)
-    rows = (
-        ClaimRow(c.claim, c.measured, c.agents, c.masks, **vars(c.estimate), verdict=c.verdict)
-        for c in claims
-    )
-    write_csv(directory / "claims.csv", ClaimRow, rows)
-    _draw(directory, scores, layers, agents, bootstrap)
-    pilots = list(_pilots(agents))
-    dense = [pilot for pilot in pilots if pilot.pruner == DENSE]
-    ablations = list(_ablation_rows(agents, layers, bootstrap))
-    if ablations:
-        figures.draw_ablation(
-            directory / "ablations.svg", agents, _ablations(), Group("bc"), [ABLATED], bootstrap
-        )
+    page = Page(read_study(directory, bootstrap), experiments, planned)
+    found = {key: claim.entries(page.study) for key, claim in CLAIMS.items()}
+    page.entries.update(found)
+    write_csv(directory / "claims.csv", ClaimRow, claim_rows(found))
+    page.drawings.extend(_draw(directory, page))
     environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
     )
-    environment.filters |= {"listing": listing, "capitalized": _capitalized}
-    page = environment.from_string(TEMPLATE.read_text()).render(
-        claims=[_ClaimTable.of(claim, claims) for claim in dict.fromkeys(c.claim for c in claims)],
-        experiments=experiments,
-        unfinished=[each for each in experiments if each.pruned_finished < each.pruned],
-        planned=planned,
-        updates={
-            name(algorithm): main_updates(agents, algorithm) for algorithm in _each(agents, "algorithm")
-        },
-        algorithms=[name(algorithm) for algorithm in _each(agents, "algorithm")],
-        tasks=_each(agents, "task"),
-        seeds=listing([str(seed) for seed in _each(agents, "seed")]),
-        normalized_seeds=", ".join(map(str, _each(agents[agents["normalize_states"]], "seed"))),
-        trained=len(agents),
-        confidence=bootstrap.confidence,
-        episodes=listing([str(n) for n in _each(agents, "episodes")]),
-        error=_standard_errors(agents),
-        compute=duration(runs["seconds"].astype(float).sum()),
-        processors=listing(_each(runs, "processor")),
-        commits=_each(runs, "commit"),
-        scores=list(_score_rows(agents, bootstrap)),
-        densities=list(_density_rows(layers)),
-        blind=list(_blind_rows(layers, normalize_states=False)),
-        blind_normalized=list(_blind_rows(layers, normalize_states=True)),
-        mask_seeds=listing([str(seed) for seed in _each(layers, "seed")]),
-        pilot=[pilot.row() for pilot in pilots],
-        pilot_dense=len(dense),
-        pilot_within=sum(abs(pilot.percent) <= 5 for pilot in dense),
-        normalized=list(_normalized_rows(agents, bootstrap)),
-        sparsities=[f"{sparsity:.0%}".replace("%", " %") for sparsity in SPARSITIES],
-        by_sparsity=list(_sparsity_rows(agents, bootstrap)),
-        ablations=ablations,
-        ablated_dense=in_words(score(agents, Group("bc"), [ABLATED], bootstrap)),
-    )
-    (directory / "README.md").write_text(page)
+    environment.filters["listing"] = listing
+    for template in sorted(TEMPLATES.glob("*.md")):
+        text = environment.get_template(template.name).render(page=page, study=page.study)
+        (directory / template.name).write_text(text)
+
+
+def read_study(directory: Path, bootstrap: BootstrapConfig) -> Study:
+    """The tables in `directory`.
+
+    Raises:
+        UserError: a table is missing or damaged.
+    """
+    scores, layers, runs = (with_draws(_read(directory / table)) for table in COLUMNS)
+    return Study(scores, agent_scores(scores, [*SETTINGS, *AGENT, "draws"]), layers, runs, bootstrap)
 
 
 @dataclasses.dataclass(frozen=True)
-class _ClaimTable:
-    """A claim's table: a row for each task and algorithm, a column for each kind of mask.
+class Page:
+    """What the templates call."""
 
-    A row with fewer seeds than others names their number.
-    """
+    study: Study
+    experiments: Sequence[Experiment]
+    planned: int
+    entries: dict[str, Sequence[Entry]] = dataclasses.field(default_factory=dict)
+    """What was found on each claim."""
+    drawings: list[str] = dataclasses.field(default_factory=list)
+    """Names of the figures."""
 
-    claim: str
-    measured: str
-    verdicts: Mapping[Verdict, int]
-    """Number of agents and masks with each verdict, without those that have too few seeds."""
-    too_few_seeds: int
-    masks: Sequence[str]
-    rows: Sequence[Row]
+    def table(self, field: str, values: Iterable[Any], against: Any = None, **fixed: Any) -> str:
+        """A table of scores: a column for each value of a setting, a row for agents that have any two.
 
-    @classmethod
-    def of(cls, claim: str, claims: Sequence[Claim]) -> Self:
-        own = [each for each in claims if each.claim == claim]
-        masks = list(dict.fromkeys(each.masks for each in own))
-        cells = {(each.agents, each.masks): each for each in own}
-        seeds = {each.agents: each.estimate.seeds for each in own}
-        most = max(seeds.values())
-        fewer = {row: f"{row} ({n} seed{'s' if n > 1 else ''})" for row, n in seeds.items() if n < most}
-        verdicts = collections.Counter(each.verdict for each in own)
-        too_few_seeds = verdicts.pop("too few seeds", 0)
-        rows = [
-            (fewer.get(each, each), *(_found(cells.get((each, kind))) for kind in masks)) for each in seeds
+        Rows are of all algorithms, environments and kinds of states, unless `fixed` says otherwise; it also
+        fixes other fields of :class:`~tasks.reporting.study.comparison.Group`. Scores that differ from those
+        in the column `against` are bold.
+        """
+        chosen = {
+            label: [Group(**{**row, **fixed, field: value}) for value in values]
+            for label, row in self._kinds(fixed)
+        }
+        rows = {label: self.study.on_best_draws(groups) for label, groups in chosen.items()}
+        scores = {label: [self.study.score(group) for group in groups] for label, groups in rows.items()}
+        rows = {label: groups for label, groups in rows.items() if sum(map(bool, scores[label])) > 1}
+        different = self._different(rows, list(values).index(against)) if against is not None else set()
+        shown = [i for i, _ in enumerate(values) if any(scores[label][i] for label in rows)]
+        lines = []
+        for label, groups in rows.items():
+            seeds = max(own.seeds for own in scores[label] if own)
+            cells = [
+                self._cell(groups[i], scores[label][i], seeds, bold=(label, i) in different) for i in shown
+            ]
+            lines.append((label, f"{seeds}, {DRAWS[groups[0].draws]}", *cells))
+        heads = [_heading(field, value) for value in values]
+        return _markdown(["agents", "seeds, data sets", *(heads[i] for i in shown)], lines)
+
+    def _kinds(self, fixed: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The rows of a table in words, with their fields of a group."""
+        for algorithm in [fixed["algorithm"]] if "algorithm" in fixed else self.study.each("algorithm"):
+            for environment in self.study.each(ENVIRONMENT):
+                for normalized in [fixed["normalize_states"]] if "normalize_states" in fixed else STATES:
+                    label = f"{environment}, {name(algorithm)}, {STATES[normalized]}"
+                    row = {"environment": environment, "algorithm": algorithm}
+                    yield label, row | {"normalize_states": normalized}
+
+    def _different(self, rows: Mapping[str, Sequence[Group]], reference: int) -> set[tuple[str, int]]:
+        """The cells whose difference from the cell of column `reference` both tests show, after Holm."""
+        cells = {
+            (label, i): found
+            for label, groups in rows.items()
+            for i, group in enumerate(groups)
+            if i != reference and (found := self.study.compare(group, self._reference(groups[reference])))
+        }
+        adjusted = adjusted_p_values(list(cells.values()))
+        return {cell for cell, p in zip(cells, adjusted, strict=True) if self._shown(p)}
+
+    def _reference(self, group: Group) -> Group:
+        return self.study.dense_of(group) if group.pruner == DENSE else group
+
+    def _cell(self, group: Group, score: Paired | None, seeds: int, *, bold: bool) -> str:
+        """`85 (84 to 87) ±4`: the mean, its interval, and the spread between evaluations."""
+        if score is None:
+            return NOT_RUN
+        fewer = f"; {count(score.seeds, 'seed')}" if score.seeds < seeds and score.interval else ""
+        words = in_words(score).replace(")", f"{fewer})")
+        if not score.interval:
+            words = f"{_rounded(score.value)} ({count(score.seeds, 'seed')})"
+        spread = self.study.spread(group)
+        words = f"**{words}**" if bold else words
+        return words if np.isnan(spread) else f"{words} ±{_rounded(spread)}"
+
+    def costs(self, recipes: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Points that each recipe's agents score more than dense ones, for each environment; "" if not run.
+
+        A recipe has the fields of a :class:`~tasks.reporting.study.comparison.Group` but for the environment.
+        Costs are bold if both tests show them, after Holm over all of them.
+        """
+        found = {}
+        for i, recipe in enumerate(recipes):
+            for environment in self.study.each(ENVIRONMENT):
+                group = Group(environment, **recipe)
+                own, _ = self.study.on_best_draws([group, group.dense()])
+                if cost := self.study.compare(own, self.study.dense_of(own)):
+                    found[i, environment] = cost
+        words: list[list[str]] = [[] for _ in recipes]
+        adjusted = adjusted_p_values(list(found.values()))
+        for ((i, environment), cost), p in zip(found.items(), adjusted, strict=True):
+            points = f"**{_signed(cost)}**" if self._shown(p) else _signed(cost)
+            words[i].append(f"{environment} {points}")
+        return ["; ".join(own) for own in words]
+
+    def with_costs(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """The rows, whose last cells are recipes, with the costs of these."""
+        return [(*row, cost) for row, cost in zip(rows, self.costs([row[-1] for row in rows]), strict=True)]
+
+    def raw_costs(self) -> list[Row]:
+        """What masks of SNIP and GraSP cost on raw states: a row for each algorithm that was run on them."""
+        algorithms = self.study.each("algorithm")
+        costs = self.costs(
+            [{"algorithm": each, "pruner": pruner} for each in algorithms for pruner in ("snip", "grasp")]
+        )
+        rows = zip(map(name, algorithms), costs[::2], costs[1::2], strict=True)
+        return [row for row in rows if any(row[1:])]
+
+    def _shown(self, p: tuple[float, float] | None) -> bool:
+        """Whether both adjusted p-values show a difference."""
+        return p is not None and max(p) < 1 - self.study.bootstrap.confidence
+
+    def claim_table(self, key: str) -> str:
+        """A claim's entries: a row for each kind of agents, a column for each kind of mask."""
+        entries = self.entries[key]
+        masks = list(dict.fromkeys(entry.masks for entry in entries))
+        cells = {(entry.agents, entry.normalize_states, entry.masks): entry for entry in entries}
+        rows = []
+        for agents, normalized in dict.fromkeys((entry.agents, entry.normalize_states) for entry in entries):
+            own = [cells.get((agents, normalized, each)) for each in masks]
+            draws = {DRAWS.get(entry.draws, "") for entry in own if entry}
+            rows.append((f"{agents}, {STATES[normalized]}", "/".join(sorted(draws)), *map(_found, own)))
+        return _markdown(["agents", "data sets", *masks], rows)
+
+    def verdicts(self, key: str, *, normalize_states: bool, updates: int = 0) -> str:
+        """A claim's verdicts on one kind of states, with the number of entries for each environment."""
+        own = [
+            entry
+            for entry in self.entries[key]
+            if (entry.normalize_states, entry.updates) == (normalize_states, updates)
         ]
-        return cls(claim, own[0].measured, verdicts, too_few_seeds, masks, rows)
+        judged = [entry for entry in own if entry.verdict != TOO_FEW]
+        if not judged:
+            return TOO_FEW if own else NOT_RUN
+        totals = collections.Counter(entry.environment for entry in judged)
+        parts = []
+        for verdict in ("holds", "does not hold", "undecided"):
+            counts = collections.Counter(entry.environment for entry in judged if entry.verdict == verdict)
+            if counts:
+                of = ", ".join(f"{each} {n} of {totals[each]}" for each, n in sorted(counts.items()))
+                parts.append(f"{verdict if verdict == 'undecided' else f'**{verdict}**'}: {of}")
+        return "; ".join(parts)
+
+    def claims(self, whose: str) -> str:
+        """The verdicts on the claims of the `paper` or on `ours`, on raw and on normalised states."""
+        rows = []
+        for key, claim in self.of(whose):
+            for updates in sorted({entry.updates for entry in self.entries[key]}):
+                found = [self.verdicts(key, normalize_states=each, updates=updates) for each in STATES]
+                longer = f", after {updates:,} updates" if updates else ""
+                if not updates or set(found) - {NOT_RUN, TOO_FEW}:
+                    rows.append((claim.sentence + longer, *found))
+        return _markdown(["claim", "raw states", "normalised states"], rows)
+
+    def density_table(self) -> str:
+        """Percentage of its weights that each part keeps at 95 % sparsity where parts compete."""
+        rows = []
+        for normalized, words in STATES.items():
+            layers = self.study.main_layers(normalized, NETWORK)
+            layers = layers[layers["pruner"].isin(["snip", "grasp"])]
+            for (environment, algorithm, pruner), own in layers.groupby([ENVIRONMENT, "algorithm", "pruner"]):
+                parts = own.groupby("part")[["weights_kept", "weights_total"]].sum()
+                kept = [_percentage_kept(parts.reindex(names)) for names in PARTS]
+                agents = f"{environment}, {name(str(algorithm))}, {words}"
+                rows.append((agents, name(str(pruner)), *kept))
+        return _markdown(["agents", "pruner", "encoder", "decoder", "actor", "critics"], rows)
+
+    def blind_table(self, *, normalize_states: bool) -> str:
+        """Number of state coordinates that an MLP does not read: mean over seeds, and the range if any."""
+        layers = self.study.main_layers(normalize_states)
+        rows = []
+        for (environment, algorithm, part), own in layers[layers["states_total"] > 0].groupby(
+            [ENVIRONMENT, "algorithm", "part"]
+        ):
+            blind = own["states_total"] - own["states_kept"]
+            counts = [_mean_and_range(blind[own["pruner"] == pruner]) for pruner in MASKS]
+            states = f"{own['states_total'].iloc[0]:.0f}"
+            rows.append((f"{environment}, {name(str(algorithm))}, {part}", states, *counts))
+        return _markdown(["MLP", "coordinates", *map(mask_name, MASKS)], rows)
+
+    def last_layer_density(self, field: str, values: Sequence[int], pruner: str) -> str:
+        """Percentage of its weights that BC's last layer keeps on HalfCheetah, by the values of a setting."""
+        output = self.study.layers[self.study.layers["layer"] == OUTPUT_LAYER]
+        kept = []
+        for value in values:
+            group = Group("HalfCheetah", "bc", pruner)
+            key = self.study.key(dataclasses.replace(group, **{field: value}))  # type: ignore[arg-type]
+            kept.append(_percentage_kept(output[(output[list(KEY)] == list(key)).all(axis=1)]) or NOT_RUN)
+        return _markdown([_heading(field, value) for value in values], [kept])
+
+    def component_table(self) -> str:
+        """Standard deviations of agents' scores between draws of the data and between training seeds."""
+        rows = []
+        agents = self.study.agents[self.study.agents["draws"] != SHARED]
+        for key, own in agents.groupby([each for each in KEY if each != "draws"]):
+            grid = own.pivot(index="data_seed", columns="seed", values="d4rl_score")
+            grid = grid.dropna(axis=1, thresh=2).dropna()
+            if min(grid.shape) > 1:
+                environment, algorithm, pruner, normalized = map(str, key[:4])
+                label = f"{environment}, {name(algorithm)}, {STATES[normalized == 'True']}"
+                shape = " × ".join(map(str, grid.shape))
+                deviations = map(_rounded, variance_components(grid.to_numpy()))
+                rows.append((label, mask_name(pruner), shape, *deviations))
+        head = ["agents", "masks", "draws × seeds", "between draws", "between seeds", "rest"]
+        return _markdown(head, sorted(rows))
+
+    def experiment_table(self, *, unfinished: bool) -> str:
+        """The experiments with their numbers of agents, or those that are not finished."""
+        rows = [
+            (f"`{own.name}`", *map(str, dataclasses.astuple(own)[1:]))
+            for own in self.experiments
+            if not unfinished or own.pruned_finished < own.pruned or own.dense_finished < own.dense
+        ]
+        return _markdown(["experiment", "pruned agents", "trained", "dense agents", "trained"], rows)
+
+    sparsities = SPARSITIES
+
+    def of(self, whose: str) -> list[tuple[str, Claim]]:
+        """The claims of the `paper` or `ours` of which there are agents."""
+        return [(key, claim) for key, claim in CLAIMS.items() if claim.whose == whose and self.entries[key]]
+
+    def sentence(self, key: str) -> str:
+        """A claim in words."""
+        return CLAIMS[key].sentence
+
+    def mask(self, pruner: str) -> str:
+        """The name of a kind of mask."""
+        return mask_name(pruner)
+
+    def name(self, word: str) -> str:
+        """The name of an algorithm."""
+        return name(word)
+
+    def any(self, pruners: Sequence[str]) -> bool:
+        """Whether there are agents of any of these pruners."""
+        return bool(self.study.agents["pruner"].isin(pruners).any())
+
+    def failed_episodes(self) -> list[str]:
+        """The shares of failed episodes in own draws of the data; empty if episodes are as they come."""
+        own = self.study.agents[self.study.agents["draws"] == "own"]
+        return sorted(own["failed_episodes"].unique(), key=lambda share: float(share or "inf"))
+
+    def updates(self) -> str:
+        """The usual number of updates of each algorithm."""
+        by_updates: dict[int, list[str]] = {}
+        for algorithm, n in self.study.usual_updates.items():
+            by_updates.setdefault(n, []).append(name(algorithm))
+        if len(by_updates) == 1:
+            return f"{min(by_updates):,}"
+        return listing([f"{n:,} ({listing(own)})" for n, own in by_updates.items()])
+
+    def longest(self, algorithm: str, pruner: str) -> int:
+        """The most updates that three seeds have on normalised states; 0 if it is the usual number."""
+        own = self.study.agents[
+            (self.study.agents["algorithm"] == algorithm)
+            & (self.study.agents["pruner"] == pruner)
+            & (self.study.agents["normalize_states"] == "True")
+        ]
+        seeds = own.groupby("updates")["seed"].nunique()
+        most = max(seeds.index[seeds >= MIN_SEEDS], default=0)
+        return int(most) if most > self.study.usual_updates.get(algorithm, 0) else 0
+
+    def lengths(self) -> list[int]:
+        """All numbers of updates that agents train for."""
+        return [int(each) for each in self.study.each("updates")]
+
+    def algorithms(self) -> str:
+        """The names of the algorithms."""
+        return listing(map(name, self.study.each("algorithm")))
+
+    def compute(self) -> str:
+        """The time that the attempts that finished took."""
+        return duration(self.study.runs["seconds"].astype(float).sum())
+
+    def spreads(self) -> str:
+        """How far the evaluations that count for one agent differ."""
+        spread = self.study.agents["spread"]
+        return f"{_rounded(spread.median())} points in the median and {_rounded(spread.max())} at most"
 
 
-def _found(claim: Claim | None) -> str:
-    """The estimate, with the verdict if there are enough seeds for one."""
-    if claim is None:
-        return in_words(None)
-    words = in_words(claim.estimate)
-    return words if claim.verdict == "too few seeds" else f"{words}: {claim.verdict}"
+def _draw(directory: Path, page: Page) -> Iterator[str]:
+    """Draw the figures for which there are agents, and name them."""
+    study = page.study
+    main = _main(study)
+    usual = main["algorithm"].map(study.usual_updates)
+    short, long = main[main["updates"] == usual], main[main["updates"] > usual]
+    for number_, pruner in enumerate(("snip", "grasp"), start=1):
+        figures.draw_learning_curves(directory / f"figure{number_}.svg", short, pruner)
+        yield f"figure{number_}.svg"
+    if len(long):
+        figures.draw_long_training(directory / "length.svg", long[long["sparsity"].isin([0, Group.sparsity])])
+        yield "length.svg"
+    for normalized, file in {False: "figure3.svg", True: "figure3-normalized.svg"}.items():
+        layers = study.main_layers(normalized)
+        if len(layers):
+            figures.draw_layer_counts(directory / file, layers)
+            yield file
+    figures.draw_costs(directory / "costs.svg", _costs(study))
+    yield "costs.svg"
 
 
-def _capitalized(words: str) -> str:
-    return words[0].upper() + words[1:]
+def _main(study: Study) -> pandas.DataFrame:
+    """The evaluations of the main comparison's agents, of any length and sparsity, each seed once."""
+    agents = study.agents[["algorithm", "pruner", ENVIRONMENT, "normalize_states", "updates", "sparsity"]]
+    parts = []
+    for algorithm, pruner, environment, states, updates, sparsity in agents.drop_duplicates().itertuples(
+        index=False
+    ):
+        group = Group(environment, algorithm, pruner, states == "True", updates=updates, sparsity=sparsity)
+        (best,) = study.on_best_draws([group])
+        parts.append(study.evaluations_of(best))
+    return pandas.concat(parts)
 
 
-def in_words(estimate: Estimate | None) -> str:
+def _costs(study: Study) -> dict[str, dict[str, dict[str, Paired]]]:
+    """By kind of agents and environment, the points that each kind of mask scores more than dense agents."""
+    found: dict[str, dict[str, dict[str, Paired]]] = {}
+    for algorithm in study.each("algorithm"):
+        for normalized, words in STATES.items():
+            for environment in study.each(ENVIRONMENT):
+                groups = [Group(environment, algorithm, each, normalized) for each in (DENSE, *MASKS)]
+                dense, *pruned = study.on_best_draws(groups)
+                for group in pruned:
+                    if cost := study.compare(group, dense):
+                        rows = found.setdefault(f"{name(algorithm)}, {words} states", {})
+                        rows.setdefault(environment, {})[group.pruner] = cost
+    return found
+
+
+def _heading(field: str, value: Any) -> str:
+    """The heading of a column for a value of a group's field."""
+    if field == "pruner":
+        return mask_name(value)
+    if field == "sparsity":
+        return f"{exact_percent(value)} pruned"
+    if field == "failed_episodes":
+        return f"{exact_percent(float(value))} failed" if value else "as they come"
+    if isinstance(value, bool):
+        return f"{STATES[value]} states"
+    return f"{value:,}"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Row]) -> str:
+    """A table in Markdown; empty without rows."""
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _found(entry: Entry | None) -> str:
+    """The estimate, with the verdict if there are enough seeds for one; bold if it is decided."""
+    if entry is None:
+        return NOT_RUN
+    if entry.verdict == TOO_FEW:
+        return f"{_rounded(entry.estimate.value)} ({count(entry.estimate.seeds, 'seed')})"
+    words = f"{in_words(entry.estimate)}: {entry.verdict}"
+    return words if entry.verdict == "undecided" else f"**{words}**"
+
+
+def in_words(estimate: Paired) -> str:
     """`0.93 (0.90 to 0.97)`; without an interval where there are too few seeds for one."""
-    if estimate is None:
-        return "not run"
     interval = " to ".join(map(_rounded, estimate.interval)) if estimate.interval else "too few seeds"
     return f"{_rounded(estimate.value)} ({interval})"
 
 
+def _signed(estimate: Paired) -> str:
+    """`−59 (−66 to −55)`, in whole points."""
+    if not estimate.interval:
+        return f"{_points(estimate.value)} ({count(estimate.seeds, 'seed')})"
+    return f"{_points(estimate.value)} ({' to '.join(map(_points, estimate.interval))})"
+
+
+def _points(value: float) -> str:
+    return f"{round(value):+d}".replace("-", "−") if round(value) else "0"
+
+
 def _rounded(value: float) -> str:
-    return number(value, 2)
+    """Two significant digits, but no more than two after the point."""
+    return number(value, 2) if abs(value) >= 0.1 else number(round(value, 3 if abs(value) >= 0.01 else 2), 2)
 
 
-def main_groups(algorithm: str) -> list[Group]:
-    """The groups that the main experiments compare."""
-    pruned = [Group(algorithm, pruner, scope) for scope in (PART, NETWORK) for pruner in MASKS]
-    random = [Group(algorithm, "random", scope) for scope in (PART, NETWORK)]
-    return [Group(algorithm), *pruned, *random]
+def _mean_and_range(counts: "pandas.Series[float]") -> str:
+    if counts.empty:
+        return ""
+    low, high = int(counts.min()), int(counts.max())
+    return str(low) if low == high else f"{counts.mean():.1f} ({low} to {high})"
+
+
+def _percentage_kept(layers: pandas.DataFrame) -> str:
+    """Percentage of their weights that `layers` keep together; empty without layers."""
+    kept, total = layers[["weights_kept", "weights_total"]].sum()
+    return f"{100 * kept / total:.2f}" if total else ""
 
 
 def _read(table: Path) -> pandas.DataFrame:
     if not table.exists():
         raise UserError(f"{table}: no such file; run `python -m pipelines study` first")
-    read = read_table(table, COLUMNS[table.name])
-    return read.assign(scope=read["scope"].fillna(""))
+    read = read_table(table, COLUMNS[table.name], dtype=str, keep_default_na=False)
+    text = {*SETTINGS, ENVIRONMENT, "algorithm", "pruner", "part", "layer", "network"} - {"updates"}
+    text |= {"commit", "processor", "finished"}
+    return read.assign(**{each: pandas.to_numeric(read[each]) for each in set(read) - text})
 
 
 def read_table(table: Path, columns: Sequence[str], **options: Any) -> pandas.DataFrame:
@@ -240,183 +539,3 @@ def read_table(table: Path, columns: Sequence[str], **options: Any) -> pandas.Da
     if not wrong.empty:
         raise UserError(f"{table}: {wrong.iloc[0]!r} in the column 'updates' is no number; {fix}")
     return read
-
-
-def _each(table: pandas.DataFrame, column: str) -> list:
-    return sorted(table[column].unique())
-
-
-def _draw(
-    directory: Path,
-    scores: pandas.DataFrame,
-    layers: pandas.DataFrame,
-    agents: pandas.DataFrame,
-    bootstrap: BootstrapConfig,
-) -> None:
-    tasks, algorithms = _each(agents, "task"), _each(agents, "algorithm")
-    main_length = scores["algorithm"].map({each: main_updates(agents, each) for each in algorithms})
-    main = scores[is_main(scores) & (scores["updates"] == main_length)]
-    for number_, pruner in enumerate(("snip", "grasp"), start=1):
-        figures.draw_learning_curves(directory / f"figure{number_}.svg", main, pruner)
-    chosen = layers[is_main(layers) & (layers["sparsity"] == 0.95)]
-    chosen = chosen.drop_duplicates([*AGENT, "part", "layer"])  # the pilot has the same masks
-    figures.draw_layer_counts(directory / "figure3.svg", chosen)
-    groups = [group for algorithm in algorithms for group in main_groups(algorithm)]
-    figures.draw_aggregates(directory / "aggregates.svg", agents, groups, tasks, bootstrap)
-    own = [group for group in groups if group.scope == PART and "-" not in group.pruner]
-    figures.draw_profiles(directory / "profiles.svg", agents, own, tasks, bootstrap)
-    figures.draw_controls(directory / "controls.svg", agents, tasks, algorithms, bootstrap)
-
-
-def _score_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
-    """Scores in each task, and retention over all; seeds are counted for each task where tasks differ."""
-    tasks = _each(agents, "task")
-    for algorithm in _each(agents, "algorithm"):
-        for group in main_groups(algorithm):
-            own = [score(agents, group, [task], bootstrap) for task in tasks]
-            if any(own):
-                dense = group.pruner == DENSE
-                kept = "" if dense else in_words(retained(agents, group, tasks, bootstrap))
-                seeds = [each.seeds if each else 0 for each in own]
-                counts = ", ".join(map(str, seeds if len(set(seeds)) > 1 else seeds[:1]))
-                yield name(algorithm), figures.label(group), counts, *map(in_words, own), kept
-
-
-def _sparsity_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
-    """Scores by sparsity (scope part), of the tasks and pruners with more sparsities than 95 %."""
-    for algorithm in _each(agents, "algorithm"):
-        for task in _each(agents, "task"):
-            for pruner in ("snip", "grasp"):
-                groups = [Group(algorithm, pruner, sparsity=sparsity) for sparsity in SPARSITIES]
-                found = [score(agents, group, [task], bootstrap) for group in groups]
-                if sum(map(bool, found)) > 1:
-                    seeds = ", ".join(str(each.seeds if each else 0) for each in found)
-                    yield f"{task}, {name(algorithm)}", name(pruner), seeds, *map(in_words, found)
-
-
-def _density_rows(layers: pandas.DataFrame) -> Iterator[Row]:
-    """Percentage of its weights that each part keeps at 95 % sparsity where parts compete."""
-    competing = layers[is_main(layers, NETWORK) & (layers["sparsity"] == 0.95)]
-    competing = competing[competing["pruner"].isin(["snip", "grasp"])]
-    for (task, algorithm, pruner), rows in competing.groupby(["task", "algorithm", "pruner"]):
-        counts = rows.groupby("part")[["weights_kept", "weights_total"]].sum()
-        kept = [_percentage_kept(counts.reindex(own)) for own in PARTS]
-        yield f"{task}, {name(str(algorithm))}", name(str(pruner)), *kept
-
-
-def _blind_rows(layers: pandas.DataFrame, normalize_states: bool) -> Iterator[Row]:
-    """Number of state coordinates that an MLP does not read: mean over seeds, and the range if any."""
-    chosen = is_main(layers, normalize_states=normalize_states) & (layers["sparsity"] == 0.95)
-    main = layers[chosen & (layers["states_total"] > 0)]
-    for (task, algorithm, part), rows in main.groupby(["task", "algorithm", "part"]):
-        blind = rows["states_total"] - rows["states_kept"]
-        counts = [_mean_and_range(blind[rows["pruner"] == pruner]) for pruner in (*MASKS, "random")]
-        states = f"{rows['states_total'].iloc[0]:.0f}"
-        yield f"{task}, {name(str(algorithm))}, {part}", states, *counts
-
-
-def _mean_and_range(counts: "pandas.Series[float]") -> str:
-    if counts.empty:
-        return ""
-    low, high = int(counts.min()), int(counts.max())
-    return str(low) if low == high else f"{counts.mean():.1f} ({low} to {high})"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pilot:
-    """Mean scores of the same seeds after the main experiment's updates, and after twice as many."""
-
-    agents: str
-    pruner: str
-    main: float
-    longer: float
-
-    @property
-    def percent(self) -> float:
-        """Difference of the main experiment's score, in percent of the longer training's."""
-        return 100 * (self.main / self.longer - 1)
-
-    def row(self) -> Row:
-        points = f"{self.main - self.longer:+.1f}"
-        percent = f"{self.percent:+.0f}" if self.pruner == DENSE else ""
-        return self.agents, name(self.pruner), f"{self.main:.1f}", f"{self.longer:.1f}", points, percent
-
-
-def _pilots(agents: pandas.DataFrame) -> Iterator[_Pilot]:
-    main_agents = agents[is_main(agents) & agents["sparsity"].isin([0, 0.95])]
-    for (task, algorithm, pruner), rows in main_agents.groupby(["task", "algorithm", "pruner"]):
-        updates = main_updates(agents, str(algorithm))
-        longer = rows[rows["updates"] > updates]
-        main = rows[(rows["updates"] == updates) & rows["seed"].isin(longer["seed"])]
-        if len(longer) and len(main):
-            scores = (own["d4rl_score"].mean() for own in (main, longer))
-            yield _Pilot(f"{task}, {name(str(algorithm))}", str(pruner), *scores)
-
-
-def _normalized_rows(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[Row]:
-    """Scores with raw and with normalised states."""
-    for algorithm in _each(agents, "algorithm"):
-        for group in main_groups(algorithm):
-            raw, normalized = (
-                score(agents, dataclasses.replace(group, normalize_states=value), [ABLATED], bootstrap)
-                for value in (False, True)
-            )
-            if normalized:
-                yield name(algorithm), figures.label(group), in_words(raw), in_words(normalized)
-
-
-def _ablations() -> dict[str, list[tuple[int, Group]]]:
-    """The settings that are varied for BC agents: each value with its group."""
-    return {
-        "transitions scored": [
-            (size, Group("bc", pruner, batch_size=size))
-            for pruner in ("snip", "grasp")
-            for size in BATCH_SIZES
-        ],
-        "iterations": [
-            (rounds, Group("bc", pruner, iterations=rounds))
-            for pruner in ("snip", "grasp")
-            for rounds in ITERATIONS
-        ],
-    }
-
-
-def _ablation_rows(
-    agents: pandas.DataFrame, layers: pandas.DataFrame, bootstrap: BootstrapConfig
-) -> Iterator[Row]:
-    """Rows of varied settings, without pruners for which only the usual setting was run."""
-    output = layers[(layers["task"] == ABLATED) & (layers["layer"] == OUTPUT_LAYER)]
-    for what, groups in _ablations().items():
-        found = []
-        for setting, group in groups:
-            estimate = score(agents, group, [ABLATED], bootstrap)
-            if estimate:
-                kept = _percentage_kept(group.rows(output))
-                found.append(
-                    (what, str(setting), name(group.pruner), str(estimate.seeds), kept, in_words(estimate))
-                )
-        settings = collections.Counter(row[2] for row in found)
-        yield from (row for row in found if settings[row[2]] > 1)
-
-
-def _percentage_kept(layers: pandas.DataFrame) -> str:
-    """Percentage of their weights that `layers` keep together; empty without layers."""
-    kept, total = layers[["weights_kept", "weights_total"]].sum()
-    return f"{100 * kept / total:.2f}" if total else ""
-
-
-def _standard_errors(agents: pandas.DataFrame) -> str:
-    """The standard error of an agent's score over its last episodes, in points: median, maximum, and how many
-    agents miss the goal of 2 points.
-
-    `return_std` is the deviation of the episodes themselves, so it is divided by √(n - 1), not √n.
-    """
-    errors = []
-    for _, own in agents.groupby("task"):
-        points_per_return = np.polyfit(own["return_mean"], own["d4rl_score"], 1)[0]
-        errors.append(points_per_return * own["return_std"] / (own["episodes"] - 1) ** 0.5)
-    all_errors = pandas.concat(errors)
-    missed = (all_errors > ERROR_GOAL).sum()
-    median, most = number(all_errors.median(), 2), number(all_errors.max(), 2)
-    goal = f"the goal of {ERROR_GOAL} points is missed by {missed} of {len(all_errors)} agents"
-    return f"{median} points in the median, {most} at most; {goal}"

@@ -1,4 +1,4 @@
-"""The study's page on made-up tables, whose statistics are worked out here in another way."""
+"""The study's pages on made-up tables, whose statistics are worked out here in another way."""
 
 import re
 from itertools import product
@@ -7,32 +7,24 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import scipy
 from study_tables import write_tables
 
 from singleshot.errors import UserError
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.reporting.study.claims import (
-    BUDGET,
-    BYTES,
-    CHOICE,
-    EXCEPTION,
-    LAST_LAYER,
-    NORMALIZED,
-    PERFORMS,
-    SCALES,
-    all_claims,
-)
-from tasks.reporting.study.comparison import Group, final_scores, main_updates, matrices, score
-from tasks.reporting.study.page import Experiment, write_page
+from tasks.reporting.study.claims import CLAIMS
+from tasks.reporting.study.comparison import Group
+from tasks.reporting.study.page import Experiment, Page, read_study, write_page
 
 ROOT = Path(__file__).parents[4]
-BOOTSTRAP = BootstrapConfig(resamples=500)
+PUBLISHED = ROOT / "docs/study"
+BOOTSTRAP = BootstrapConfig(resamples=2_000)
 EXPERIMENTS = [Experiment("main", pruned=40, pruned_finished=38, dense=4, dense_finished=4)]
-
-
-def read(directory):
-    tables = (pandas.read_csv(directory / f"{name}.csv") for name in ("scores", "layers"))
-    return [table.assign(scope=table["scope"].fillna("")) for table in tables]
+PERFORMS, EXCEPTION, CHOICE, BUDGET = (
+    CLAIMS[key].sentence for key in ("performs", "exception", "choice", "budget")
+)
+LAST = 5
+"""Number of an agent's evaluations that count."""
 
 
 @pytest.fixture(scope="module")
@@ -43,250 +35,367 @@ def study(tmp_path_factory):
     return directory
 
 
-@pytest.fixture(scope="module")
-def claims(study):
-    scores, layers = read(study)
-    return {
-        (claim.claim, claim.agents, claim.masks): claim
-        for claim in all_claims(final_scores(scores), layers, BOOTSTRAP)
-    }
-
-
 @pytest.fixture
 def no_figures(monkeypatch):
     """For tests of the page's words: drawing takes half of a page's time."""
-    monkeypatch.setattr("tasks.reporting.study.page._draw", lambda *_: None)
-    monkeypatch.setattr("tasks.reporting.study.figures.draw_ablation", lambda *_: None)
+    monkeypatch.setattr("tasks.reporting.study.page._draw", lambda *_: [])
 
 
-def middle_half(values):
-    """The interquartile mean by its definition: a quarter of the runs, rounded down, goes at either end."""
-    cut = len(values) // 4
-    return np.mean(np.sort(values)[cut : len(values) - cut])
+@pytest.fixture
+def tables(tmp_path, no_figures):
+    """Writes made-up tables after a change of the scores, then the pages from them."""
+
+    def write(change=lambda scores: scores, seeds=5):
+        write_tables(tmp_path, seeds)
+        path = tmp_path / "scores.csv"
+        change(pandas.read_csv(path, keep_default_na=False)).to_csv(path, index=False)
+        write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
+        return tmp_path
+
+    return write
 
 
-def by_seed(study, task, algorithm, pruner, scope):
-    scores, _ = read(study)
-    own = scores[(scores["task"] == task) & (scores["algorithm"] == algorithm) & (scores["pruner"] == pruner)]
-    own = own[(own["scope"] == scope) & (own["update"] == own["updates"])]
-    own = own[own["updates"] == {"bc": 40, "bcq": 20}[algorithm]]
-    return own.sort_values("seed")["d4rl_score"].to_numpy()
+def rows_of(scores, **values):
+    """The rows with these values."""
+    return scores[np.logical_and.reduce([scores[name].astype(str) == str(v) for name, v in values.items()])]
 
 
-def test_retention_and_its_interval_are_another_implementation_s(study, claims):
-    claim = claims[EXCEPTION, "Hopper, BCQ", "GraSP, scope part"]
-    pruned = by_seed(study, "Hopper", "bcq", "grasp", "part")
-    dense = by_seed(study, "Hopper", "bcq", "dense", "")
-    value, low, high = resampled(pruned, dense, lambda a, b: middle_half(a) / middle_half(b))
-    assert claim.estimate.value == pytest.approx(value)
-    assert (claim.estimate.low, claim.estimate.high) == pytest.approx((low, high), abs=0.01)
+def also(scores, rows, **values):
+    """The scores with further rows, which are `rows` with other values."""
+    return pandas.concat([scores, rows.assign(**values)])
 
 
-def resampled(own, other, statistic):
-    """A statistic of the scores of two groups with the same seeds, and its 95 % bootstrap interval."""
+def by_seed(directory, updates, **values):
+    """An agent's score by seed: the mean of its last five evaluations."""
+    own = rows_of(pandas.read_csv(directory / "scores.csv", keep_default_na=False), updates=updates, **values)
+    agents = own.sort_values("update").groupby("seed")["d4rl_score"]
+    return agents.apply(lambda evaluations: evaluations.iloc[-LAST:].mean()).to_numpy()
+
+
+def claims_of(directory):
+    entry = ["claim", "agents", "normalize_states", "masks"]
+    return pandas.read_csv(directory / "claims.csv").set_index(entry).sort_index()
+
+
+def test_a_retention_is_another_implementation_s(study):
+    row = claims_of(study).loc[EXCEPTION, "Hopper, BCQ", False, "GraSP, scope part"]
+    agents = {"updates": 20, "task": "Hopper", "algorithm": "bcq"}
+    pruned = by_seed(study, **agents, pruner="grasp", scope="part")
+    dense = by_seed(study, **agents, pruner="dense")
+    assert row["value"] == pytest.approx(pruned.mean() / dense.mean())
+    for bound in (row["low"], row["high"]):
+        assert scipy.stats.ttest_1samp(pruned - bound * dense, 0).pvalue == pytest.approx(0.05)
+    assert row["p"] == pytest.approx(scipy.stats.ttest_rel(pruned, 0.9 * dense).pvalue)
+    assert (row["seeds"], row["draws"], row["verdict"]) == (5, "shared", "holds")  # it is below 0.9
+
+
+def resampled(own, other, compared):
+    """The 95 % bootstrap interval of a comparison of means by a plain loop over resamples of the seeds."""
     random = np.random.default_rng(1)
-    draws = random.integers(len(own), size=(5_000, len(own)))
-    found = [statistic(own[drawn], other[drawn]) for drawn in draws]
-    return statistic(own, other), *np.quantile(found, [0.025, 0.975])
+    found = []
+    for _ in range(20_000):
+        drawn = random.integers(len(own), size=len(own))
+        found.append(compared(own[drawn].mean(), other[drawn].mean()))
+    return np.quantile(found, [0.025, 0.975])
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "bcq"])
-@pytest.mark.parametrize("task", ["HalfCheetah", "Hopper", "Walker2d"])
-def test_the_published_numbers_are_another_implementation_s(task, algorithm):
+@pytest.mark.parametrize("environment", ["HalfCheetah", "Hopper", "Walker2d"])
+def test_the_published_numbers_are_another_implementation_s(environment, algorithm):
     """Retention and choice of weights of SNIP's agents in scope part, from the published scores."""
-    published = pandas.read_csv(ROOT / "docs/study/claims.csv").set_index(["claim", "agents", "masks"])
-    scores = final_scores(read(ROOT / "docs/study")[0])
-    own = scores[
-        (scores["task"] == task) & (scores["algorithm"] == algorithm) & (scores["updates"] == 25_000)
-    ]
-    own = own[~own["normalize_states"] & own["scope"].isin(["", "part"])]
+    published = claims_of(PUBLISHED)
+    own = pandas.read_csv(PUBLISHED / "scores.csv")
+    own = own[(own["task"] == environment) & (own["algorithm"] == algorithm) & (own["updates"] == 25_000)]
+    own = own[~own["normalize_states"] & own["sparsity"].isin([0, 0.95]) & own["scope"].ne("network")]
     own = own[own["pruning_iterations"].fillna(1).eq(1) & own["pruning_batch_size"].fillna(100).eq(100)]
-    own = own[own["sparsity"].isin([0, 0.95])]
-    snip, shuffled, dense = (
-        own[own["pruner"] == pruner].sort_values("seed")["d4rl_score"].to_numpy()
-        for pruner in ("snip", "snip-shuffled", "dense")
-    )
-    at = f"{task}, {algorithm.upper()}", "SNIP, scope part"
-    kept = EXCEPTION if (task, algorithm) == ("Hopper", "bcq") else PERFORMS
-    for claim, other, statistic, tolerance in (
-        (kept, dense, lambda a, b: middle_half(a) / middle_half(b), 0.01),
-        (CHOICE, shuffled, lambda a, b: middle_half(a) - middle_half(b), 1),
+    at = f"{environment}, {algorithm.upper()}", False, "SNIP, scope part"
+    kept = EXCEPTION if (environment, algorithm) == ("Hopper", "bcq") else PERFORMS
+    if "data_seed" in own:
+        draws = published.loc[(kept, *at), "draws"]
+        wanted = own["seed"].astype(str) if draws == "own" else "shared"
+        own = own[(own["data_seed"].astype(str) == wanted) & own["batch_size"].eq(100)]
+        own = own[own["failed_episodes"].isna()]
+    own = own.sort_values("update").groupby(["pruner", "seed"]).tail(LAST)
+    means = own.groupby(["pruner", "seed"])["d4rl_score"].mean()
+    snip, shuffled, dense = (means[pruner].to_numpy() for pruner in ("snip", "snip-shuffled", "dense"))
+    for claim, other, compared, factor, tolerance in (
+        (kept, dense, np.divide, 0.9, 0.01),
+        (CHOICE, shuffled, np.subtract, 1, 1),
     ):
-        value, low, high = resampled(snip, other, statistic)
         row = published.loc[(claim, *at)]
-        assert row["value"] == pytest.approx(value)
-        assert (row["low"], row["high"]) == pytest.approx((low, high), abs=tolerance)
+        assert row["value"] == pytest.approx(compared(snip.mean(), other.mean()))
+        assert row["p"] == pytest.approx(scipy.stats.ttest_rel(snip, factor * other).pvalue)
+        interval = resampled(snip, other, compared)
+        assert (row["bootstrap_low"], row["bootstrap_high"]) == pytest.approx(tuple(interval), abs=tolerance)
 
 
-def test_differences_are_those_of_interquartile_means_of_the_same_seeds(study, claims):
-    claim = claims[CHOICE, "HalfCheetah, BC", "SNIP, scope network"]
-    own, shuffled = (
-        by_seed(study, "HalfCheetah", "bc", pruner, "network") for pruner in ("snip", "snip-shuffled")
-    )
-    assert claim.estimate.value == pytest.approx(middle_half(own) - middle_half(shuffled))
-    assert claim.estimate.seeds == 5
+def stepped_down(p_values):
+    """Holm's adjusted p-values by a plain loop."""
+    adjusted, largest = {}, 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = largest
+    return [adjusted[i] for i in range(len(p_values))]
 
 
-def test_verdicts_are_what_the_scores_were_made_for(claims):
-    verdicts = {
-        (claim, masks): found.verdict
-        for (claim, agents, masks), found in claims.items()
-        if agents == "Hopper, BC"
-    }
-    assert verdicts[PERFORMS, "SNIP, scope part"] == "holds"
-    assert verdicts[PERFORMS, "GraSP, scope part"] == "does not hold"
-    assert verdicts[CHOICE, "SNIP, scope part"] == "holds"
-    assert verdicts[CHOICE, "GraSP, scope part"] == "undecided"
-    assert verdicts[BUDGET, "GraSP, scope part"] == "holds"
+@pytest.mark.parametrize("where", ["made up", "published"])
+def test_a_verdict_needs_both_tests_after_holm_s_correction_over_its_table(study, where):
+    directory = {"made up": study, "published": PUBLISHED}[where]
+    thresholds = {claim.sentence: (claim.threshold, claim.below) for claim in CLAIMS.values()}
+    decided = 0
+    for claim, rows in pandas.read_csv(directory / "claims.csv").groupby("claim"):
+        threshold, below = thresholds[claim]
+        tested = rows.dropna(subset="p")
+        for kind in ("p", "bootstrap_p"):
+            assert tested[f"{kind}_holm"].tolist() == pytest.approx(stepped_down(tested[kind].tolist()))
+        for row in tested.itertuples():
+            if row.p_holm < 0.05 and row.bootstrap_p_holm < 0.05:
+                assert row.verdict == ("holds" if (row.value < threshold) == below else "does not hold")
+                assert not row.low <= threshold <= row.high
+                decided += 1
+            else:
+                assert row.verdict == "undecided"
+        assert set(rows[rows["p"].isna()]["verdict"]) <= {"too few seeds"}
+    assert decided > 10
 
 
-def test_masks_are_compared_with_random_ones_of_their_scope(study, claims):
-    scores, layers = read(study)
-    better = (scores["pruner"] == "random") & (scores["scope"] == "network")
-    agents = final_scores(scores.assign(d4rl_score=scores["d4rl_score"] + 30 * better))
-    for claim in all_claims(agents, layers, BOOTSTRAP):
-        if claim.claim == BUDGET:
-            before = claims[BUDGET, claim.agents, claim.masks].estimate.value
-            lower = 30 if claim.masks.endswith("network") else 0
-            assert claim.estimate.value == pytest.approx(before - lower)
+def test_verdicts_are_what_the_scores_were_made_for(study):
+    claims = claims_of(study)["verdict"]
+    at = "Hopper, BC", False
+    assert claims[PERFORMS, *at, "SNIP, scope part"] == "holds"
+    assert claims[PERFORMS, *at, "GraSP, scope part"] == "does not hold"
+    assert claims[CHOICE, *at, "SNIP, scope part"] == "holds"
+    assert claims[CHOICE, *at, "GraSP, scope part"] == "undecided"
+    assert claims[BUDGET, *at, "GraSP, scope part"] == "holds"
 
 
-def test_densities_of_layers_are_compared(claims):
+def test_densities_of_layers_are_compared(study):
     """GraSP keeps 30 of the last layer's 1,000 weights and SNIP 40; all masks keep 100 of a part's 2,000."""
-    last = claims[LAST_LAYER, "all tasks", "actor, scope part"]
-    assert (last.estimate.value, last.verdict) == (pytest.approx(-1), "does not hold")
-    saved = claims[BYTES, "all tasks, algorithms and networks", "SNIP, scope part"]
-    assert (saved.estimate.value, saved.verdict) == (pytest.approx(4 / (20 * 0.05)), "holds")
+    claims = claims_of(study)
+    last = claims.loc[CLAIMS["last layer"].sentence, "all", False, "actor, scope part"]
+    assert (last["value"], last["verdict"]) == (pytest.approx(-1), "does not hold")
+    saved = claims.loc[CLAIMS["bytes"].sentence, "all", False, "SNIP, scope part"]
+    assert (saved["value"], saved["verdict"]) == (pytest.approx(4 / (20 * 0.05)), "holds")
 
 
-def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(study):
-    """Dense agents gain 5 points, SNIP's 30, GraSP's 4."""
-    scores, layers = read(study)
-    own = scores[(scores["task"] == "Hopper") & (scores["algorithm"] == "bc")]
-    gains = own["pruner"].map({"dense": 5, "snip": 30, "grasp": 4}).fillna(0)
-    normalized = own.assign(normalize_states=True, d4rl_score=own["d4rl_score"] + gains)
-    agents = final_scores(pandas.concat([scores, normalized]))
-    every = all_claims(agents, layers, BOOTSTRAP)
-    found = {claim.masks: claim for claim in every if claim.claim == SCALES}
-    assert {claim.agents for claim in found.values()} == {"Hopper, BC"}
-    assert (CHOICE, "Hopper, BC, normalised states") in {(claim.claim, claim.agents) for claim in every}
-    snip, grasp = (found[f"{pruner}, scope part"] for pruner in ("SNIP", "GraSP"))
-    assert (snip.estimate.value, snip.verdict) == (pytest.approx(25), "holds")
-    assert (grasp.estimate.value, grasp.verdict) == (pytest.approx(-1), "does not hold")
+def test_masks_are_compared_with_random_ones_of_their_scope(study, tables):
+    def better(scores):
+        better = (scores["pruner"] == "random") & (scores["scope"] == "network")
+        return scores.assign(d4rl_score=scores["d4rl_score"] + 30 * better)
+
+    before, after = claims_of(study).loc[BUDGET], claims_of(tables(better)).loc[BUDGET]
+    lower = before["value"] - after["value"]
+    assert lower.to_numpy() == pytest.approx([30 if at[2].endswith("network") else 0 for at in lower.index])
 
 
-CELL = re.compile(r"(-?[\d.,]+) \((-?[\d.,]+) to (-?[\d.,]+)\): (holds|does not hold|undecided)")
-THRESHOLDS = {
-    **dict.fromkeys([PERFORMS, EXCEPTION, NORMALIZED], 0.9),
-    **dict.fromkeys([CHOICE, BUDGET, LAST_LAYER, SCALES], 0),
-    BYTES: 3.95,
+def normalized(scores, gains, **values):
+    """The scores, and those of some agents with normalised states, which gain points by their pruner."""
+    own = rows_of(scores, **values)
+    points = own["pruner"].map(gains).fillna(0)
+    states = {"normalize_states": True, "pruning_normalize_states": np.where(own["scope"] == "", "", "True")}
+    return also(scores, own, **states, d4rl_score=own["d4rl_score"] + points)
+
+
+def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(tables):
+    gains = {"dense": 5, "snip": 30, "grasp": 4}
+    directory = tables(lambda scores: normalized(scores, gains, task="Hopper", algorithm="bc"))
+    found = claims_of(directory).loc[CLAIMS["scales"].sentence, "Hopper, BC", True]
+    assert found.loc["SNIP, scope part", "value"] == pytest.approx(25)
+    assert found.loc["SNIP, scope part", "verdict"] == "holds"
+    assert found.loc["GraSP, scope part", "value"] == pytest.approx(-1)
+    assert claims_of(directory).loc[(PERFORMS, "Hopper, BC", True, "SNIP, scope part"), "seeds"] == 5
+    page = (directory / "scores.md").read_text()
+    assert page.index("| Hopper, BC, raw |") < page.index("| Hopper, BC, normalised |")
+
+
+def of_own_draws(scores, seeds, shift):
+    """SNIP's and dense agents of BC on Hopper once more, each seed on its own draw of the data."""
+    own = rows_of(scores, task="Hopper", algorithm="bc")
+    own = own[own["pruner"].isin(["dense", "snip"]) & (own["scope"] != "network") & (own["seed"] < seeds)]
+    own = own.assign(data_seed=own["seed"], failed_episodes="0")
+    return also(scores, own, d4rl_score=own["d4rl_score"] - shift)
+
+
+@pytest.mark.parametrize(("seeds", "draws"), [(2, "shared"), (3, "own"), (5, "own")])
+def test_own_draws_of_the_data_are_compared_where_three_seeds_are_complete(tables, seeds, draws):
+    directory = tables(lambda scores: of_own_draws(scores, seeds, shift=50))
+    row = claims_of(directory).loc[PERFORMS, "Hopper, BC", False, "SNIP, scope part"]
+    assert (row["draws"], row["seeds"]) == (draws, seeds if draws == "own" else 5)
+    study = read_study(directory, BOOTSTRAP)
+    pair = [Group("Hopper", "bc", pruner) for pruner in ("snip", "dense")]
+    snip, dense = study.on_best_draws(pair)
+    assert snip.draws == dense.draws == draws
+    # Agents of the two kinds are never compared with each other: 50 points would be the difference.
+    assert abs(study.compare(snip, dense).value) < 10
+    # Other masks of these agents are on the shared draw alone, and with them the whole row of a table.
+    assert "| Hopper, BC, raw | 5, one |" in (directory / "scores.md").read_text()
+
+
+def test_groups_are_compared_on_the_seeds_that_both_have(tables):
+    def without(scores):
+        return scores.drop(rows_of(scores, pruner="snip", task="Hopper", seed=3).index)
+
+    directory = tables(without)
+    agents = {"updates": 40, "task": "Hopper", "algorithm": "bc"}
+    snip = by_seed(directory, **agents, pruner="snip", scope="part")
+    dense = np.delete(by_seed(directory, **agents, pruner="dense"), 3)
+    found = read_study(directory, BOOTSTRAP).compare(Group("Hopper", "bc", "snip"), Group("Hopper", "bc"))
+    assert found.seeds == 4
+    assert found.value == pytest.approx((snip - dense).mean())
+    assert "(4 seeds)" not in (directory / "scores.md").read_text()  # four are enough for an interval
+    assert "; 4 seeds)" in (directory / "scores.md").read_text()
+
+
+def test_long_training_is_compared_with_dense_agents_of_the_usual_length_if_few_are_as_long(tables):
+    """Seed 0 alone has dense agents of twice the length."""
+
+    def added(scores):
+        own = rows_of(scores, pruner="snip", algorithm="bc")
+        return also(scores, own, updates=80, update=2 * own["update"])
+
+    directory = tables(added)
+    study = read_study(directory, BOOTSTRAP)
+    assert study.usual_updates == {"bc": 40, "bcq": 20}
+    assert study.dense_of(Group("Hopper", "bc", "snip", updates=80)).updates is None
+    assert study.dense_of(Group("Hopper", "bc", "snip", updates=40)).updates == 40
+    row = claims_of(directory).loc[PERFORMS, "Hopper, BC, 80 updates", False, "SNIP, scope part"]
+    assert row["seeds"] == 5
+    assert "| 40 | 80 |" in (directory / "length.md").read_text()
+    assert f"{PERFORMS}, after 80 updates" in (directory / "README.md").read_text()
+
+
+OTHER_GROUPS = {
+    "alternatives.md": ({"pruner": "erk"}, "| dense | SNIP | GraSP | SNIP, shuffled | random | ERK |"),
+    "why.md": ({"pruner": "snip-blind"}, "| SNIP | SNIP, shuffled | SNIP, blind | dense |"),
+    "settings.md": ({"sparsity": 0.5}, "| 50 % pruned | 95 % pruned |"),
 }
 
 
-def printed_verdicts(page):
-    """Threshold, interval and verdict of each cell of the claims' tables, as if all claims were of more."""
-    claim = ""
-    for line in page.splitlines():
-        claim = next((each for each in THRESHOLDS if each in line), claim)
-        for _, low, high, verdict in CELL.findall(line):
-            if claim == EXCEPTION:
-                verdict = {"holds": "does not hold", "does not hold": "holds"}.get(verdict, verdict)
-            yield THRESHOLDS[claim], float(low.replace(",", "")), float(high.replace(",", "")), verdict
+@pytest.mark.parametrize("page", OTHER_GROUPS)
+def test_agents_of_other_experiments_have_a_table_and_change_no_other(study, tables, page):
+    values, head = OTHER_GROUPS[page]
+
+    def added(scores):
+        own = rows_of(scores, pruner="snip", scope="part", algorithm="bc")
+        return also(scores, own, **values, d4rl_score=1.0)
+
+    directory = tables(added)
+    assert head not in (study / page).read_text()
+    assert head in (directory / page).read_text().replace("\u00a0", " ")
+    assert (directory / "scores.md").read_text() == (study / "scores.md").read_text()
 
 
-def assert_no_verdict_goes_beyond_its_interval(page):
-    for threshold, low, high, verdict in printed_verdicts(page):
-        allowed = {"holds": low > threshold, "does not hold": high < threshold}.get(verdict, True)
-        close = min(abs(low - threshold), abs(high - threshold)) < 0.01  # what is printed is rounded
-        assert allowed or close, (threshold, low, high, verdict)
+def test_the_author_s_and_other_data_have_their_tables(study, tables):
+    def added(scores):
+        for share in ("0", "0.1"):
+            own = rows_of(scores, pruner="snip", scope="part", data_seed="shared")
+            draws = {"data_seed": own["seed"], "failed_episodes": share}
+            scores = also(scores, own, **draws, d4rl_score=own["d4rl_score"] - 400 * float(share))
+        own = scores[scores["scope"].isin(["", "network"]) & (scores["algorithm"] == "bc")]
+        return normalized(also(scores, own, batch_size=256), {}, batch_size=256)
+
+    page = (tables(added) / "settings.md").read_text().replace("\u00a0", " ")
+    assert "| 0 % failed | 10 % failed |" in page
+    assert "## The author's later code" in page
+    assert "## Failed episodes" not in (study / "settings.md").read_text()
 
 
-def test_no_verdict_goes_beyond_its_interval(study):
-    page = (study / "README.md").read_text()
-    assert len(list(printed_verdicts(page))) == 3 * 4 * 4 + 3 + 2
-    assert_no_verdict_goes_beyond_its_interval(page)
+def test_draws_and_seeds_are_told_apart_where_they_are_crossed(tables):
+    def crossed(scores):
+        own = rows_of(scores, pruner="snip", task="Hopper", algorithm="bc", scope="part")
+        for draw in range(4):
+            crossed = {"data_seed": draw, "failed_episodes": "0"}
+            scores = also(scores, own, **crossed, d4rl_score=50 + 10 * draw + own["seed"])
+        return scores
+
+    page = (tables(crossed) / "methods.md").read_text()
+    # 10 · the standard deviation of 0 to 3, and that of the seeds 0 to 4
+    assert "| Hopper, BC, raw | SNIP | 4 × 5 | 13 | 1.6 | 0 |" in page
 
 
-def test_no_published_verdict_goes_beyond_its_interval():
-    published = ROOT / "docs/study/README.md"
-    assert_no_verdict_goes_beyond_its_interval(published.read_text())
+COST = re.compile(r"\*\*([+−]?\d+) \(([+−]?\d+) to ([+−]?\d+)\)\*\*")
+CELL = re.compile(r"([−-]?[\d.,]+) \(([−-]?[\d.,]+) to ([−-]?[\d.,]+)\): (holds|does not hold)")
+
+
+def differences_stated(text):
+    """Lower and upper bound of each difference that a page states as one, with what it must not contain."""
+    claim = None
+    by_sentence = {own.sentence: own for own in CLAIMS.values()}
+    for line in text.splitlines():
+        claim = next((own for sentence, own in by_sentence.items() if f"**{sentence}.**" in line), claim)
+        for _, low, high in COST.findall(line):
+            yield 0, low, high
+        for _, low, high, _ in CELL.findall(line):
+            yield claim.threshold, low, high
+
+
+@pytest.mark.parametrize("where", ["made up", "published"])
+def test_no_page_states_a_difference_whose_interval_includes_zero(study, where):
+    directory = {"made up": study, "published": PUBLISHED}[where]
+    count = 0
+    for page in [*sorted(directory.glob("*.md")), ROOT / "README.md"]:
+        for threshold, *bounds in differences_stated(page.read_text()):
+            low, high = (float(bound.replace("−", "-").replace(",", "")) for bound in bounds)
+            close = min(abs(low - threshold), abs(high - threshold)) < 0.6  # what is printed is rounded
+            assert threshold < low or high < threshold or close, (page.name, threshold, low, high)
+            count += 1
+    assert count > 10
+
+
+def test_published_pages_are_those_of_the_published_tables(tmp_path, no_figures):
+    """Their words; the numbers of experiments are those of conf/study.yaml."""
+    for table in ("scores.csv", "layers.csv", "runs.csv"):
+        (tmp_path / table).symlink_to(PUBLISHED / table)
+    write_page(tmp_path, [], 0, BootstrapConfig())
+    assert (tmp_path / "claims.csv").read_bytes() == (PUBLISHED / "claims.csv").read_bytes()
+    for page in ("scores.md", "claims.md", "alternatives.md", "settings.md"):
+        assert (tmp_path / page).read_text() == (PUBLISHED / page).read_text(), page
 
 
 def test_the_readme_has_the_study_s_numbers():
     readme = (ROOT / "README.md").read_text()
-    agents = final_scores(read(ROOT / "docs/study")[0])
+    study = read_study(PUBLISHED, BootstrapConfig())
     expected = []
-    for algorithm, task in product(("bc", "bcq"), ("HalfCheetah", "Hopper", "Walker2d")):
+    for environment, algorithm, normalize in product(
+        ("HalfCheetah", "Hopper", "Walker2d"), ("bc", "bcq"), (False, True)
+    ):
         pruners = ("dense", "snip", "snip-shuffled", "random")
-        scores = [score(agents, Group(algorithm, pruner), [task], BootstrapConfig()) for pruner in pruners]
+        groups = [Group(environment, algorithm, pruner, normalize) for pruner in pruners]
+        scores = [study.score(group) for group in study.on_best_draws(groups)]
         if all(each and each.interval for each in scores):
-            expected.append(f"| {task}, {algorithm.upper()} | {' | '.join(map(rounded, scores))} |")
-    rows = re.findall(r"^ *(\| \w+, BCQ? \|.*)$", readme.replace("**", ""), re.MULTILINE)
-    assert rows == expected
-    assert sum(", BC |" in row for row in rows) == 3
-    snip, grasp, dense = (
-        rounded(score(agents, Group("bc", pruner, normalize_states=True), ["HalfCheetah"], BootstrapConfig()))
-        for pruner in ("snip", "grasp", "dense")
-    )
-    sentence = f"SNIP scores {snip} there, GraSP {grasp} and dense agents {dense}"
-    assert sentence in " ".join(readme.split())
+            states = "normalised" if normalize else "raw"
+            row = " | ".join(f"{s.value:.0f} ({s.low:.0f} to {s.high:.0f})" for s in scores)
+            expected.append(f"| {environment}, {algorithm.upper()}, {states} | {row} |")
+    rows = re.findall(r"^ *(\| \w+, \w+, (?:raw|normalised) \|.*)$", readme.replace("**", ""), re.MULTILINE)
+    assert sorted(rows) == sorted(expected)
 
 
-def rounded(estimate):
-    return f"{estimate.value:.0f} ({estimate.low:.0f} to {estimate.high:.0f})"
+def test_two_seeds_are_too_few_to_say(tables):
+    directory = tables(seeds=2)
+    assert set(pandas.read_csv(directory / "claims.csv")["verdict"]) == {"too few seeds"}
+    assert "(2 seeds)" in (directory / "scores.md").read_text()
+    assert not list(differences_stated((directory / "README.md").read_text()))
 
 
-def test_two_seeds_are_too_few_to_say(tmp_path):
-    write_tables(tmp_path, seeds=2)
-    write_page(tmp_path, [], 0, BOOTSTRAP)
-    assert set(pandas.read_csv(tmp_path / "claims.csv")["verdict"]) == {"too few seeds"}
-    assert "too few seeds" in (tmp_path / "README.md").read_text()
-
-
-def test_groups_are_compared_on_the_seeds_that_all_have(study):
-    scores, _ = read(study)
-    agents = final_scores(scores)
-    missing = (agents["pruner"] == "snip") & (agents["seed"] == 3) & (agents["task"] == "Hopper")
-    own, dense = matrices(agents[~missing], [Group("bc", "snip"), Group("bc")], ["HalfCheetah", "Hopper"])
-    assert own.shape == dense.shape == (2, 4)
-    assert own[1].tolist() == np.delete(by_seed(study, "Hopper", "bc", "snip", "part"), 3).tolist()
-
-
-def test_the_pilot_is_told_from_the_study(study):
-    scores, _ = read(study)
-    assert main_updates(final_scores(scores), "bc") == 40
-    assert "| HalfCheetah, BC | dense |" in (study / "README.md").read_text()
-
-
-@pytest.mark.parametrize(("percent", "within"), [(95.1, 1), (94.6, 0), (105.4, 0)])
-def test_a_pilot_within_five_percent_is_told_by_its_score_not_by_its_rounded_difference(
-    tmp_path, no_figures, monkeypatch, percent, within
-):
-    monkeypatch.setattr("tasks.reporting.study.page.all_claims", lambda *_: [])  # they are of no pilot
-    write_tables(tmp_path, seeds=2)  # of which one has a pilot
-    scores = pandas.read_csv(tmp_path / "scores.csv")
-    dense = (scores["algorithm"] == "bc") & (scores["pruner"] == "dense") & (scores["task"] == "HalfCheetah")
-    longer = dense & (scores["updates"] > 40)
-    seeds = scores.loc[longer, "seed"]
-    scores.loc[longer, "d4rl_score"] = 100.0
-    scores.loc[dense & (scores["updates"] == 40) & scores["seed"].isin(seeds), "d4rl_score"] = percent
-    # Other pilots, if there are any, would count too.
-    scores = scores[~((scores["updates"] > scores["algorithm"].map({"bc": 40, "bcq": 20})) & ~longer)]
-    scores.to_csv(tmp_path / "scores.csv", index=False)
-    write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
-    page = " ".join((tmp_path / "README.md").read_text().split())
-    assert f"which {within} of 1 do" in page
-
-
-def test_the_page_is_the_same_each_time_and_shows_its_figures(study, tmp_path):
+def test_the_pages_are_the_same_each_time_and_show_their_figures(study, tmp_path):
     write_tables(tmp_path, seeds=5)
     write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
-    page = (tmp_path / "README.md").read_text()
+    pages = "".join(page.read_text() for page in tmp_path.glob("*.md"))
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (study / path.name).read_bytes(), path.name
-        assert path.suffix != ".svg" or f"({path.name})" in page
-    assert "| `main` | 40 | 38 | 4 | 4 |" in page
-    assert "`main` 38 of 40." in page
+        assert path.suffix != ".svg" or f"({path.name})" in pages
+    missing = (tmp_path / "methods.md").read_text().partition("## What is missing")[2]
+    assert "| `main` | 40 | 38 | 4 | 4 |" in missing
+
+
+def test_links_between_the_pages_lead_somewhere(study):
+    for page in study.glob("*.md"):
+        for target, _, anchor in re.findall(r"\]\(([\w.]+)(#([\w-]+))?\)", page.read_text()):
+            linked = PUBLISHED / target if target == "default.md" else study / target
+            assert linked.exists(), (page.name, target)
+            heads = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if anchor else []
+            anchors = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]
+            assert not anchor or anchor in anchors, (page.name, target, anchor)
 
 
 def test_a_missing_table_is_a_user_s_mistake(tmp_path):
@@ -322,15 +431,12 @@ def test_a_table_that_is_no_csv_or_lacks_a_column_is_a_user_s_mistake(tmp_path):
         write_page(tmp_path, [], 0, BOOTSTRAP)
 
 
-def test_agents_of_other_sparsities_have_a_table_and_are_in_no_other(study, tmp_path, no_figures):
-    write_tables(tmp_path, seeds=5)
-    scores = pandas.read_csv(tmp_path / "scores.csv")
-    snip = (scores["pruner"] == "snip") & (scores["scope"] == "part") & (scores["algorithm"] == "bc")
-    others = scores[snip & (scores["updates"] == 40)].assign(sparsity=0.5, d4rl_score=1.0)
-    pandas.concat([scores, others]).to_csv(tmp_path / "scores.csv", index=False)
-    write_page(tmp_path, EXPERIMENTS, 44, BOOTSTRAP)
-    before, after = ((directory / "README.md").read_text().splitlines() for directory in (study, tmp_path))
-    new = [line for line in after if line not in before]
-    row = next(line for line in new if line.startswith("| Hopper, BC | SNIP |"))
-    assert row.split("|")[4] == " 1.0 (1.0 to 1.0) "
-    assert [line for line in before if line.startswith("| ") and line not in after] == []
+def test_a_table_shows_scores_that_differ_from_its_reference_in_bold(study):
+    page = Page(read_study(study, BOOTSTRAP), [], 0)
+    lines = page.table("pruner", ["dense", "snip", "grasp"], against="dense").splitlines()
+    assert lines[0] == "| agents | seeds, data sets | dense | SNIP | GraSP |"
+    for line in lines[2:]:
+        dense, snip, grasp = line.split("|")[3:6]
+        assert "**" in grasp
+        assert "**" not in dense
+        assert all("±3.2" in cell for cell in (dense, snip, grasp))  # √10, of -4, -2, 0, 2 and 4
