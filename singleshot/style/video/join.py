@@ -109,16 +109,20 @@ def _add_tracks(
         if stream.type == "data" and ("timecode" in stream.metadata or original.chapters()):
             continue  # FFmpeg writes it from the metadata and the chapters
         codec = stream.codec_context.name if stream.codec_context else "an unknown codec"
+        holds_files = container.format.name == "matroska"
+        if stream.type == "video" and holds_files:
+            _attach_cover(container, source, stream)
+            continue
+        known = holds_files if stream.type == "attachment" else bool(stream.codec_context)
         try:
-            if (not stream.codec_context and stream.type != "attachment") or (
-                stream.type == "subtitle" and codec not in container.supported_codecs
-            ):
+            if not known or (stream.type == "subtitle" and codec not in container.supported_codecs):
                 raise ValueError(codec)
             copy = container.add_stream_from_template(stream)
         except ValueError as error:
             if stream.type == "audio" and stream.codec_context:
                 raise _cannot_hold(output, original) from error
-            left_out.append(f"{TRACKS.get(stream.type, stream.type)} ({codec})")
+            what = TRACKS.get(stream.type, "a data track")
+            left_out.append(what if stream.type in ("attachment", "data") else f"{what} ({codec})")
             continue
         copy.disposition = stream.disposition
         copy.metadata.update(_texts(stream.metadata))
@@ -131,6 +135,15 @@ def _add_tracks(
     except ValueError as error:  # also FFmpeg's for a wrong argument, but not for a full disk
         raise _cannot_hold(output, original) from error
     return tracks
+
+
+def _attach_cover(container: OutputContainer, source: Path, cover: Stream) -> None:
+    """Attach a cover picture. As a track of a Matroska file, it would be a second video."""
+    with open_video(source) as (original, _):
+        picture = bytes(next(original.demux(original.streams[cover.index])))
+    kind = {"mjpeg": "jpeg"}.get(cover.codec_context.name, cover.codec_context.name)
+    name = cover.metadata.get("filename", f"cover.{kind.replace('jpeg', 'jpg')}")
+    container.add_attachment(name, f"image/{kind}", picture)
 
 
 def _cannot_hold(output: Path, original: InputContainer) -> UserError:
