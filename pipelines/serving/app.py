@@ -23,7 +23,7 @@ from starlette.routing import request_response
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.bodies import JSON, MULTIPART, accepted, read_json, read_picture
 from pipelines.serving.limits import Limits
-from pipelines.serving.metrics import BATCHES, Measured, exposition
+from pipelines.serving.metrics import Measured, exposition
 from pipelines.serving.models import Model, cards_of, pruner_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
@@ -162,7 +162,6 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         policy = next(iter(there)) if asked.policy is None else _known("policy", asked.policy, list(there))
         generator = new_latents if asked.seed is None else np.random.default_rng(asked.seed)
         served = await services.act(Decision(policy, _inputs(asked, policy, shapes[policy], generator)))
-        BATCHES.observe(served.batch)
         if not np.isfinite(served.value).all():
             raise HTTPException(422, "state: too large, the action isn't finite")
         answer = ActAnswer(action=served.value.tolist(), policy=policy)

@@ -23,12 +23,15 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start the timeout within which a whole head has to arrive."""
         super().connection_made(transport)
-        self._unparsed_bytes, self._refused = 0, False
-        self._await_head()
+        self._unparsed_bytes, self._refused, self._awaits_head = 0, False, True
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timeout."""
-        self._head_due.cancel()
+        self._awaits_head = False
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -50,8 +53,8 @@ class Protocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
             self._refuse_head()
             raise ValueError("the head is too large")
-        self._unparsed_bytes = 0
-        self._head_due.cancel()
+        self._unparsed_bytes, self._awaits_head = 0, False
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -62,9 +65,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the timeout again, unless the next request has arrived."""
         super().on_response_complete()
-        if not self._is_busy():
-            self._head_due.cancel()
-            self._await_head()
+        self._awaits_head = not self._is_busy()
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that the parser rejects, unless a refusal has stopped the parser."""
@@ -82,8 +83,10 @@ class Protocol(HttpToolsProtocol):
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _await_head(self) -> None:
-        self._head_due = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+    def _unset_keepalive_if_required(self) -> None:
+        """Cancel the timeout, but not at the first byte of a head, as uvicorn does."""
+        if not self._awaits_head:
+            super()._unset_keepalive_if_required()
 
     def _refuse_head(self) -> None:
         self._refused = True

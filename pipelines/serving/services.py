@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
+from pipelines.serving.metrics import BATCHES
 from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
 from singleshot.export.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
@@ -60,6 +61,7 @@ class Services:
 
     def _act(self, decisions: Sequence[Decision]) -> list[NDArray[np.float32]]:
         """Actions (A)."""
+        BATCHES.observe(len(decisions))
         together: defaultdict[str, list[int]] = defaultdict(list)
         for i, decision in enumerate(decisions):
             together[decision.policy].append(i)
