@@ -89,7 +89,7 @@ def check_config() -> None:
     ok = Path("build/config.ok")
     ok.parent.mkdir(exist_ok=True)
     # Always the same text: later stages depend on the values in params.yaml, not on the file.
-    ok.write_text("params.yaml was composed from conf/\n")
+    ok.write_text("params.yaml was composed from conf/\n", encoding="utf-8")
     print(f"params.yaml: profile {config.profile}, up to date with conf/")
 
 
@@ -104,12 +104,20 @@ def params(
             metavar="KEY=VALUE", help="Overrides a value of conf/. docs/configuration.md lists all keys."
         ),
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A YAML file of overrides. KEY=VALUE takes precedence."),
+    ] = None,
+    several: Annotated[
+        str, typer.Option("--set", hidden=True, help="Overrides, as `make params SET=`.")
+    ] = "",
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
     gc.disable()  # as in a stage
-    from pipelines.config.params import compose, load_config
+    from pipelines.config.overrides import in_file, in_text
+    from pipelines.config.params import CONF, compose, load_config
 
-    compose(overrides or [])
+    compose([*(in_file(file, CONF) if file else []), *(overrides or []), *in_text(several)])
     if others := at_stages():
         note = f"process {others}, dvc, is running here: stages that it has yet to begin read these settings"
         print(f"note: {note}", file=sys.stderr)
