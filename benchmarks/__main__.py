@@ -17,7 +17,7 @@ def main() -> None:
 
 def _measures(path: Path) -> str | None:
     """The part of a module's docstring before its command; None if it names no command."""
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     title, _, command = docstring.partition("\n")[0].partition(": `")
     return title if f"-m benchmarks.{path.stem}" in command else None
 

@@ -49,10 +49,10 @@ class Server:
             if self._is_ready():
                 return
             self.end()
-        raise RuntimeError(f"{self._log} isn't ready:\n{self._log.read_text()}")
+        raise RuntimeError(f"{self._log} isn't ready:\n{self._log.read_text('utf-8')}")
 
     def _is_ready(self) -> bool:
-        return self._ready in self._log.read_text()
+        return self._ready in self._log.read_text("utf-8")
 
     def has_ended(self) -> bool:
         """Whether the command has ended."""

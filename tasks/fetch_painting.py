@@ -82,7 +82,9 @@ def fetch_painting(job: Job) -> None:
         width_px=picture.shape[2],
         height_px=picture.shape[1],
     )
-    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
+    (job.output / "card.json").write_text(
+        json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _read(file: Path, long_side: int) -> Tensor:

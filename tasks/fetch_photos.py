@@ -132,7 +132,9 @@ def fetch_photos(job: Job) -> Iterator[Event]:
         photos=len(shard) - len(skipped),
         skipped=skipped,
     )
-    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n")
+    (job.output / "card.json").write_text(
+        json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 @dataclass(frozen=True)

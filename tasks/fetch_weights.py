@@ -134,7 +134,7 @@ def fetch_weights(job: Job) -> Iterator[Event]:
             values = {"mean": layer.mean, "smallest_mean": layer.smallest, "clamped": layer.clamped}
             yield Metrics(depth, values)
     card = WeightsCard(params.backbone, origin, normalization)
-    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
 
 
 def _normalize(job: Job) -> Normalization:

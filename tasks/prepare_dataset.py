@@ -167,7 +167,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         dataset, origin = _read_d4rl(job, task)
     dataset.transitions.save(job.output / "transitions.safetensors")
     card = _card(params, dataset, origin, failures)
-    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
     if card.returns:
         values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
         yield Metrics(card.transitions, values)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[DataclassInstance]") -> None:
     """Write a table with a column named after each field of the dataclass `row`; None becomes empty."""
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([column.name for column in fields(row)])
         writer.writerows(astuple(row) for row in rows)
@@ -28,7 +28,7 @@ def concatenate(parts: Sequence[Path], output: Path) -> None:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     columns: list[str] | None = None
-    with output.open("w", newline="") as file:
+    with output.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         for part in parts:
             with part.open(newline="") as table:

@@ -340,7 +340,9 @@ class Stack:
             agent = Agent(spec, self.params.algorithm, networks, self.masks[i])
             agent.save(job.output / "agent.safetensors")
             description = asdict(job.params) | {"stack_size": len(self.jobs)}
-            (job.output / "agent.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n")
+            (job.output / "agent.json").write_text(
+                json.dumps(description, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+            )
             self.episodes[i].save(job.output / EPISODE)
             rows = [ScoreRow(**asdict(spec), **asdict(score)) for score in self.scores[i]]
             write_csv(job.output / "scores.csv", ScoreRow, rows)

@@ -239,7 +239,7 @@ def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses
 
 def _origins(photos: Path) -> list[str]:
     """Where the photos in a directory come from, according to the cards beside them."""
-    cards = [json.loads(path.read_text()) for path in sorted(photos.rglob("card.json"))]
+    cards = [json.loads(path.read_text("utf-8")) for path in sorted(photos.rglob("card.json"))]
     return sorted({card["origin"] for card in cards})
 
 

@@ -143,7 +143,7 @@ def transfer_style(job: Job) -> Iterator[Event]:
     (job.output / "picture.png").write_bytes(encode_png(picture))
     write_csv(job.output / "history.csv", HistoryRow, history)
     summary = Summary.of(params, history, diverged)
-    (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n")
+    (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
 
 
 def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow:

@@ -186,7 +186,7 @@ def check_packages(lock: Path = LOCK) -> Finding:
 def _read_lock(lock: Path) -> "list[Requirement]":
     from packaging.requirements import Requirement
 
-    lines = [line for line in lock.read_text().splitlines() if line and line[0] not in " #"]
+    lines = [line for line in lock.read_text("utf-8").splitlines() if line and line[0] not in " #"]
     return [Requirement(line.rstrip(" \\")) for line in lines]
 
 

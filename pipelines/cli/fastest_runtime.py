@@ -48,7 +48,7 @@ def _keep(path: Path, choice: str) -> str:
     """Write the file, if that is possible; returns whether it was, in words."""
     try:
         with whole_file(path) as file:
-            file.write_text(f"{choice}\n")
+            file.write_text(f"{choice}\n", encoding="utf-8")
     except OSError as error:
         return f"{path} can't keep that ({error.strerror}); set XDG_CACHE_HOME to a writable directory"
     return f"{path} keeps that"
@@ -82,7 +82,7 @@ def _architecture(model: Path) -> list[list[int]]:
 def _read(path: Path) -> dict[str, Any] | None:
     """The contents of a file; None if there is no such file, or it is damaged."""
     try:
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text("utf-8"))
         return kept if kept["runtime"] in STYLIZERS and kept["machine"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

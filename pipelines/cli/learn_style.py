@@ -162,7 +162,7 @@ def _plan(path: Path, request: dict[str, Any], inputs: dict[str, Path], executor
     planned = schedule(inputs, request["seconds"], device_of(executor, gpu=True))
     content = {"for": request, "schedule": dataclasses.asdict(planned)}
     with whole_file(path) as file:
-        file.write_text(json.dumps(content, indent=1) + "\n")
+        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return planned
 
 
@@ -173,7 +173,7 @@ def read_schedule(path: Path) -> Schedule:
         UserError: the file is damaged.
     """
     with reading(path, "a schedule", "remove it, and the training is planned anew"):
-        planned = TypeAdapter(Schedule).validate_python(json.loads(path.read_text())["schedule"])
+        planned = TypeAdapter(Schedule).validate_python(json.loads(path.read_text("utf-8"))["schedule"])
         if planned.config.batches is None:
             raise ValueError("it has no number of batches")
         return planned
@@ -202,7 +202,7 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
 
 def _finish(output: Path) -> None:
     _, card = load_model(output / "model.safetensors")
-    (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n")
+    (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n", encoding="utf-8")
     print(
         f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.scores['style_ratio']:.0%} of a "
         f"photo's distance to the painting is left\n"

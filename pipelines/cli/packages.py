@@ -35,4 +35,4 @@ def _what_computes() -> grimp.ImportGraph:
 
 
 def _write(path: Path, versions: dict[str, str] | dict[str, str | None]) -> None:
-    path.write_text(json.dumps(versions, indent=1) + "\n")
+    path.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")

@@ -153,7 +153,9 @@ def _overrides() -> Mapping[str, Sequence[str]]:
     """The overrides of each experiment, in the order of the file."""
     fix = "write each experiment as a name with a list of overrides, `NAME: ['KEY=VALUE']`"
     try:
-        return TypeAdapter(dict[str, list[str]]).validate_python(yaml.safe_load(EXPERIMENTS.read_text()))
+        return TypeAdapter(dict[str, list[str]]).validate_python(
+            yaml.safe_load(EXPERIMENTS.read_text("utf-8"))
+        )
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(map(str, wrong["loc"])) or "the whole"

@@ -210,7 +210,7 @@ def _runtime(
         else:
             runtime = fastest_runtime(model, options.settings, executor.num_cpus)
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(f"{runtime}\n")
+    record.write_text(f"{runtime}\n", encoding="utf-8")
     return runtime
 
 
@@ -219,7 +219,7 @@ def _fits_whole(model: Path, info: VideoInfo) -> bool:
 
 
 def _recorded(record: Path) -> StylizerName | None:
-    name = record.read_text().strip()
+    name = record.read_text("utf-8").strip()
     return next((each for each in STYLIZERS if each == name), None)
 
 

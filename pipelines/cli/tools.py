@@ -179,7 +179,7 @@ def _scored_in(description: Path) -> Literal["v5", "v4"]:
     if not description.exists():
         return "v5"
     try:
-        version = json.loads(description.read_text())["evaluation"]["env_version"]
+        version = json.loads(description.read_text("utf-8"))["evaluation"]["env_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{description}: not an agent's description ({error}); give --env-version") from error
     if version not in ("v5", "v4"):

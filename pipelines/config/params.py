@@ -96,7 +96,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             reason = reason.partition(" To append to your")[0].partition(" See https")[0]
             raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
         _parse(_read(composed, CONF), f"{CONF}{given}")
-        output.write_text(composed.read_text())
+        output.write_text(composed.read_text("utf-8"), encoding="utf-8")
 
 
 def configuration(*overrides: str) -> Config:

@@ -30,7 +30,7 @@ def check_plain(path: Path) -> None:
     """
     if path.stat().st_size > MOST_BYTES:
         raise UserError(f"{path}: is larger than {MOST_BYTES:,} bytes; {COMPOSE_AGAIN}")
-    text = path.read_text()
+    text = path.read_text("utf-8")
     if "${" in text:
         raise UserError(f"{path}: has an interpolation, ${{…}}; {COMPOSE_AGAIN}")
     depth = 0

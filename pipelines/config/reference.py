@@ -45,7 +45,7 @@ def render() -> str:
 
 def _options() -> Iterator[str]:
     """A line for each group of conf/."""
-    defaults = yaml.safe_load((CONF / "config.yaml").read_text())["defaults"]
+    defaults = yaml.safe_load((CONF / "config.yaml").read_text("utf-8"))["defaults"]
     chosen = {key: value for entry in defaults if isinstance(entry, dict) for key, value in entry.items()}
     for key in chosen:
         names = sorted(file.stem for file in (CONF / key.partition("@")[0]).glob("*.yaml"))
@@ -84,4 +84,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render())
+    PAGE.write_text(render(), encoding="utf-8")

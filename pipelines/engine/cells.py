@@ -177,7 +177,8 @@ class CellStore:
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
         (staging / MANIFEST).write_text(
-            without_secrets(json.dumps(manifest, indent=1, sort_keys=True)) + "\n"
+            without_secrets(json.dumps(manifest, indent=1, sort_keys=True)) + "\n",
+            encoding="utf-8",
         )
         self._publish(staging, cell)
 
@@ -286,7 +287,7 @@ def parse_manifest(content: bytes) -> dict[str, Any] | None:
 
 
 def _manifest(directory: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text())
+    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text("utf-8"))
     return manifest
 
 

@@ -79,7 +79,7 @@ def is_whole(lock: Path) -> bool:
     from voluptuous import Invalid
 
     try:
-        with lock.open() as file:
+        with lock.open(encoding="utf-8") as file:
             COMPILED_LOCKFILE_SCHEMA(yaml.load(file, yaml.CSafeLoader))
     except (yaml.YAMLError, UnicodeDecodeError, Invalid):
         return False
@@ -104,7 +104,7 @@ def _mend_used() -> Iterator[str]:
     if not USED.exists():
         return
     try:
-        used: dict[str, Any] = json.loads(USED.read_text())
+        used: dict[str, Any] = json.loads(USED.read_text("utf-8"))
         writers = {path: entry for path, entry in used.get("write", {}).items() if is_dvc(entry["pid"])}
         readers = {
             path: [entry for entry in entries if is_dvc(entry["pid"])]
@@ -117,7 +117,7 @@ def _mend_used() -> Iterator[str]:
     alive = {"write": writers, "read": {path: entries for path, entries in readers.items() if entries}}
     if alive != {"write": used.get("write", {}), "read": used.get("read", {})}:
         with whole_file(USED) as file:
-            file.write_text(json.dumps(alive))
+            file.write_text(json.dumps(alive), encoding="utf-8")
         yield f"{USED}: removed what a DVC was using that has ended"
 
 

@@ -84,7 +84,7 @@ def this_machine(device: str) -> Machine:
 def processor() -> str:
     """The processor's model name."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
 
@@ -133,4 +133,4 @@ def write_provenance(stage: str, profile: str, cells: Sequence[Made], path: Path
         "packages": max(cells, key=lambda made: made.finished).packages if cells else {},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(summary, indent=1) + "\n")
+    path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ def run(stage: Stage, config: Config) -> None:
     directories = stage.compute([_cell(config, style) for style in styles], PARTS, gpu=True)
     concatenate([directory / "quality.csv" for directory in directories], QUALITY)
     concatenate([directory / "iterations.csv" for directory in directories], ITERATIONS)
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n")
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n", encoding="utf-8")
 
 
 def _cell(config: Config, style: str) -> Cell:

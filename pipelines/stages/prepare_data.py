@@ -25,7 +25,7 @@ def run(stage: Stage, config: Config) -> None:
     """Write `data/offline_rl/<dataset>/`: transitions, a card and, for rollouts, a Minari dataset."""
     planned = list(cells(config))
     for cell, directory in zip(planned, stage.compute(planned, DATASETS), strict=True):
-        failures = json.loads((directory / "card.json").read_text())["failures"]
+        failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
             print(f"{cell.name}: {Failures(**failures)}")
         check_digest(cell.params, directory / "transitions.safetensors")
@@ -50,7 +50,7 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
     """Warn if a dataset of the default settings is not the one whose digest is in the repository."""
     if params != DatasetParams(params.task, "v5", DataConfig(seed=params.data.seed)):
         return
-    lines = (line.split() for line in DIGESTS.read_text().splitlines())
+    lines = (line.split() for line in DIGESTS.read_text("utf-8").splitlines())
     known = {path: digest for digest, path in lines}.get(dataset.as_posix())
     found = sha256_of(dataset)
     if known and found != known:

@@ -33,7 +33,7 @@ def run(stage: Stage, config: Config) -> None:
     cells = [cell(config, agent) for agent in agents(config)]
     directories = stage.compute(cells, AGENTS, gpu=True)
     concatenate([directory / "scores.csv" for directory in directories], SCORES)
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n")
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
 def cell(config: Config, agent: AgentSpec) -> Cell:

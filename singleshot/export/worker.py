@@ -204,7 +204,7 @@ def _free_memory() -> None:
 def _reset_peak_memory() -> bool:
     """Reset the peak of memory (proc(5), /proc/pid/clear_refs); False if the system doesn't support that."""
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     except OSError:
         return False
     return True
@@ -212,7 +212,7 @@ def _reset_peak_memory() -> bool:
 
 def _peak_memory() -> int:
     """Peak of this process's memory, in bytes."""
-    status = Path("/proc/self/status").read_text().splitlines()
+    status = Path("/proc/self/status").read_text("utf-8").splitlines()
     (peak,) = (line for line in status if line.startswith("VmHWM:"))
     return int(peak.split()[1]) * 1024
 

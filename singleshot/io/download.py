@@ -127,13 +127,13 @@ class _Part:
 
     def origin(self) -> _Origin | None:
         try:
-            return _Origin(**json.loads(self._record.read_text()))
+            return _Origin(**json.loads(self._record.read_text("utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     def begin(self, origin: _Origin) -> None:
         self.discard()
-        self._record.write_text(json.dumps(asdict(origin)))
+        self._record.write_text(json.dumps(asdict(origin)), encoding="utf-8")
 
     def discard(self) -> None:
         self.path.unlink(missing_ok=True)

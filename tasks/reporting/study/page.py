@@ -103,7 +103,7 @@ def write_page(
     environment.filters["listing"] = listing
     for template in sorted(TEMPLATES.glob("*.md")):
         text = environment.get_template(template.name).render(page=page, study=page.study)
-        (directory / template.name).write_text(text)
+        (directory / template.name).write_text(text, encoding="utf-8")
 
 
 def read_study(directory: Path, bootstrap: BootstrapConfig) -> Study:
