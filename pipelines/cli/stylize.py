@@ -25,6 +25,7 @@ from pipelines.engine.sweep import Recorder
 from pipelines.engine.turns import alone
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, StylizerName
+from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.model_file import load_model
 from singleshot.style.picture_files import stylize_pictures, stylize_stream
@@ -203,7 +204,7 @@ def _runtime(
     runtime = options.runtime or (_recorded(record) if record.exists() else None)
     if not runtime:
         on_gpu = device_of(executor, gpu=True) != "cpu"
-        if on_gpu or cluster_address(executor) or not _fits_whole(model, info):
+        if on_gpu or cluster_address(executor) or not _fits_whole(model, info, options.settings):
             # A GPU is faster than any other runtime, a cluster's nodes are other machines, and only PyTorch
             # computes tiles.
             runtime = "torch"
@@ -214,8 +215,9 @@ def _runtime(
     return runtime
 
 
-def _fits_whole(model: Path, info: VideoInfo) -> bool:
-    return fits_whole(1, info.width, info.height, channels=load_model(model)[0].width)
+def _fits_whole(model: Path, info: VideoInfo, settings: StylizeSettings) -> bool:
+    height, width = small_size(info.height, info.width, settings.stroke)
+    return fits_whole(1, width, height, channels=load_model(model)[0].width)
 
 
 def _recorded(record: Path) -> StylizerName | None:

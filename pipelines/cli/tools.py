@@ -191,7 +191,7 @@ def _scored_in(description: Path) -> Literal["v5", "v4"]:
     rich_help_panel=PANEL,
     epilog=examples(
         "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
-        "stylize -s waves -i photo.jpg -o out --strength 0.6",
+        "stylize -s waves -i photo.jpg -o out --strength 0.6 --stroke 2",
         "stylize -s waves -i - -o - < photo.jpg > out.jpg",
     ),
 )
@@ -216,6 +216,15 @@ def stylize(
     strength: Annotated[
         float, typer.Option(metavar="X", min=0, max=1, help="0 is the original, 1 the full style.")
     ] = 1.0,
+    stroke: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            min=0.05,
+            max=20,
+            help="Size of strokes; 1 is that of a preview with sides of 768 px.",
+        ),
+    ] = 1.0,
     preserve_color: Annotated[
         bool, typer.Option("--preserve-color", help="Keep the original's colours.")
     ] = False,
@@ -230,6 +239,7 @@ def stylize(
 
     Pictures keep their size, orientation, transparency, colours, metadata and format, animated ones too;
     videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
+    Strokes are as large in a large picture as in its preview; what is fine in the original stays sharp.
     Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
     RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
@@ -238,7 +248,8 @@ def stylize(
     from singleshot.style.apply.stylize import StylizeSettings
 
     refuse_packed(Path(style))
-    options = StylizeOptions(StylizeSettings(strength, preserve_color), batch_size, force, runtime)
+    settings = StylizeSettings(strength, preserve_color, stroke=stroke)
+    options = StylizeOptions(settings, batch_size, force, runtime)
     with resumable("run the same command again: finished segments of a video are kept"):
         stylize_inputs(style, [*inputs, *(more or [])], output, options)
 

@@ -1,7 +1,7 @@
 """Runs a style's network on frames of one size with one of the runtimes."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,6 +13,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.export.runtimes import PACKAGES, installed_version, open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles, Prepared
 from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
+from singleshot.style.apply.strokes import enlarged, scaled_down, small_size
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
 from singleshot.style.apply.tiling import to_float
 from singleshot.style.model_file import load_model
@@ -49,11 +50,12 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
         return torch_stylizer(network.to(device), params.settings)
     if reason := unavailable(params.runtime):
         raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere")
+    height, width = small_size(params.height, params.width, params.settings.stroke)
     at_once = threads
-    while at_once > 1 and not fits_whole(at_once, params.width, params.height, network.width):
+    while at_once > 1 and not fits_whole(at_once, width, height, network.width):
         at_once -= 1
     try:
-        prepared = prepare(model, params, at_once)
+        prepared = prepare(model, replace(params, width=width, height=height), at_once)
     except RuntimeError as error:  # from both runtimes; also from the OpenVINO adapter for another precision
         reason = in_a_line(error)
         raise UserError(
@@ -64,8 +66,11 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
         return torch.cat([stylize_frame(frame) for frame in frames.contiguous().split(1)])
 
     def stylize_frame(frame: Tensor) -> Tensor:
-        result = prepared.run({PICTURES: to_float(frame).numpy()})[STYLISED]
-        return finished(frame, torch.from_numpy(result), params.settings)
+        small = scaled_down(frame, (height, width))
+        result = torch.from_numpy(prepared.run({PICTURES: to_float(small).numpy()})[STYLISED])
+        if small is not frame:
+            result = enlarged(frame[0], small[0], result[0])[None]
+        return finished(frame, result, params.settings)
 
     return Stylizer(stylize_frames, at_once)
 

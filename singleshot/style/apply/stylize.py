@@ -8,6 +8,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError, is_out_of_memory
 from singleshot.io.images import LUMA
+from singleshot.style.apply.strokes import brought_up, scaled_down, small_size
 from singleshot.style.apply.tiling import Tile, free_memory, stylized_bands, to_float
 from singleshot.style.precision import Precision, autocast, channels_last, resolve
 from singleshot.style.transformer_net import MIN_SIDE_PX, TransformerNet
@@ -34,10 +35,15 @@ class StylizeSettings:
     """Whether to give the stylised picture the colours of the original, by luminance-only transfer in YIQ
     (Gatys et al. 2016, "Preserving color in neural artistic style transfer")."""
     precision: Precision = "auto"
+    stroke: float | None = None
+    """Size of strokes relative to the picture: 1 is that of a preview with a long side of 768 px, 2 twice
+    that. Null is the size in which the network draws them, in pixels, however large the picture is."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 1:
             raise UserError(f"strength is {self.strength}; it has to be from 0 to 1")
+        if self.stroke is not None and not 0.05 <= self.stroke <= 20:
+            raise UserError(f"stroke is {self.stroke}; it has to be from 0.05 to 20")
 
 
 FULL_STYLE = StylizeSettings()
@@ -47,7 +53,8 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
     """Stylise pictures (N, 3, H, W) on the network's device; return the same shape, type and device.
 
     Pictures are float in [0, 1], or uint8, which takes a quarter of the memory. They run all at once, a few
-    at a time, or each in tiles (:mod:`singleshot.style.apply.tiling`), as memory allows.
+    at a time, or each in tiles (:mod:`singleshot.style.apply.tiling`), as memory allows; with the setting
+    `stroke`, they run at a smaller size if they are large (:mod:`singleshot.style.apply.strokes`).
 
     Raises:
         UserError: a side is below MIN_SIDE_PX, or memory doesn't suffice even for the smallest tile.
@@ -59,7 +66,7 @@ def stylize(network: TransformerNet, pictures: Tensor, settings: StylizeSettings
     dtype = resolve(settings.precision, str(device))
     results = torch.empty_like(pictures)
     with torch.inference_mode(), autocast(str(device), dtype):
-        for first, top, stylized in _stylized(network, pictures):
+        for first, top, stylized in _sized(network, pictures, settings.stroke):
             n, _, h, _ = stylized.shape
             photo = pictures[first : first + n, :, top : top + h]
             results[first : first + n, :, top : top + h] = finished(photo, stylized, settings)
@@ -91,6 +98,23 @@ def finished(pictures: Tensor, stylized: Tensor, settings: StylizeSettings = FUL
     if settings.preserve_color or settings.strength < 1:
         mixed = _mixed(to_float(pictures), mixed, settings)
     return mixed.mul_(255).round_().byte() if pictures.dtype == torch.uint8 else mixed.to(pictures.dtype)
+
+
+def _sized(
+    network: TransformerNet, pictures: Tensor, stroke: float | None
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Yield parts of the result like :func:`_stylized`, with strokes of the size `stroke`."""
+    height, width = pictures.shape[-2:]
+    small = scaled_down(pictures, small_size(height, width, stroke))
+    if small is pictures:
+        yield from _stylized(network, pictures)
+        return
+    painted = torch.empty(small.shape)
+    for first, top, part in _stylized(network, small):
+        painted[first : first + len(part), :, top : top + part.shape[2]] = part
+    for i, photo in enumerate(pictures):
+        for top, band in brought_up(photo, small[i], painted[i]):
+            yield i, top, band[None]
 
 
 def _stylized(network: TransformerNet, pictures: Tensor) -> Iterator[tuple[int, int, Tensor]]:

@@ -40,7 +40,9 @@ def steps(a, b):
 
 
 @pytest.mark.parametrize("runtime", OTHERS)
-@pytest.mark.parametrize("changes", [{}, {"strength": 0.5}, {"preserve_color": True}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"strength": 0.5}, {"preserve_color": True}, {"stroke": 20}], ids=str
+)
 def test_frames_are_what_pytorch_makes_of_them(model, frames, runtime, changes):
     settings = replace(FLOAT32, **changes)
     expected = stylize(load_model(model)[0], frames, settings)

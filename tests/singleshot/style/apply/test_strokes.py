@@ -1,0 +1,80 @@
+import pytest
+import torch
+from skimage.data import astronaut
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.style.apply import strokes as module
+from singleshot.style.apply.strokes import brought_up, enlarged, scaled_down, small_size
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.transformer_net import TransformerNet
+
+
+@pytest.fixture(scope="module")
+def photo() -> Tensor:
+    return torch.from_numpy(astronaut()).permute(2, 0, 1)[:, :256, 60:380].contiguous()
+
+
+@pytest.mark.parametrize(
+    ("size", "stroke", "expected"),
+    [
+        ((3024, 4032), 1.0, (576, 768)),  # a telephone's 12 megapixels
+        ((3024, 4032), 2.0, (288, 384)),
+        ((4032, 3024), 0.5, (1536, 1152)),
+        ((300, 400), 1.0, (300, 400)),  # smaller than its preview
+        ((3024, 4032), None, (3024, 4032)),
+        ((6, 8000), 1.0, (5, 768)),  # the network's smallest side
+    ],
+)
+def test_a_stroke_is_as_large_as_in_the_preview(size, stroke, expected) -> None:
+    assert small_size(*size, stroke) == expected
+
+
+def test_at_the_same_size_nothing_changes(photo: Tensor) -> None:
+    stylized = torch.rand(photo.shape, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(enlarged(photo, photo, stylized), stylized, rtol=0, atol=1e-5)
+
+
+def test_what_is_fine_in_the_photo_comes_back(photo: Tensor) -> None:
+    """A style that changes nothing gives back the photo, sharper than any interpolation."""
+    small = scaled_down(photo[None], (64, 80))[0]
+    result = enlarged(photo, small, small / 255)
+    cubic = torch.nn.functional.interpolate(small[None] / 255, (256, 320), mode="bicubic")[0]
+    lost, blurred = ((x - photo / 255).abs().mean() for x in (result, cubic))
+    assert lost < 0.6 * blurred
+
+
+def test_a_flat_style_stays_flat(photo: Tensor) -> None:
+    small = scaled_down(photo[None], (64, 80))[0]
+    result = enlarged(photo, small, torch.full((3, 64, 80), 0.3))
+    torch.testing.assert_close(result, torch.full((3, 256, 320), 0.3))
+
+
+def test_bands_make_no_difference(photo: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = scaled_down(photo[None], (64, 80))[0]
+    stylized = small.flip(0) / 255
+    whole = enlarged(photo, small, stylized)
+    monkeypatch.setattr(module, "BAND_PX", 320 * 7)
+    tops, bands = zip(*brought_up(photo, small, stylized), strict=True)
+    assert tops == tuple(range(0, 256, 7))
+    torch.testing.assert_close(torch.cat(bands, dim=1), whole, rtol=0, atol=2e-3)  # OpenCV's 1/32 px
+
+
+def test_a_large_photo_looks_like_its_preview(photo: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SIDE_PX", 80)
+    torch.manual_seed(0)
+    network = TransformerNet(4).eval()
+    float32 = StylizeSettings(precision="float32")
+    preview = stylize(network, scaled_down(photo[None], (64, 80)), float32)
+    result = stylize(network, photo[None], StylizeSettings(precision="float32", stroke=1.0))
+    assert result.shape == photo[None].shape
+    difference = scaled_down(result, (64, 80)).float() - preview
+    plain = scaled_down(stylize(network, photo[None], float32), (64, 80)).float() - preview
+    assert difference.abs().mean() < 0.4 * plain.abs().mean()
+    assert difference.abs().mean() < 4
+
+
+@pytest.mark.parametrize("stroke", [0, -1, 0.01, 100, float("nan")])
+def test_a_size_that_no_stroke_has(stroke: float) -> None:
+    with pytest.raises(UserError, match=r"stroke is .*from 0\.05 to 20"):
+        StylizeSettings(stroke=stroke)
