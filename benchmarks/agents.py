@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms.bc import BCConfig
@@ -16,9 +15,9 @@ from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import TASKS
 from singleshot.rl.execution import Execution
+from singleshot.rl.pruning import make_masks
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
-from tasks.prune_agent import PruneParams, make_masks
 from tasks.train_agents import TrainingConfig
 
 TASK = TASKS["HalfCheetah"]
@@ -58,9 +57,9 @@ def updating(
         AgentSpec(TASK.name, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)
         for seed in range(stack)
     ]
-    algorithm = make_algorithm(specs[0], config)
+    algorithm = make_algorithm(specs[0], config, TASK.observation_size, TASK.action_size)
     own = [
-        make_masks(PruneParams(spec, config, PruningConfig()), data, device)
+        make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)
         if sparsity
         else dense_masks(algorithm)
         for spec in specs

@@ -22,7 +22,7 @@ from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import AgentSpec
 from tasks.job import Job
 from tasks.prune_agent import PruneParams, prune_agent
-from tasks.train_agents import Stack, TrainingConfig, TrainParams
+from tasks.train_agents import Training, TrainingConfig, TrainParams
 
 PROFILES = ("default", "paper")
 VARIANTS = (("dense", 0.0), ("snip", 0.95))
@@ -66,12 +66,13 @@ def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[obje
     if agent.pruner != "dense":
         pruning = PruneParams(agent, params.algorithm, config.offline_rl.pruning)
         list(prune_agent([Job(pruning, inputs, directory)]))
-    stack = Stack([Job(params, inputs, directory)])
-    with closing(stack.environments):
+    training = Training([Job(params, inputs, directory)])
+    stack = training.stack
+    with closing(training):
         compared = take_turns(
             {
-                "updates": lambda: stack.train_until(stack.update + UPDATES),
-                "evaluation": lambda: list(stack.evaluate()),
+                "updates": lambda: training.train_until(stack.update + UPDATES),
+                "evaluation": lambda: list(training.evaluate()),
             },
             ROUNDS,
         )

@@ -23,9 +23,10 @@ from pipelines.config.params import Config, configuration
 from singleshot.errors import UserError
 from singleshot.rl.agents import DENSE, AgentSpec
 from singleshot.rl.training.cuda_graph import repeat
+from singleshot.rl.training.stack import Stack
 from tasks.job import Job
 from tasks.prune_agent import PruneParams, prune_agent
-from tasks.train_agents import Stack, TrainParams
+from tasks.train_agents import Training, TrainParams
 
 TRANSITIONS = 1_000_000
 UPDATES = {"cuda": 200, "cpu": 2}
@@ -112,8 +113,9 @@ def _stack(jobs: Sequence[Job], captured: bool, updates: int) -> tuple[Stack, st
         before = torch.cuda.memory_allocated()
     # As few environments as possible, since nothing is scored here.
     params = replace(jobs[0].params.evaluation, episodes=1)
-    stack = Stack([replace(job, params=replace(job.params, evaluation=params)) for job in jobs])
-    stack.environments.close()
+    training = Training([replace(job, params=replace(job.params, evaluation=params)) for job in jobs])
+    training.close()
+    stack = training.stack
     if not captured:
         stack.make_updates = partial(repeat, stack.make_update)
     _train(stack, updates)

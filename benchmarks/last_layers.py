@@ -12,15 +12,12 @@ from pathlib import Path
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
-from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.objective import Objective, Scores, Weights
 from singleshot.pruning.pruners import PRUNERS, Pruner, grasp
-from singleshot.rl.agents import AgentSpec
-from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.bcq import BCQ, BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import TASKS
-from tasks.prune_agent import PruneParams, make_masks
+from singleshot.rl.pruning import make_masks
 
 LAST = {"actor": ("actor", "pi.2"), "critic": ("critic", "q1.2"), "decoder": ("vae", "decoder.2")}
 """The network of each part, and the last layer's name."""
@@ -46,19 +43,17 @@ def main() -> None:
 
 def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
     for directory in data:
-        task = TASKS[directory.parent.name]
-        buffer = ReplayBuffer(Transitions.load(directory / "transitions.safetensors", task), "cpu", False)
-        kept = {
-            pruner: _kept(directory.parent.name, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")
-        }
+        transitions = Transitions.load(directory / "transitions.safetensors")
+        algorithm = BCQ(BCQConfig(), transitions.state_size, transitions.action_size)
+        buffer = ReplayBuffer(transitions)
+        kept = {pruner: _kept(algorithm, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
         for part in LAST:
             yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept.values())
 
 
-def _kept(task: str, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
+def _kept(algorithm: BCQ, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
     """Percentage of its weights that each last layer keeps, as the mean over seeds."""
-    agents = [AgentSpec(task, "bcq", pruner, 0.95, seed) for seed in SEEDS]
-    masks = [make_masks(PruneParams(agent, BCQConfig(), PruningConfig()), data) for agent in agents]
+    masks = [make_masks(algorithm, data, pruner, 0.95, seed) for seed in SEEDS]
     return {
         part: 100 * sum(float(own[network][layer].float().mean()) for own in masks) / len(masks)
         for part, (network, layer) in LAST.items()

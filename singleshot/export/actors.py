@@ -27,7 +27,7 @@ def pack_actor(source: Path) -> bytes:
         UserError: the file is missing, damaged, or holds no BCQ agent.
     """
     agent = load_agent(source)
-    if not isinstance(agent.config, BCQConfig):
+    if not isinstance(agent.algorithm.config, BCQConfig):
         raise UserError(f"{source}: {agent.spec} has no actor; name an agent of bcq")
     tensors: dict[str, Tensor] = {}
     for i, layer in enumerate(masked_layers(agent, "actor", bcq.ACTOR)):

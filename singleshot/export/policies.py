@@ -41,8 +41,12 @@ def open_policy(source: Path, form: Form) -> Network:
     algorithm = agent.algorithm
     module = make_policy(agent, compacted=form == "compacted")
     inputs = [GraphInput("state", ("batch", algorithm.state_size), -STATES, STATES)]
-    details: dict[str, Any] = {"task": agent.spec.task, "algorithm": agent.spec.algorithm}
-    details["config"] = asdict(agent.config)
+    details: dict[str, Any] = {
+        "task": agent.spec.task,
+        "algorithm": agent.spec.algorithm,
+        "config": asdict(algorithm.config),
+        "action_size": algorithm.action_size,
+    }
     match algorithm.noise_shape:
         case (size,):
             inputs.append(GraphInput("latents", ("batch", size), -LATENTS, LATENTS))

@@ -20,7 +20,6 @@ from singleshot.export.policies import sequential
 from singleshot.export.runtimes.numba_sparse import with_kept_weights
 from singleshot.rl.agents import layers_of
 from singleshot.rl.algorithms import algorithm_class, algorithm_names
-from singleshot.rl.environments import TASKS
 from singleshot.sparse.compaction import Layer
 
 _Stored = onnx.TensorProto | onnx.SparseTensorProto
@@ -76,9 +75,10 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
     stored |= {each.values.name: each for each in graph.sparse_initializer}
     if card.details["algorithm"] not in algorithm_names():
         raise ValueError(f"no algorithm {card.details['algorithm']!r}")
-    task, algorithm_type = TASKS[card.details["task"]], algorithm_class(card.details["algorithm"])
+    algorithm_type = algorithm_class(card.details["algorithm"])
     config = algorithm_type.config_type(**card.details["config"])
-    algorithm = algorithm_type(config, task.observation_size, task.action_size)
+    (state,) = (each for each in card.inputs if each.name == "state")
+    algorithm = algorithm_type(config, int(state.shape[1]), card.details["action_size"])
     architectures = layers_of(algorithm)
 
     def unpruned(network: str, layers: Sequence[str]) -> nn.Sequential:

@@ -20,7 +20,6 @@ from singleshot.pruning.objective import Parts
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
 from singleshot.rl.architecture import Architecture
-from singleshot.rl.environments import TASKS, TaskName
 from singleshot.rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
 
 AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
@@ -37,7 +36,8 @@ SMALL = "small"
 class AgentSpec:
     """One agent of a sweep."""
 
-    task: TaskName
+    task: str
+    """Name of the environment."""
     algorithm: str
     """Name of a module in `algorithms`."""
     pruner: str
@@ -77,20 +77,16 @@ class Agent:
     """A trained agent, as it is stored in its file. Its networks are stacks of one agent."""
 
     spec: AgentSpec
-    config: AlgorithmConfig
+    algorithm: Algorithm
+    """The algorithm, which turns the networks into a policy."""
     networks: Mapping[str, DenseNetwork]
     masks: AgentMasks
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The algorithm, which turns the networks into a policy."""
-        return make_algorithm(self.spec, self.config)
 
     def save(self, path: Path) -> None:
         """Write the agent as safetensors; equal agents give equal bytes.
 
         Tensors are named `actor.pi.0.weight` (out, in), `….bias` (out,) and `….mask` (bool). The metadata
-        hold specification and configuration as JSON, from which the policy can be rebuilt.
+        hold specification, configuration and sizes as JSON, from which the policy can be rebuilt.
         """
         tensors = {
             f"{name}.{parameter_name}": parameter[0, 0] if parameter_name.endswith("bias") else parameter[0].T
@@ -99,14 +95,21 @@ class Agent:
         }
         tensors |= {f"{key}.mask": mask for key, mask in flatten_masks(self.masks).items()}
         # A single key, because safetensors writes several keys in an order that changes from run to run.
-        description = json.dumps({"spec": asdict(self.spec), "config": asdict(self.config)}, sort_keys=True)
+        description = {
+            "spec": asdict(self.spec),
+            "config": asdict(self.algorithm.config),
+            "state_size": self.algorithm.state_size,
+            "action_size": self.algorithm.action_size,
+        }
         contiguous = {
             # A negative weight becomes -0.0 when it is pruned. Adding 0.0 makes it +0.0 like all other pruned
             # weights: these signs would be a fifth of a packed file (`singleshot.sparse.packed`).
             name: (tensor if tensor.dtype == torch.bool else tensor + 0.0).detach().cpu().contiguous()
             for name, tensor in tensors.items()
         }
-        safetensors.torch.save_file(contiguous, path, metadata={"agent": description})
+        safetensors.torch.save_file(
+            contiguous, path, metadata={"agent": json.dumps(description, sort_keys=True)}
+        )
 
 
 def load_agent(path: Path) -> Agent:
@@ -124,8 +127,9 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config_type = algorithm_class(spec.algorithm).config_type
     config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
+    algorithm = make_algorithm(spec, config, description["state_size"], description["action_size"])
     networks, masks = {}, {}
-    for name, layers in layers_of(make_algorithm(spec, config)).items():
+    for name, layers in layers_of(algorithm).items():
         parameters = {}
         _check_shapes(tensors, name, layers)
         for layer in layers:
@@ -133,7 +137,7 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
-    return Agent(spec, config, networks, masks)
+    return Agent(spec, algorithm, networks, masks)
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:
@@ -145,18 +149,18 @@ def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -
                 raise ValueError(f"{network}.{layer}.{kind} has shape {found}, not {wanted}")
 
 
-def make_algorithm(spec: AgentSpec, config: AlgorithmConfig) -> Algorithm:
-    """Make the algorithm of `spec` for the state and action sizes of its task.
+def make_algorithm(spec: AgentSpec, config: AlgorithmConfig, state_size: int, action_size: int) -> Algorithm:
+    """Make the algorithm of `spec` for states and actions of these sizes.
 
     Raises:
         UserError: `config` belongs to another algorithm.
     """
-    task, algorithm = TASKS[spec.task], algorithm_class(spec.algorithm)
+    algorithm = algorithm_class(spec.algorithm)
     if type(config) is not algorithm.config_type:
         raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
     if spec.pruner == SMALL:
         algorithm = _small(algorithm, 1 - spec.sparsity)
-    return algorithm(config, task.observation_size, task.action_size)
+    return algorithm(config, state_size, action_size)
 
 
 def _small(algorithm: type[Algorithm], density: float) -> type[Algorithm]:

@@ -64,9 +64,9 @@ def run(monkeypatch, capsys):
 def agent(tmp_path):
     """The file of an agent that has learnt nothing."""
     spec = AgentSpec("Hopper", "bc", "dense", 0.0, seed=0)
-    algorithm = make_algorithm(spec, BCConfig())
+    algorithm = make_algorithm(spec, BCConfig(), 11, 3)
     networks = {name: stack.agent(0) for name, stack in initial_networks(algorithm, [0]).items()}
-    Agent(spec, BCConfig(), networks, dense_masks(algorithm)).save(tmp_path / "agent.safetensors")
+    Agent(spec, algorithm, networks, dense_masks(algorithm)).save(tmp_path / "agent.safetensors")
     return tmp_path / "agent.safetensors"
 
 

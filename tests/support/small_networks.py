@@ -21,18 +21,22 @@ CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
 """Of VGG16's picture and convolutions."""
 
 
+SIZES = {"HalfCheetah": (17, 6), "Hopper": (11, 3), "Walker2d": (17, 6)}
+"""Numbers of coordinates of the states and actions of each environment."""
+
+
 def make_agent(algorithm: str, sparsity: float, seed: int = 0, task: str = "Hopper") -> Agent:
     """An untrained agent with random masks, each layer pruned to `sparsity`; dense for 0."""
-    spec = AgentSpec(task, algorithm, "random" if sparsity else DENSE, sparsity, seed)  # type: ignore[arg-type]
+    spec = AgentSpec(task, algorithm, "random" if sparsity else DENSE, sparsity, seed)
     config = BCQConfig(evaluation_samples=10) if algorithm == "bcq" else BCConfig()
-    made = make_algorithm(spec, config)
+    made = make_algorithm(spec, config, *SIZES[task])
     generator = torch.Generator().manual_seed(seed)
     masks, networks = dense_masks(made), initial_networks(made, [seed])
     for name, layers in masks.items():
         for layer, mask in layers.items():
             layers[layer] = torch.rand(mask.shape, generator=generator) >= sparsity
             networks[name].weights[layer] *= layers[layer].T
-    return Agent(spec, config, networks, masks)
+    return Agent(spec, made, networks, masks)
 
 
 def save_agent(path: Path, *arguments: Any, **keywords: Any) -> Path:

@@ -8,14 +8,15 @@ import torch
 
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruners import PRUNERS, Pruner
-from singleshot.rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
+from singleshot.rl import pruning as library
+from singleshot.rl.agents import AgentMasks, AgentSpec, flatten_masks, load_masks, make_algorithm
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from tasks import prune_agent as module
 from tasks.job import Job
-from tasks.prune_agent import PruneParams, make_masks, prune_agent
+from tasks.prune_agent import PruneParams, prune_agent
 
 NETWORKS = {
     "bc": {"vae"},
@@ -31,6 +32,12 @@ def params(pruner, sparsity=0.95, seed=0, algorithm="bcq", **pruning):
     return PruneParams(
         AgentSpec("Hopper", algorithm, pruner, sparsity, seed), config, PruningConfig(**pruning)
     )
+
+
+def make_masks(own: PruneParams, data: ReplayBuffer) -> AgentMasks:
+    """The masks of an agent of Hopper's sizes."""
+    spec, algorithm = own.agent, make_algorithm(own.agent, own.algorithm, 11, 3)
+    return library.make_masks(algorithm, data, spec.mask_pruner, spec.sparsity, spec.seed, own.pruning)
 
 
 @pytest.mark.parametrize("algorithm", NETWORKS)
@@ -70,7 +77,7 @@ def test_a_sparser_snip_mask_is_part_of_a_denser_one(transitions):
 )
 def test_scores_are_computed_on_the_paper_s_batch(pruner, pruning, expected, transitions, monkeypatch):
     seen = []
-    bcq = type(make_algorithm(AgentSpec("Hopper", "bcq", pruner, 0.95, 0), BCQConfig()))
+    bcq = algorithm_class("bcq")
     losses = bcq.losses
 
     def spy(self, networks, targets, batch, randomness):
@@ -146,7 +153,8 @@ def test_files(transitions, tmp_path):
 
     list(prune_agent(jobs))
 
-    masks = load_masks(outputs[1] / "masks.safetensors", make_algorithm(jobs[1].params.agent, BCQConfig()))
+    algorithm = make_algorithm(jobs[1].params.agent, BCQConfig(), 11, 3)
+    masks = load_masks(outputs[1] / "masks.safetensors", algorithm)
     with (outputs[1] / "layers.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == [field.name for field in fields(module.LayerRow)]

@@ -35,6 +35,7 @@ class ReplayBuffer:
     """
 
     def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
+        self.device = device
         self.size = len(transitions)
         """Number of transitions that an agent draws from."""
         self._first_row: Tensor | None = None

@@ -73,6 +73,16 @@ class Transitions:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    @property
+    def state_size(self) -> int:
+        """S."""
+        return _width(self.observations)
+
+    @property
+    def action_size(self) -> int:
+        """A."""
+        return _width(self.actions)
+
     def check(self, origin: Path | str, task: MujocoTask | None = None) -> Self:
         """Check these transitions and return them; error messages name `origin` as their source.
 
@@ -84,7 +94,7 @@ class Transitions:
         """
         if self.rewards.size == 0:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
-        n, observation_size, action_size = self.rewards.size, _width(self.observations), _width(self.actions)
+        n, observation_size, action_size = self.rewards.size, self.state_size, self.action_size
         if task:
             observation_size, action_size = task.observation_size, task.action_size
         expected = {

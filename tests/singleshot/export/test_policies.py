@@ -77,14 +77,15 @@ def test_an_opened_policy_says_what_goes_in_and_comes_out(tmp_path):
         "algorithm": "bcq",
         "samples": 10,
         "latent_size": 6,
-        "config": asdict(make_agent("bcq", 0.0).config),
+        "config": asdict(make_agent("bcq", 0.0).algorithm.config),
+        "action_size": 3,
     }
 
     opened = open_policy(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")
     assert [(i.name, i.shape) for i in opened.inputs] == [("state", ("batch", 11)), ("latents", ("batch", 6))]
     assert opened.outputs == ("action",)
-    config = asdict(make_agent("bc", 0).config)
-    assert opened.details == {"task": "Hopper", "algorithm": "bc", "config": config}
+    config = asdict(make_agent("bc", 0).algorithm.config)
+    assert opened.details == {"task": "Hopper", "algorithm": "bc", "config": config, "action_size": 3}
 
 
 @pytest.mark.parametrize(

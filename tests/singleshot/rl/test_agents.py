@@ -26,19 +26,20 @@ SPEC = AgentSpec("Hopper", "bcq", "snip", 0.95, 3)
 
 @pytest.fixture
 def agent():
-    algorithm = make_algorithm(SPEC, BCQConfig())
+    algorithm = make_algorithm(SPEC, BCQConfig(discount=0.5, evaluation_samples=4), 11, 3)
     masks = {
         name: {layer: torch.rand(mask.shape) < 0.1 for layer, mask in layers.items()}
         for name, layers in dense_masks(algorithm).items()
     }
-    return Agent(SPEC, BCQConfig(discount=0.5, evaluation_samples=4), initial_networks(algorithm, [3]), masks)
+    return Agent(SPEC, algorithm, initial_networks(algorithm, [3]), masks)
 
 
 def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
     agent.save(tmp_path / "agent.safetensors")
     loaded = load_agent(tmp_path / "agent.safetensors")
 
-    assert (loaded.spec, loaded.config) == (agent.spec, agent.config)
+    assert (loaded.spec, loaded.algorithm.config) == (agent.spec, agent.algorithm.config)
+    assert (loaded.algorithm.state_size, loaded.algorithm.action_size) == (11, 3)
     for name, network in agent.networks.items():
         for parameter_name, parameter in network.parameters().items():
             assert torch.equal(loaded.networks[name].parameters()[parameter_name], parameter)
@@ -55,7 +56,7 @@ def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
 @pytest.mark.parametrize("sparsity", [0.5, 0.95])
 def test_a_small_agent_has_as_many_weights_as_a_pruned_one(name, config, sparsity):
     full, small = (
-        make_algorithm(AgentSpec("HalfCheetah", name, *kind, 0), config).architectures
+        make_algorithm(AgentSpec("HalfCheetah", name, *kind, 0), config, 17, 6).architectures
         for kind in (("dense", 0.0), ("small", sparsity))
     )
     for network, architecture in full.items():
@@ -73,7 +74,9 @@ def test_a_small_agent_has_as_many_weights_as_a_pruned_one(name, config, sparsit
 
 def test_a_small_decoder_of_bc_by_hand():
     """29 w + w² + 6 w = 5 % of 588,750 weights: w = 155, which 154 and 156 miss by more."""
-    small = make_algorithm(AgentSpec("HalfCheetah", "bc", "small", 0.95, 0), BCConfig()).architectures["vae"]
+    small = make_algorithm(AgentSpec("HalfCheetah", "bc", "small", 0.95, 0), BCConfig(), 17, 6).architectures[
+        "vae"
+    ]
     assert 0.05 * (29 * 750 + 750 * 750 + 750 * 6) == 29437.5
     assert small.layers["decoder.1"] == (155, 155)
     assert small.layers["decoder.0"] == (29, 155)
@@ -82,8 +85,8 @@ def test_a_small_decoder_of_bc_by_hand():
 
 def test_a_small_agent_is_saved_and_acts_the_same(tmp_path):
     spec, config = AgentSpec("Hopper", "bcq", "small", 0.9, 3), BCQConfig(evaluation_samples=4)
-    algorithm = make_algorithm(spec, config)
-    own = Agent(spec, config, initial_networks(algorithm, [3]), dense_masks(algorithm))
+    algorithm = make_algorithm(spec, config, 11, 3)
+    own = Agent(spec, algorithm, initial_networks(algorithm, [3]), dense_masks(algorithm))
     own.save(tmp_path / "agent.safetensors")
     loaded = load_agent(tmp_path / "agent.safetensors")
     state, noise = torch.randn(1, 5, 11), torch.randn(1, 5, *algorithm.noise_shape)
@@ -134,9 +137,9 @@ def test_a_damaged_file_is_one_clear_error(agent, tmp_path, damage):
         load_agent(path)
 
 
-def test_masks_of_another_task_are_refused(tmp_path):
-    hopper = make_algorithm(SPEC, BCQConfig())
-    cheetah = make_algorithm(AgentSpec("HalfCheetah", "bcq", "snip", 0.95, 3), BCQConfig())
+def test_masks_of_other_sizes_are_refused(tmp_path):
+    hopper = make_algorithm(SPEC, BCQConfig(), 11, 3)
+    cheetah = make_algorithm(SPEC, BCQConfig(), 17, 6)
     path = tmp_path / "masks.safetensors"
     safetensors.torch.save_file(flatten_masks(dense_masks(hopper)), path)
     assert load_masks(path, hopper).keys() == {"actor", "critic", "vae"}
@@ -147,7 +150,6 @@ def test_masks_of_another_task_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "key"),
     [
-        ({"task": "Ant"}, "agent.task"),
         ({"algorithm": "td3"}, "no algorithm 'td3'; known are bc, bcq"),
         ({"sparsity": 1.0}, "agent.sparsity"),
         ({"seed": -1}, "agent.seed"),
@@ -180,4 +182,4 @@ def test_a_wrong_hyper_parameter_is_refused_by_name(config, key, value):
 
 def test_the_configuration_of_another_algorithm_is_refused():
     with pytest.raises(UserError, match="BCConfig"):
-        make_algorithm(SPEC, BCConfig())
+        make_algorithm(SPEC, BCConfig(), 11, 3)

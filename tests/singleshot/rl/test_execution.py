@@ -13,7 +13,7 @@ CONFIGS = {"bc": BCConfig(), "bcq": BCQConfig(evaluation_samples=1)}
 
 def an_agent(name, density):
     spec = AgentSpec("Hopper", name, "snip", 1 - density, 0)
-    algorithm = make_algorithm(spec, CONFIGS[name])
+    algorithm = make_algorithm(spec, CONFIGS[name], 11, 3)
     draw = torch.Generator().manual_seed(1)
     masks = {
         network: {layer: torch.rand(mask.shape, generator=draw) < density for layer, mask in layers.items()}
@@ -25,7 +25,7 @@ def an_agent(name, density):
         )
         for network, whole in initial_networks(algorithm, [0]).items()
     }
-    return Agent(spec, CONFIGS[name], networks, masks)
+    return Agent(spec, algorithm, networks, masks)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -51,7 +51,7 @@ def test_initial_weights_depend_on_the_seed_and_nothing_else():
 
 def test_bcq_has_the_paper_s_number_of_weights():
     """1,576,500 weights and 5,138 biases: the authors' BCQ for 17 observations and 6 actions."""
-    algorithm = make_algorithm(AgentSpec("HalfCheetah", "bcq", "dense", 0.0, 0), BCQConfig())
+    algorithm = make_algorithm(AgentSpec("HalfCheetah", "bcq", "dense", 0.0, 0), BCQConfig(), 17, 6)
     initial = initial_networks(algorithm, seeds=[0])
     weights = {name: sum(θ.numel() for θ in network.weights.values()) for name, network in initial.items()}
     biases = sum(b.numel() for network in initial.values() for b in network.biases.values())

@@ -19,7 +19,7 @@ BATCH = 130  # more than a block of lanes
 
 def learners(scale):
     """A sparse learner and one in full, of the same pruned weights times `scale`: large ones reach limits."""
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "random", 0.8, 0), BCQConfig(phi=PHI))
+    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "random", 0.8, 0), BCQConfig(phi=PHI), 11, 3)
     generator = torch.Generator().manual_seed(0)
     masks = {
         name: {layer: torch.rand(1, *size, generator=generator) < 0.2 for layer, size in layers.items()}

@@ -163,7 +163,7 @@ def data(transitions):
 
 
 def test_bcq_updates_equal_the_reference_s(data):
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig())
+    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig(), 11, 3)
     learner, reference = begin(algorithm)
     draws, again = Randomness("training", [0]), Randomness("training", [0])
 
@@ -194,7 +194,7 @@ def test_bcq_updates_equal_the_reference_s(data):
 
 
 def test_bc_updates_equal_the_reference_s(data):
-    algorithm = make_algorithm(AgentSpec("Hopper", "bc", "dense", 0.0, 0), BCConfig())
+    algorithm = make_algorithm(AgentSpec("Hopper", "bc", "dense", 0.0, 0), BCConfig(), 11, 3)
     learner, reference = begin(algorithm)
     draws, again = Randomness("training", [0]), Randomness("training", [0])
 
@@ -210,7 +210,7 @@ def test_bc_updates_equal_the_reference_s(data):
 
 def test_bcq_acts_as_the_reference_does():
     config = BCQConfig(evaluation_samples=7)
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), config)
+    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), config, 11, 3)
     learner, reference = begin(algorithm)
     state, noise = torch.randn(1, 5, 11), torch.randn(1, 5, *algorithm.noise_shape)
 
@@ -221,7 +221,7 @@ def test_bcq_acts_as_the_reference_does():
 
 
 def test_bc_acts_by_the_decoder_on_a_quarter_of_the_prior():
-    algorithm = make_algorithm(AgentSpec("Hopper", "bc", "dense", 0.0, 0), BCConfig())
+    algorithm = make_algorithm(AgentSpec("Hopper", "bc", "dense", 0.0, 0), BCConfig(), 11, 3)
     learner, reference = begin(algorithm)
     state, noise = torch.randn(1, 5, 11), 3 * torch.randn(1, 5, *algorithm.noise_shape)
 
@@ -231,7 +231,7 @@ def test_bc_acts_by_the_decoder_on_a_quarter_of_the_prior():
 
 
 def test_a_terminal_state_has_no_value(data):
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig())
+    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig(), 11, 3)
     learner, _ = begin(algorithm)
     draws = Randomness("training", [0])
     batch = data.sample(draws, 200)

@@ -138,7 +138,7 @@ def double(batch):
 
 def begin(name, config):
     """A learner in float64, and a reference with the same initial weights."""
-    algorithm = make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config)
+    algorithm = make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config, 11, 3)
     networks = {
         name: network.map(lambda tensor: SCALE * tensor.double())
         for name, network in initial_networks(algorithm, [0]).items()

@@ -17,8 +17,8 @@ from singleshot.rl.randomness import Randomness
 CONFIG = BCQConfig(evaluation_samples=2)
 
 
-def make(task, seeds):
-    algorithm = make_algorithm(AgentSpec(task, "bcq", "dense", 0.0, 0), CONFIG)
+def make(seeds):
+    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), CONFIG, 11, 3)
     return algorithm, initial_networks(algorithm, seeds)
 
 
@@ -45,7 +45,7 @@ def one_by_one(algorithm, networks, randomness, task, episodes):
 
 
 def test_hopper_episodes_end_one_by_one():
-    algorithm, networks = make("Hopper", [0, 1])
+    algorithm, networks = make([0, 1])
     environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=4), agents=2)
 
     returns = play(algorithm, networks, environments, Randomness("evaluation", [0, 1], 5))
@@ -59,7 +59,7 @@ def test_hopper_episodes_end_one_by_one():
 
 
 def test_environments_can_be_used_again():
-    algorithm, networks = make("Hopper", [0])
+    algorithm, networks = make([0])
     environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
     first, again = (play(algorithm, networks, environments, Randomness("evaluation", [0])) for _ in range(2))
     other = play(algorithm, networks, environments, Randomness("evaluation", [1]))
@@ -68,7 +68,7 @@ def test_environments_can_be_used_again():
 
 
 def test_agents_of_the_same_seed_and_weights_get_the_same_returns():
-    algorithm, networks = make("Hopper", [3, 3])
+    algorithm, networks = make([3, 3])
     environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=2)
     first, second = play(algorithm, networks, environments, Randomness("evaluation", [3, 3]))
     np.testing.assert_allclose(first, second, rtol=1e-5)
@@ -77,8 +77,8 @@ def test_agents_of_the_same_seed_and_weights_get_the_same_returns():
 @pytest.fixture
 def agent():
     spec = AgentSpec("Hopper", "bcq", "dense", 0.0, 0)
-    algorithm, networks = make("Hopper", [0])
-    return Agent(spec, CONFIG, networks, dense_masks(algorithm))
+    algorithm, networks = make([0])
+    return Agent(spec, algorithm, networks, dense_masks(algorithm))
 
 
 def test_evaluate_is_play_for_one_agent(agent):

@@ -15,7 +15,7 @@ ALL = ["bcq", "bc", "td3bc", "iql"]
 
 def make(name):
     config = algorithm_class(name).config_type()
-    return make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config)
+    return make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config, 11, 3)
 
 
 def random_masks(algorithm, seeds, kept):
@@ -149,7 +149,7 @@ def test_sparse_execution_of_a_stack_is_refused():
 
 def test_a_learning_rate_that_decays_wants_the_number_of_updates():
     spec = AgentSpec("Hopper", "bc", "dense", 0.0, 0)
-    algorithm = make_algorithm(spec, BCConfig(learning_rate_decay=True))
+    algorithm = make_algorithm(spec, BCConfig(learning_rate_decay=True), 11, 3)
     with pytest.raises(ValueError, match="number of updates"):
         Learner(initial_networks(algorithm, [0]), algorithm, None)
 

@@ -28,7 +28,7 @@ def peak(work):
 @pytest.mark.parametrize("config", [BCConfig(), BCQConfig(), BCQConfig(target_samples=2)])
 def test_what_an_agent_takes_is_what_pytorch_counts_on_a_cpu(config, transitions):
     name = "bcq" if isinstance(config, BCQConfig) else "bc"
-    algorithm = make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config)
+    algorithm = make_algorithm(AgentSpec("Hopper", name, "dense", 0.0, 0), config, 11, 3)
     seeds = range(AGENTS)
     data, randomness = ReplayBuffer(transitions), Randomness("training", seeds)
     networks = initial_networks(algorithm, seeds)

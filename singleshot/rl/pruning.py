@@ -1,0 +1,85 @@
+"""Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from singleshot.pruning.masks import PruningConfig, prune
+from singleshot.pruning.objective import Objective
+from singleshot.pruning.statistics import LayerCount, count_layers
+from singleshot.random_streams import stream
+from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
+from singleshot.rl.algorithm import Algorithm, Loss
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.networks import DenseNetwork, LayerTensors, total
+from singleshot.rl.randomness import Randomness
+
+
+def make_masks(
+    algorithm: Algorithm,
+    data: ReplayBuffer,
+    pruner: str,
+    sparsity: float,
+    seed: int = 0,
+    config: PruningConfig | None = None,
+) -> AgentMasks:
+    """Masks of an agent's networks, bool (out, in), from the initial weights of its seed.
+
+    Each round of pruning uses its own batch, by default of the size that the pruner's paper uses. Batches
+    and noise depend on the seed alone, so that pruners, and sparsities of one pruner, are compared on the
+    same data.
+
+    Raises:
+        UserError: the pruner is unknown, the sparsity is outside [0, 1), or scores aren't finite.
+    """
+    config = config or PruningConfig()
+    device, architectures = data.device, algorithm.architectures
+    networks = {name: network.to(device) for name, network in initial_networks(algorithm, [seed]).items()}
+
+    def objectives(iteration: int) -> Mapping[str, Objective]:
+        randomness = Randomness("pruning", [seed], iteration, device=device)
+        batch = data.sample(randomness, config.batch_size_of(pruner))
+        # The same in each round, or else a random score's layer densities would change from round to round.
+        scores = stream("pruning scores", seed, 0)
+        # At initialization, target networks equal their networks: θ' = θ.
+        return {
+            name: Objective(_loss_of_weights(networks[name], loss), architectures[name].flow, scores)
+            for name, loss in algorithm.losses(networks, networks, batch, randomness)
+        }
+
+    weights = {name: network.weights for name, network in networks.items()}
+    observed = {
+        name: dict.fromkeys(architecture.state_layers, algorithm.state_size)
+        for name, architecture in architectures.items()
+    }
+    masks = prune(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
+    return {
+        name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
+        for name, layers in masks.items()
+    }
+
+
+def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
+    """A network's loss as a function of its weights alone, which pruning differentiates."""
+    return lambda weights: total(loss(network.with_weights(weights)).values()).sum()
+
+
+@dataclass(frozen=True)
+class AgentLayerCount(LayerCount):
+    """What pruning left of one layer of an agent."""
+
+    states_total: int | None
+    """Number of coordinates of the state; None if the layer does not read the state."""
+    states_kept: int | None
+    """Number of coordinates of the state for which the layer keeps at least one weight."""
+
+
+def count_agent_layers(algorithm: Algorithm, masks: AgentMasks) -> Iterator[AgentLayerCount]:
+    """What an agent's masks keep of each layer."""
+    for count in count_layers(masks, parts_of(algorithm)):
+        states_total = states_kept = None
+        if count.layer in algorithm.architectures[count.network].state_layers:
+            states = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
+            states_total, states_kept = len(states), int(states.sum())
+        yield AgentLayerCount(**vars(count), states_total=states_total, states_kept=states_kept)

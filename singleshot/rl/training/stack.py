@@ -1,0 +1,276 @@
+"""Training under masks: a stack of agents as one batched model, resumable bit for bit."""
+
+import bisect
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from singleshot.errors import UserError
+from singleshot.pruning.dynamic import METHODS, Change, changes
+from singleshot.pruning.selection import Scope
+from singleshot.random_streams import stream
+from singleshot.rl.agents import (
+    DENSE,
+    SMALL,
+    Agent,
+    AgentMasks,
+    AgentSpec,
+    dense_masks,
+    flatten_masks,
+    initial_networks,
+    parts_of,
+)
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.execution import Execution
+from singleshot.rl.networks import LayerTensors
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.cuda_graph import repeater
+from singleshot.rl.training.learner import Learner
+
+CHECK_EVERY = 100
+"""Largest number of updates between checks of the losses, which wait for the device."""
+
+
+@contextlib.contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """Have the CPU treat numbers below 1e-38 as 0.
+
+    Due to the VAE's KL term, the gradients of latents that carry no information fall below this limit, and
+    Adam's squares of these gradients even sooner. An operation on such a number takes a hundred times as
+    long. Without such numbers, dense BC makes 2.1 times as many updates per second (batch of 32, 1,500
+    updates of Hopper, one thread).
+    """
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+class Stack:
+    """K agents in training, and all that changes while they train.
+
+    The agents share `algorithm`, and differ in pruner, sparsity, seed and, if `data` has a dataset for each,
+    in their data. `masks` has the masks with which each begins, None for one that begins with all weights;
+    `updates` is the number of updates in all. Another `draw` gives other initial weights. `scopes` says of
+    each agent which weights compete when its masks change during training.
+
+    Raises:
+        UserError: execution is `sparse`, but there are several agents or a GPU.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[AgentSpec],
+        algorithm: Algorithm,
+        data: ReplayBuffer,
+        masks: Sequence[AgentMasks | None],
+        updates: int,
+        *,
+        draw: int = 0,
+        execution: Execution = "auto",
+        scopes: Sequence[Scope] | None = None,
+    ) -> None:
+        self.specs, self.algorithm, self.data, self.updates = list(specs), algorithm, data, updates
+        self.scopes = scopes or ["part"] * len(self.specs)
+        self.masks = [own or dense_masks(algorithm) for own in masks]
+        """Masks of each agent, which change if its pruner is one of `METHODS`."""
+        seeds, device = [spec.seed for spec in self.specs], data.device
+        self.learner = Learner(
+            initial_networks(algorithm, seeds, draw),
+            algorithm,
+            None if all(spec.pruner in (DENSE, SMALL) for spec in self.specs) else _stack_masks(self.masks),
+            device,
+            execution,
+            updates,
+        )
+        self.randomness = Randomness("training", seeds, device=device)
+        self.make_updates = repeater(
+            self.make_update, algorithm.delay, self.randomness.generators.values(), device
+        )
+        self.update = 0
+        """Number of updates made so far."""
+        self.losses = Losses()
+
+    def train_until(self, update: int) -> None:
+        """Make the updates up to number `update`, and change the masks that change after it.
+
+        Raises:
+            UserError: a loss is no longer finite.
+        """
+        self.make_updates(range(self.update + 1, update + 1))
+        self.update = update
+        self.losses.check_finite(self.specs, self.update)  # waits for the device
+        self.change_masks()
+
+    def next_stop(self, *periods: int) -> int:
+        """The next update after which masks change, losses are checked, or one of `periods` is over."""
+        of_masks = (changes(spec.pruner, self.updates) for spec in self.specs)
+        following = (own[i] for own in of_masks if (i := bisect.bisect(own, self.update)) < len(own))
+        over = ((self.update // period + 1) * period for period in (*periods, CHECK_EVERY))
+        return min(self.updates, *over, *following)
+
+    def change_masks(self) -> None:
+        """Change the masks of the agents whose method does so after this update.
+
+        Batch and random numbers depend on seed and update alone, so that training itself draws the same
+        numbers with any method.
+        """
+        changing = [
+            i for i, spec in enumerate(self.specs) if self.update in changes(spec.pruner, self.updates)
+        ]
+        if not changing:
+            return
+        gradients = functools.cache(self._gradients)
+        for i in changing:
+            spec = self.specs[i]
+            change = Change(
+                self.update,
+                self.updates,
+                spec.sparsity,
+                {name: network.weights for name, network in self.learner.whole(i).items()},
+                {name: {k: mask.T[None] for k, mask in own.items()} for name, own in self.masks[i].items()},
+                functools.partial(_of_agent, gradients, i),
+                stream("mask changes", spec.seed, self.update),
+                self.scopes[i],
+                parts_of(self.algorithm),
+            )
+            self.masks[i] = {
+                name: {layer: mask[0].T.contiguous() for layer, mask in own.items()}
+                for name, own in METHODS[spec.pruner].change(change).items()
+            }
+        self.learner.change_masks(_stack_masks(self.masks))
+
+    def _gradients(self) -> dict[str, LayerTensors]:
+        """Gradients for all weights of all agents on a batch that no update sees."""
+        seeds, device = self.randomness.seeds, self.randomness.device
+        randomness = Randomness("gradients", seeds, self.update, device=device)
+        batch = self.data.sample(randomness, self.algorithm.config.batch_size)
+        return self.learner.gradients(batch, randomness)
+
+    def make_update(self, phase: int) -> None:
+        """Make one update, on the device alone: no value is read back from it, and nothing is counted.
+
+        `phase` is the update's number modulo the delay of the algorithm's delayed networks.
+        """
+        batch = self.data.sample(self.randomness, self.algorithm.config.batch_size)
+        self.losses.add(self.learner.update(batch, self.randomness, whole=phase == 0))
+
+    def agent(self, i: int) -> Agent:
+        """Agent i as it is now, for raw states."""
+        networks = self.learner.whole(i)
+        if self.data.normalizer:
+            normalizer = self.data.normalizer.of_agent(i)
+            networks = {
+                name: normalizer.fold(networks[name], architecture.state_layers)
+                for name, architecture in self.algorithm.architectures.items()
+            }
+        return Agent(self.specs[i], self.algorithm, networks, self.masks[i])
+
+    def agent_state(self, i: int) -> dict[str, Tensor]:
+        """A copy, on the CPU, of agent i's own part of everything that later updates depend on."""
+        state = {
+            "update": torch.tensor(self.update),
+            "generator": self.randomness.generators[self.specs[i].seed].get_state(),
+        }
+        if self.specs[i].pruner in METHODS:
+            state |= {f"mask.{key}": mask for key, mask in flatten_masks(self.masks[i]).items()}
+        return state | self.losses.state(i) | self.learner.agent_state(i)
+
+    def restore(self, agents: Sequence[Mapping[str, Tensor]]) -> None:
+        """Resume from the states of all K agents (:meth:`agent_state`); those that made no update have none.
+
+        Raises:
+            ValueError: the states are of different updates.
+        """
+        updates = {int(agent["update"]) if agent else 0 for agent in agents}
+        if len(updates) > 1:
+            raise ValueError(
+                f"a stack's agents have to be at the same update, these are at {sorted(updates)}"
+            )
+        if not any(agents):
+            return
+        self.update = updates.pop()
+        for seed, agent in zip(self.randomness.seeds, agents, strict=True):
+            self.randomness.restore(seed, agent["generator"], self.update)
+        self.losses.restore(agents, self.randomness.device)
+        for i, spec in enumerate(self.specs):
+            if spec.pruner in METHODS:
+                self.masks[i] = {
+                    name: {layer: agents[i][f"mask.{name}.{layer}"] for layer in own}
+                    for name, own in self.masks[i].items()
+                }
+        if any(spec.pruner in METHODS for spec in self.specs):
+            self.learner.change_masks(_stack_masks(self.masks))
+        self.learner.restore(agents, self.update)
+
+
+class Losses:
+    """Sums of each agent's losses since the last time that they were cleared, on the device that trains."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        """(K,) each, in double precision: a sum of thousands of terms in single precision would lose digits.
+        The tensors stay the same during training: a CUDA graph adds to those that it was captured with."""
+        self.counts: dict[str, Tensor] = {}
+        """Number of terms of each sum, (). Tensors, because code in a CUDA graph can't count otherwise."""
+
+    def state(self, agent: int) -> dict[str, Tensor]:
+        """A copy of what agent `agent` needs to resume."""
+        sums = {f"loss_sum.{name}": total[agent].cpu().clone() for name, total in self.sums.items()}
+        return sums | {f"loss_count.{name}": count.cpu().clone() for name, count in self.counts.items()}
+
+    def restore(self, agents: Sequence[Mapping[str, Tensor]], device: str) -> None:
+        """Resume from the agents' states."""
+        for key, count in agents[0].items():
+            kind, _, name = key.partition(".")
+            if kind == "loss_count":
+                self.counts[name] = count.to(device)
+                self.sums[name] = torch.stack([agent[f"loss_sum.{name}"] for agent in agents]).to(device)
+
+    def add(self, losses: Mapping[str, Tensor]) -> None:
+        """Add the losses of an update."""
+        for name, loss in losses.items():
+            if name not in self.sums:
+                self.sums[name] = torch.zeros_like(loss, dtype=torch.float64)
+                self.counts[name] = torch.zeros((), dtype=torch.int64, device=loss.device)
+            self.sums[name].add_(loss)
+            self.counts[name].add_(1)
+
+    def clear(self) -> None:
+        """Begin new sums."""
+        for total in (*self.sums.values(), *self.counts.values()):
+            total.zero_()
+
+    def means(self, agent: int) -> dict[str, float]:
+        """Means of an agent's losses. A delayed network's loss may not have been computed yet."""
+        counts = {name: int(count) for name, count in self.counts.items()}
+        return {name: float(self.sums[name][agent]) / count for name, count in counts.items() if count}
+
+    def check_finite(self, specs: Sequence[AgentSpec], update: int) -> None:
+        """Raise an error if a sum is not finite. It then stays so, and occasional checks miss nothing."""
+        for name, total in self.sums.items():
+            for spec, value in zip(specs, total.tolist(), strict=True):
+                if not math.isfinite(value):
+                    raise UserError(
+                        f"{spec}: {name} became {value} at or shortly before update {update}; "
+                        "look for extreme values in the dataset, or lower the learning rate"
+                    )
+
+
+def _of_agent(gradients: Callable[[], Mapping[str, LayerTensors]], i: int) -> dict[str, LayerTensors]:
+    """Agent i's part of the gradients of a stack."""
+    return {name: {layer: g[i : i + 1] for layer, g in own.items()} for name, own in gradients().items()}
+
+
+def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:
+    """Masks (out, in) of K agents as (K, in, out)."""
+    return {
+        name: {layer: torch.stack([agent[name][layer].T for agent in masks]) for layer in layers}
+        for name, layers in masks[0].items()
+    }
