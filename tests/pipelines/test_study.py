@@ -82,18 +82,21 @@ def test_tables_alone_are_made_from_what_is_finished(checkout):
 
 
 def test_the_experiments_of_the_repository():
-    """Every agent of the main comparison is in one of them, by the paper's hyper-parameters."""
-    experiments = _experiments(())
-    main = {str(agent) for name in ("bc", "bcq") for agent in agents(experiments[name])}
-    assert len(main) == 3 * 2 * 5 * (1 + 5)
-    for name, config in experiments.items():
+    """They train every agent of the main comparison, on raw and on normalised states."""
+    main = {False: set(), True: set()}
+    for config in _experiments(()).values():
         offline_rl = config.offline_rl
-        bc, bcq = offline_rl.algorithms.bc, offline_rl.algorithms.bcq
-        assert bc.learning_rate == bcq.learning_rate == 1e-3
-        assert (bcq.target_samples, bcq.evaluation_samples) == (10, 100)
-        assert bcq.normalize_states == bc.normalize_states == name.startswith("normalized")
-        for training in (offline_rl.training.bc, offline_rl.training.bcq):
+        for name in ("bc", "bcq"):
+            algorithm, training = getattr(offline_rl.algorithms, name), getattr(offline_rl.training, name)
+            assert algorithm.learning_rate == 1e-3
             assert training.updates / training.eval_every >= 20
+            assert training.eval_from == 0
+            if (training.updates, algorithm.batch_size, offline_rl.pruning.scope) == (25_000, 100, "part"):
+                own = {agent for agent in agents(config) if agent.algorithm == name}
+                main[algorithm.normalize_states] |= {agent for agent in own if agent.sparsity in {0, 0.95}}
+    pruners = ("dense", "snip", "grasp", "snip-shuffled", "grasp-shuffled", "random")
+    for trained in main.values():
+        assert len([agent for agent in trained if agent.pruner in pruners]) == 3 * 2 * 5 * len(pruners)
 
 
 @pytest.mark.slow
