@@ -38,6 +38,9 @@ class TrainingConfig:
     """Number of updates between evaluations. The last update is always followed by an evaluation."""
     checkpoint_every: Annotated[int, Ge(1)] = 10_000
     """Number of updates between checkpoints, which is the most that an interruption can cost."""
+    eval_from: Annotated[int, Ge(0)] = 0
+    """Update before which there are no evaluations. In a short training, the five evaluations that count for
+    an agent's score can thereby lie near its end."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         while stack.update < training.updates:
             run.train_until(stack.next_stop(training.eval_every, training.checkpoint_every))
             last = stack.update == training.updates
-            if last or stack.update % training.eval_every == 0:
+            due = stack.update >= training.eval_from and stack.update % training.eval_every == 0
+            if last or due:
                 yield from run.evaluate()
             if not last and stack.update % training.checkpoint_every == 0:
                 yield from run.checkpoints()

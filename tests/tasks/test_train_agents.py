@@ -141,6 +141,15 @@ def test_the_last_masks_are_those_of_the_file(make_jobs):
         assert not agent.networks["vae"].weights[layer][0].T[~mask].any()
 
 
+def test_evaluations_begin_at_the_configured_update_and_end_with_the_last(make_jobs):
+    training = TrainingConfig(updates=9, eval_every=2, checkpoint_every=100, eval_from=4)
+    (job,) = make_jobs(STACK[0], training=training)
+    list(train([job]))
+    scores = (job.output / "scores.csv").read_text().splitlines()
+    at = scores[0].split(",").index("update")
+    assert [int(row.split(",")[at]) for row in scores[1:]] == [4, 6, 8, 9]
+
+
 def test_agents_of_different_sizes_are_no_stack(make_jobs):
     with pytest.raises(ValueError, match="may differ in pruner"):
         list(train(make_jobs(("small", 0.9, 0), ("dense", 0.0, 0))))
