@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAYERS = "Layers of pipelines"
-SCIENCE = "The engine knows no science: it imports tasks.job, errors, hashing and whole files alone"
+SCIENCE = "The engine knows no science"
 ORDER = "Layers: pipelines over tasks over the library"
 LIBRARY = "The library: export over the sciences over what they share"
 PURE = "Library and tasks know no orchestration"
