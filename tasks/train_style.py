@@ -19,7 +19,14 @@ from singleshot.io.images import encode_jpeg, side_by_side
 from singleshot.random_streams import stream
 from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams, initial_network, open_loss
+from singleshot.style.johnson import (
+    JohnsonConfig,
+    Trainer,
+    TrainStyleParams,
+    initial_network,
+    open_levels,
+    open_loss,
+)
 from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
@@ -51,6 +58,8 @@ class Losses:
     """Sum of the layers' style reconstruction losses (eq. 6)."""
     tv: float
     temporal: float
+    levels: float
+    """Squared distance of colours to the painting's."""
     total: float
     """Weighted sum of these losses."""
 
@@ -110,7 +119,10 @@ class _Training:
             self.mask = load_mask(path)
             self.mask.apply(network, path)
         loss = open_loss(job.inputs, self.config, job.device, dtype)
-        self.trainer = Trainer(network, loss, self.config, batches=len(self.batches), seed=seed, dtype=dtype)
+        levels = open_levels(job.inputs, self.config)
+        self.trainer = Trainer(
+            network, loss, self.config, levels=levels, batches=len(self.batches), seed=seed, dtype=dtype
+        )
         self.losses: list[Losses] = []
         self.thumbnails: dict[int, Tensor] = {}
         """The contact sheet's photo as stylised after each number of batches: uint8 (3, H, W)."""
@@ -167,7 +179,7 @@ class _Training:
         return Metrics(self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
 
     def _check_finite(self, losses: Tensor) -> None:
-        """Raise UserError unless the last batches' losses (B, 5) and the weights after them are finite."""
+        """Raise UserError unless the last batches' losses (B, 6) and the weights after them are finite."""
         finite = losses.isfinite().all(dim=1)
         finite[-1] &= all(bool(weight.isfinite().all()) for weight in self.trainer.network.parameters())
         if finite.all():

@@ -17,6 +17,7 @@ from torch.nn import functional
 from singleshot.io.images import read_rgb
 from singleshot.random_streams import stream
 from singleshot.style.backbones import load_backbone
+from singleshot.style.losses import levels, levels_loss
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss
 from singleshot.style.precision import Precision, autocast, channels_last
 from singleshot.style.transformer_net import TransformerNet
@@ -61,6 +62,9 @@ class JohnsonConfig:
     temporal_weight: Annotated[float, Ge(0)] = 0.0
     """Weight of the temporal loss: the difference that a shift of a photo, and noise in it, make in its
     stylised picture. With this loss, videos flicker less."""
+    levels_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the levels loss: how far light, darks and saturation are from the painting's. The report's
+    loss lacks it."""
     augment: bool = False
     """Whether to crop, mirror and tint photos at random, so that a few photos suffice."""
     precision: Precision = "auto"
@@ -104,12 +108,22 @@ def open_loss(
     return PerceptualLoss(network, network.grams(painting), config.loss_weights)
 
 
+def open_levels(inputs: Mapping[str, Path], config: JohnsonConfig) -> Tensor:
+    """The levels of the file `painting`, for :class:`Trainer`, on the CPU.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    return levels(read_rgb(inputs["painting"], short_side=config.style_px)[None])
+
+
 class Trainer:
     """A network, and the Adam optimiser that trains it to lower the perceptual loss of stylised photos.
 
     `temporal_weight` is the weight of an additional loss: how much a stylised photo changes when the photo is
     shifted and gets noise, as from one frame of a video to the next (Wang et al. 2020, "Consistent video
-    style transfer via compound regularization", who shift single objects too). The learning rate rises over
+    style transfer via compound regularization", who shift single objects too). `levels_weight` is that of
+    :func:`~singleshot.style.losses.levels_loss`, to `levels` of the painting. The learning rate rises over
     the first batches and falls along half a cosine, to 0 after `batches`.
     """
 
@@ -119,6 +133,7 @@ class Trainer:
         loss: PerceptualLoss,
         config: JohnsonConfig,
         *,
+        levels: Tensor,
         batches: int,
         seed: int,
         dtype: torch.dtype,
@@ -126,25 +141,27 @@ class Trainer:
         self.network, self.loss, self.config = network, loss, config
         self.batches, self.seed, self.dtype = batches, seed, dtype
         self.device = str(next(network.parameters()).device)
+        self.levels = levels.to(self.device)
         self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
         self.step = 0
         """Number of batches that the network has been trained on."""
 
     def update(self, photos: Tensor) -> Tensor:
-        """Train on photos (N, 3, S, S); return content, style, total variation, temporal, total loss: (5)."""
+        """Train on photos (N, 3, S, S); return content, style, TV, temporal, levels, total loss: (6)."""
         self.step += 1
         x = photos.to(self.device, memory_format=torch.channels_last)
         ŷ = self.transform(x)
         content, style, tv, perceptual = self.loss(ŷ, self.loss.network.content(x))
         weight = self.config.temporal_weight
         temporal = self._temporal_loss(x, ŷ) if weight else torch.zeros_like(tv)
-        total = perceptual + weight * temporal
+        light = levels_loss(ŷ, self.levels) if self.config.levels_weight else torch.zeros_like(tv)
+        total = perceptual + weight * temporal + self.config.levels_weight * light
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate()
         self.optimizer.zero_grad()
         total.backward()
         self.optimizer.step()
-        return torch.stack([content, style, tv, temporal, total]).detach()
+        return torch.stack([content, style, tv, temporal, light, total]).detach()
 
     def transform(self, photos: Tensor) -> Tensor:
         """Stylised photos (N, 3, H, W), in the arithmetic of training."""

@@ -101,3 +101,30 @@ def style_reconstruction_loss(G_hat: Tensor, G: Tensor) -> Tensor:
     `G` may have the Gram matrix of a single picture, the painting, for the whole batch of `G_hat`.
     """
     return (G_hat - G).square().sum((1, 2)).mean()
+
+
+DIRECTIONS = torch.tensor([(1, 1, 1), (1, 0, -1), (1, -2, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)]).float()
+"""Directions in RGB in which colours are compared: light, two of saturation, and the three colours."""
+QUANTILES = 256
+"""Number of quantiles at which colours are compared."""
+
+
+def levels(pictures: Tensor) -> Tensor:
+    """Quantiles of colours (N, 3, H, W) in each of the unit `DIRECTIONS`: (N, directions, QUANTILES).
+
+    Together, they say how dark the darks are, how light the lights, and how strong the colours.
+    """
+    u = DIRECTIONS.to(pictures.device)
+    along = (u / u.norm(dim=1, keepdim=True)) @ pictures.float().flatten(2)
+    ordered = along.sort(dim=-1).values
+    places = torch.linspace(0, ordered.shape[-1] - 1, QUANTILES, device=pictures.device).round().long()
+    return ordered[..., places]
+
+
+def levels_loss(pictures: Tensor, painting: Tensor) -> Tensor:
+    """Sliced Wasserstein distance, squared, of colours to a painting's; a scalar (Rabin et al. 2011).
+
+    `painting` are its :func:`levels` (1, directions, QUANTILES). Colours are in [0, 1]. The average is over
+    fixed directions, instead of over random ones as in the paper.
+    """
+    return (levels(pictures) - painting).square().mean()

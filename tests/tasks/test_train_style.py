@@ -176,6 +176,17 @@ def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
     )
 
 
+def test_the_levels_of_the_painting_are_part_of_the_loss(make_job):
+    rows = []
+    for weight in (0.0, 5.0):
+        job = make_job(batches=1, precision="float32", levels_weight=weight)
+        list(train_style([job]))
+        rows.append(losses(job)[0])
+    plain, with_levels = rows
+    assert plain["levels"] == 0 < with_levels["levels"]
+    assert with_levels["total"] == pytest.approx(plain["total"] + 5 * with_levels["levels"])
+
+
 def test_training_lowers_the_loss_it_is_asked_to(make_job):
     job = make_job(batches=40, learning_rate=1e-2, content_weight=0.0)
     list(train_style([job]))

@@ -10,6 +10,8 @@ from singleshot.style.losses import (
     gram_matrix,
     gram_per_position,
     layer_style_loss,
+    levels,
+    levels_loss,
     normalized_gram,
     style_reconstruction_loss,
     total_variation,
@@ -106,3 +108,35 @@ def test_gradient_is_the_finite_difference(loss) -> None:
 def test_normalized_gram_keeps_its_digits_in_half_precision() -> None:
     features = torch.full((1, 2, 64, 64), 30.0)  # Raw inner products, 3.7e6, are more than float16 holds.
     assert normalized_gram(features.half()).float().flatten().tolist() == pytest.approx([450.0] * 4, rel=1e-2)
+
+
+class TestLevels:
+    """Light, darks and saturation: quantiles of colours along fixed directions in RGB."""
+
+    @staticmethod
+    def colours(seed: int) -> Tensor:
+        return torch.rand(1, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
+
+    def test_the_same_colours_elsewhere_are_no_distance(self) -> None:
+        x = self.colours(0)
+        moved = x.flatten(2)[..., torch.randperm(16 * 24, generator=torch.Generator().manual_seed(1))]
+        assert levels_loss(moved.view_as(x), levels(x)) == pytest.approx(0, abs=1e-12)
+
+    def test_brighter_by_a_tenth(self) -> None:
+        """u · (0.1, 0.1, 0.1), squared: 0.03 for light, 0 for both saturations, 0.01 for each colour."""
+        x = self.colours(0)
+        assert levels_loss(x + 0.1, levels(x)) == pytest.approx((0.03 + 0 + 0 + 3 * 0.01) / 6, rel=1e-4)
+
+    def test_a_picture_of_another_size_has_the_same_levels(self) -> None:
+        x = self.colours(0).tile(1, 1, 8, 8)
+        torch.testing.assert_close(levels(x), levels(x.tile(1, 1, 2, 1)), rtol=0, atol=0.02)
+
+    def test_its_gradient_brings_grey_pictures_to_the_paintings_colours(self) -> None:
+        painting = levels(self.colours(0) * torch.tensor([1.0, 0.6, 0.2]).view(3, 1, 1))
+        x = (0.4 + 0.05 * self.colours(1)).requires_grad_()
+        optimizer = torch.optim.Adam([x], 0.02)
+        for _ in range(100):
+            optimizer.zero_grad()
+            levels_loss(x, painting).backward()
+            optimizer.step()
+        assert levels_loss(x, painting) < 1e-4
