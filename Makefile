@@ -69,7 +69,6 @@ peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .
 	python -m singleshot.io.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
-	@python -m pipelines.config.plain
 	@python -m pipelines.engine.dvc_files
 	python -m dvc repro || { python -m pipelines.engine.disks; exit 1; }
 
@@ -122,5 +121,5 @@ lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml a
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
-	@$(PYTHON) -m pipelines.engine.turns rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
 	    $(wildcard data/* models/* results/*/*)

@@ -1,18 +1,22 @@
 """Damage done by random kills: `python -m benchmarks.chaos --kills 100 --seed 0`, on this machine alone.
 
-A small sweep of agents and a style is trained in copies of this checkout, alternately on the executor
-`local` and on a Ray cluster of two nodes, with cells in a folder and on S3 (moto's), and with MLflow on a
-server. After each sweep, a video is stylised. At random moments, a process that takes part is killed or
-stopped for a while, a network connection is cut, or the disk is full. Whatever has ended is started again
-until all is done. Then files are compared with those of an undisturbed run.
+A small sweep of agents and a style is trained in copies of this checkout, in turn on the executor `local`,
+on Ray that the sweep starts itself, and on a Ray cluster of two nodes, with cells in a folder and on S3
+(moto's), and with MLflow on a server. After each sweep, a video is stylised. At random moments, a process
+that takes part is killed or stopped for a while, a network connection is cut, the disk is full, or the power
+is cut: all processes are killed, and the run goes on with what its disk, an ext4 image, had received by
+then. Whatever has ended is started again, after files of DVC's are mended, until all is done. Then files are
+compared with those of an undisturbed run.
 """
 
 import argparse
 import contextlib
+import functools
 import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -31,14 +35,14 @@ import psutil
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, table
 from pipelines.engine.cells import damage, parse_manifest
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # for benchmarks.chaos_services, too
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned
 from object_store import BUCKET, Objects, s3_server
 from waiting import PATIENCE_S
 
-from benchmarks.chaos_services import PAUSE_S, Cluster, Services, fill, small_disk
+from benchmarks.chaos_services import PAUSE_S, Cluster, Disk, Services, fill, small_disk
 
 CONFIGURATION = (
     *BC_ON_TWO_SEEDS,
@@ -50,7 +54,7 @@ CONFIGURATION = (
     "style.training.johnson.checkpoint_every=2",
     "style.clip.seconds=16",
 )
-SWEEP = ("dvc", "repro", "train", "train_style")
+SWEEP = ("dvc", "repro", "agents", "styles")
 STYLIZED = "stylized"
 VIDEO = tuple(
     "python -m pipelines stylize --style swirls --input data/videos/clip "
@@ -59,6 +63,8 @@ VIDEO = tuple(
 """With PyTorch only: the runtimes that `stylize` chooses from give different bits, and those of onnxruntime
 differ now and then."""
 KILLS_A_SWEEP, KILLS_A_VIDEO = 5, 2
+EXECUTORS = ("local", "ray", "cluster")
+"""`ray` is started by the sweep itself; `cluster` has two nodes."""
 QUIET = 0.25
 """Longest time between two disturbances of a live driver, as a fraction of the undisturbed sweep's time."""
 LIVES_S = 30.0
@@ -81,6 +87,8 @@ class Tally:
     """Processes that were alive some time after their run had ended."""
     runs_too_many: int = 0
     """Number of runs in MLflow beyond one per cell, or not FINISHED in the end."""
+    mended: Counter[str] = field(default_factory=Counter)
+    """DVC's files that were cut off, which was mended before the next start; no fault of this project's."""
     half_written: list[str] = field(default_factory=list)
     """Files beside finished cells or videos, and files that differ from their cell's manifest."""
     unlike: list[str] = field(default_factory=list)
@@ -114,6 +122,24 @@ class Run:
         self.note()
         self.process = self.checkout.start(*self.command, **self.environment)
 
+    def mend(self) -> list[str]:
+        """Mend DVC's files, as `make repro` does; the names of those that were damaged."""
+        command = ["-m", "pipelines.engine.dvc_files"]
+        done = self.checkout.run(sys.executable, *command)
+        return re.findall(r"^mended: ([^ :]+)", done, re.M)
+
+    def cut_power(self, disk: Disk) -> None:
+        """End all processes at once, and go on with what the disk has received by now."""
+        processes = self.checkout.processes()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+            if number == signal.SIGSTOP:
+                disk.keep()
+        psutil.wait_procs(processes, PATIENCE_S)
+        disk.go_back()
+
     def note(self) -> None:
         """Count the finished cells that were computed again since the last call."""
         found = {}
@@ -125,7 +151,7 @@ class Run:
 
     def driver(self) -> psutil.Process | None:
         """The process that computes or distributes cells."""
-        return self.checkout.process("python -m pipelines train") or self.checkout.process(" ".join(VIDEO))
+        return self.checkout.process("python -m pipelines ") or self.checkout.process(" ".join(VIDEO))
 
     def dvc(self) -> psutil.Process | None:
         """The process that was started, which is DVC for a sweep."""
@@ -171,19 +197,22 @@ Disturb = Callable[[], bool]
 """A function that does harm, and returns whether it found a target."""
 
 
-def disturbances(run: Run, services: Services, cluster: Cluster | None) -> dict[str, Disturb]:
+def disturbances(
+    run: Run, services: Services, cluster: Cluster | None, disk: Disk | None
+) -> dict[str, Disturb]:
     """All disturbances that can happen to a run, by name."""
     targets: dict[str, Callable[[], list[psutil.Process | None]]] = {"driver": lambda: [run.driver()]}
     others: dict[str, Callable[[], object]] = {}
     if os.geteuid() == 0:
         others["disk: full for a while"] = lambda: fill(run.checkout.path)
+    if disk:
+        others["power: cut"] = lambda: run.cut_power(disk)
     if run.command == SWEEP:
         targets |= {"dvc": lambda: [run.dvc()], "MLflow": lambda: [*services.mlflow_server.processes()]}
         others["MLflow: network drops"] = services.mlflow.drop
     if "SINGLESHOT_CELLS" in run.environment:
         others["S3: network drops"] = services.s3.drop
-    if cluster:
-        targets |= _parts_of(cluster)
+    targets |= _parts_of(cluster) if cluster else _own_ray(run)
     signals = {
         f"{name}: {how}": _sends(find, number)
         for name, find in targets.items()
@@ -202,6 +231,17 @@ def _parts_of(cluster: Cluster) -> dict[str, Callable[[], list[psutil.Process | 
         "driver's raylet": lambda: [cluster.head.find("raylet")],
         "GCS": lambda: [cluster.head.find("gcs_server")],
     }
+
+
+def _own_ray(run: Run) -> dict[str, Callable[[], list[psutil.Process | None]]]:
+    """The parts of the Ray that a sweep starts itself, while it runs."""
+
+    def find(name: str) -> list[psutil.Process | None]:
+        found = (process for process in run.checkout.processes() if process.name() == name)
+        return [next(found, None)]
+
+    names = {"own raylet": "raylet", "own GCS": "gcs_server"}
+    return {part: functools.partial(find, name) for part, name in names.items()}
 
 
 def _sends(find: Callable[[], list[psutil.Process | None]], number: int) -> Disturb:
@@ -238,7 +278,7 @@ class Chaos:
         say("inputs, and a run that nobody disturbs")
         self._prepared = Checkout.of_working_tree(root / "prepared")
         self._prepared.compose(*CONFIGURATION, "executor=local")
-        self._prepared.repro("prune", "prune_style", "make_clip")
+        self._prepared.repro("data", "pictures")
         self._undisturbed = self._prepared.copy(root / "undisturbed")
         started = time.monotonic()
         self._undisturbed.run(*SWEEP)
@@ -291,19 +331,20 @@ class Chaos:
         """A copy of a checkout, on a small disk of its own if this process may mount one."""
         path = self._root / name
         used = sum(file.stat().st_size for file in of.path.rglob("*") if file.is_file())
-        disk = small_disk(path, used) if os.geteuid() == 0 else contextlib.nullcontext()
-        with disk, cleaned(Checkout(path)) as checkout:
+        made = small_disk(path, used) if os.geteuid() == 0 else contextlib.nullcontext()
+        with made as self._disk, cleaned(Checkout(path)) as checkout:
             shutil.copytree(of.path, path, symlinks=True, dirs_exist_ok=True)
-            checkout.compose(*CONFIGURATION, f"executor={executor}", f"tracking.experiment={name}")
+            kind = "local" if executor == "local" else "ray"
+            checkout.compose(*CONFIGURATION, f"executor={kind}", f"tracking.experiment={name}")
             yield checkout
         shutil.rmtree(path)
 
     def _to_its_end(self, run: Run, executor: str, most: int) -> Run:
         """Disturb a run up to `most` times, and start it again whenever it ends before it is done."""
-        cluster = self._services.cluster if executor == "ray" else None
+        cluster = self._services.cluster if executor == "cluster" else None
         if cluster:
             run.environment["RAY_ADDRESS"] = cluster.address
-        kinds = disturbances(run, self._services, cluster)
+        kinds = disturbances(run, self._services, cluster, self._disk)
         run.start()
         hits = ends = 0
         while True:
@@ -329,8 +370,7 @@ class Chaos:
                 return run
             run.checkout.kill_all()
             self._services.mend()
-            if "dvc.lock' is invalid" in run.checkout.output:  # cut off by a full disk; the fix is `doctor`'s
-                (run.checkout.path / "dvc.lock").unlink()
+            self.tally.mended.update(run.mend())
             run.start()
 
     def _rarely_hit(self, kinds: list[str]) -> str:
@@ -396,8 +436,9 @@ def show(tally: Tally, seconds: float) -> str:
     kills = f"{tally.kills.total()}, in {tally.runs} runs and {seconds / 60:.0f} minutes"
     counted = table(("counted", ""), [("kills", kills), *tally.counts().items()])
     hit = table(("what was hit", "times"), sorted(tally.kills.items()))
+    mended = table(("mended before the next start", "times"), sorted(tally.mended.items()))
     details = [*tally.alive, *tally.half_written, *tally.unlike, *tally.failures]
-    return "\n\n".join([counted, hit, *(f"```\n{detail}\n```" for detail in details)])
+    return "\n\n".join([counted, hit, mended, *(f"```\n{detail}\n```" for detail in details)])
 
 
 @contextlib.contextmanager
@@ -410,7 +451,7 @@ def chaos(seed: int, executors: list[str]) -> Iterator[Chaos]:
         port = int(s3["AWS_ENDPOINT_URL"].rpartition(":")[2])
         with (
             cleaned(Checkout(Path(directory))),  # of processes that an interrupted run leaves for a moment
-            contextlib.closing(Services(Path(directory), port, ray="ray" in executors)) as services,
+            contextlib.closing(Services(Path(directory), port, ray="cluster" in executors)) as services,
         ):
             yield Chaos(Path(directory), services, seed, executors)
 
@@ -420,7 +461,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=positive(int), default=100, metavar="N", help="in all (default: 100)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed for what is killed, and when")
-    parser.add_argument("--executors", nargs="+", choices=("local", "ray"), default=["local", "ray"])
+    parser.add_argument("--executors", nargs="+", choices=EXECUTORS, default=EXECUTORS)
     given = parser.parse_args()
     started = time.monotonic()
     with (

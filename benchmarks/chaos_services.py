@@ -193,16 +193,49 @@ class Services:
             self.cluster.end()
 
 
+class Disk:
+    """A disk in a file: an ext4 image, mounted at a directory, which needs root."""
+
+    def __init__(self, directory: Path, size: int):
+        self._directory, self._image = directory, directory.with_name(f"{directory.name}.ext4")
+        self._kept = self._image.with_suffix(".kept")
+        with self._image.open("wb") as image:
+            image.truncate(size)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(self._image)], check=True)
+        self._mount()
+
+    def keep(self) -> None:
+        """Copy what the disk has received so far. What the system has yet to write to it is not there."""
+        subprocess.run(["cp", "--sparse=always", str(self._image), str(self._kept)], check=True)
+
+    def go_back(self) -> None:
+        """Put the copy in the disk's place, as after a power cut."""
+        self.unmount()
+        self._kept.replace(self._image)
+        self._mount()
+
+    def unmount(self) -> None:
+        """Take the disk away."""
+        subprocess.run(["umount", "--lazy", str(self._directory)], check=True)
+
+    def remove(self) -> None:
+        """Remove the disk and its files."""
+        self.unmount()
+        self._image.unlink()
+
+    def _mount(self) -> None:
+        subprocess.run(["mount", "-o", "loop", str(self._image), str(self._directory)], check=True)
+
+
 @contextlib.contextmanager
-def small_disk(directory: Path, used: int) -> Iterator[None]:
-    """Mount a disk (a tmpfs, which needs root) at `directory`, with little more space than `used` bytes."""
+def small_disk(directory: Path, used: int) -> Iterator[Disk]:
+    """A disk at `directory`, with little more space than `used` bytes."""
     directory.mkdir()
-    size = f"size={used + SPARE_BYTES}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", str(directory)], check=True)
+    disk = Disk(directory, used + SPARE_BYTES)
     try:
-        yield
+        yield disk
     finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+        disk.remove()
 
 
 def fill(directory: Path) -> None:

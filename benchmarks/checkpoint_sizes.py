@@ -34,7 +34,7 @@ def main() -> None:
     agents: Sequence[Path] = parser.parse_args().agents or sorted(AGENTS.glob("*/bcq/*-0.95/seed-0"))
     if not agents:
         raise UserError(
-            f"{AGENTS}: no BCQ agent of seed 0, pruned by 95 %; train some by `dvc repro train`, "
+            f"{AGENTS}: no BCQ agent of seed 0, pruned by 95 %; train some by `dvc repro agents`, "
             "or name agents' directories"
         )
     opened = {agent: _networks(agent / "agent.safetensors") for agent in agents}

@@ -20,7 +20,7 @@ from pipelines.catalog.agents import agents
 from pipelines.cli.study import compute, results
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import CellStore
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from singleshot.rl.agents import DENSE

@@ -2,7 +2,7 @@
 
 SNIP ranks weights by a magnitude, |θ ⊙ ∂L/∂θ|; GraSP by θ ⊙ Hg with its sign. The table has the percentage of
 its weights that each part's last layer keeps at 95 % sparsity under both, and under GraSP's score without its
-sign, |θ ⊙ Hg|. DATA are draws in directories named after their tasks; `dvc repro prepare_data` makes them
+sign, |θ ⊙ Hg|. DATA are draws in directories named after their tasks; `dvc repro data` makes them
 for the tasks in params.yaml.
 """
 

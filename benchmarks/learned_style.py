@@ -2,7 +2,7 @@
 
 A network and Gatys et al.'s optimisation put the default profile's photos into the style of the painting
 that `learn-style` has learned as NAME. The network was trained with VGG16, the optimisation uses VGG19, and
-neither uses AlexNet. Needs the stages fetch_images and fetch_weights, and some minutes per photo. Pictures
+neither uses AlexNet. Needs the stage pictures, and some minutes per photo. Pictures
 are written to `--output` for inspection.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
     model = LEARNED / options.name / "model.safetensors"
     if not (painting.exists() and model.exists()):
         raise UserError(f"{model}: not there; `python -m pipelines learn-style` makes it")
-    check_inputs(BACKBONES, SAMPLES, stages="fetch_images fetch_weights")
+    check_inputs(BACKBONES, SAMPLES, stages="pictures")
     options.output.mkdir(parents=True, exist_ok=True)
     print(heading("torch"))
     print_table(COLUMNS, _rows(painting, model, options.iterations, options.output))

@@ -112,7 +112,7 @@ def _asked(models: list[Model], directory: Path) -> list[Model]:
     wanted = {"style", *(f"{name} {kind}" for name in ALGORITHMS for kind in ("dense", "pruned"))}
     if missing := wanted - chosen.keys():  # a classifier may be missing: random ones aren't served
         names = ", ".join(sorted(missing))
-        raise UserError(f"{directory}: no graph of {names}; export some with `dvc repro export_onnx`")
+        raise UserError(f"{directory}: no graph of {names}; export some with `dvc repro export`")
     return list(chosen.values())
 
 

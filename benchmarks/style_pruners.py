@@ -2,7 +2,7 @@
 
 The default profile's pruned style at 90 % sparsity, before and after training. No norm follows the last
 convolution, so nothing undoes the effect of its mask on a picture's colours: two further variants exchange
-this mask between the pruners. Needs the stages fetch_images and fetch_weights, and two minutes per row.
+this mask between the pruners. Needs the stage pictures, and two minutes per row.
 """
 
 import argparse
@@ -72,7 +72,7 @@ class Bench:
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    check_inputs(BACKBONES, SAMPLES, stages="fetch_images fetch_weights")
+    check_inputs(BACKBONES, SAMPLES, stages="pictures")
     torch.set_num_threads(1)
     benches = [Bench(configuration("profile=default"), seed) for seed in SEEDS]
     masks = [_masks(bench) for bench in benches]

@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS, help="of the temporal loss")
     options = parser.parse_args()
     config = configuration("profile=default")
-    check_inputs(BACKBONES, SAMPLES, video_of(config), stages="fetch_images fetch_weights make_clip")
+    check_inputs(BACKBONES, SAMPLES, video_of(config), stages="pictures")
     torch.set_num_threads(1)
     print(heading("torch"))
     print_table(COLUMNS, _rows(config, options.weights))

@@ -3,10 +3,6 @@
 import sys
 
 try:
-    from pipelines.cli.fork_server import run_as_fork
-
-    if __name__ == "__main__" and sys.argv[1:] != ["packages"]:  # that stage imports nothing heavy
-        run_as_fork()
     from pipelines.cli.app import main
 except ModuleNotFoundError as error:
     if str(error.name).split(".")[0] in {"pipelines", "tasks", "singleshot"}:

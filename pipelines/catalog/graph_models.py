@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from pipelines.engine.scratch import scratch_directory
+from pipelines.engine.execution import temporary_directory
 from singleshot.export.onnx_model import GraphCard, read_card
 from singleshot.export.parity import random_inputs
 from singleshot.io.hashing import sha256_of
@@ -47,7 +47,7 @@ def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
     model = _open(client, run, path, card)
     if model.status == LoggedModelStatus.READY:
         return
-    with scratch_directory() as scratch:
+    with temporary_directory() as scratch:
         directory = scratch / "model"
         _save(model, onnx.load(path), card, directory)
         client.log_model_artifacts(model.model_id, str(directory))

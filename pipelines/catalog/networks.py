@@ -72,7 +72,7 @@ def pruned_style_network(network: styles.PrunedStyle) -> Source:
 
 
 def classifier(config: Config) -> Source:
-    """The ImageNet classifier, whose weights the stage `export_onnx` saves beside its graph."""
+    """The ImageNet classifier, whose weights the stage `export` saves beside its graph."""
     cell = f"classifiers/{config.deployment.classifier.architecture}"
     tags = {"architecture": config.deployment.classifier.architecture}
     return Source(cell, GRAPHS / cell / "classifier.safetensors", ("dense",), tags)

@@ -1,17 +1,18 @@
-"""The stages of dvc.yaml: what each does, and how MLflow presents it.
+"""The stages of dvc.yaml and their steps: what each does, and how MLflow presents a step.
 
-The sentence that describes a stage is written here; the command line, MLflow and `desc` in dvc.yaml repeat
-it. The module imports nothing heavy, so that the command line can list its commands at once.
+The sentence that describes a stage is written here; the command line and `desc` in dvc.yaml repeat it. The
+module imports nothing heavy, so that the command line can list its commands at once.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pipelines.catalog import paths
 from pipelines.engine.experiments import Experiment
 
 AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
 
-STAGES: Mapping[str, Experiment] = {
+STEPS: Mapping[str, Experiment] = {
     "prepare_data": Experiment(
         "Make each task's transitions, from rollouts of experts or from Minari's or D4RL's data.",
         "`d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean return of the "
@@ -150,9 +151,56 @@ STAGES: Mapping[str, Experiment] = {
         "The page and the figures are among each run's artifacts.",
     ),
 }
-"""The stages by name, in the order of dvc.yaml. A stage's module in `pipelines.stages` has the same name."""
+"""The steps of all stages by name, in their order. A module of `pipelines.stages` has the step's name."""
 
 
-def command_of(stage: str) -> str:
-    """The command that runs a stage. The command `stylize` is the tool for users' own files, not a stage."""
-    return "stylize-all" if stage == "stylize" else stage.replace("_", "-")
+@dataclass(frozen=True)
+class Stage:
+    """A stage of dvc.yaml."""
+
+    about: str
+    """What it does, in one sentence."""
+    steps: tuple[str, ...]
+    """Its steps in their order, by name."""
+
+
+STAGES: Mapping[str, Stage] = {
+    "data": Stage(
+        "Make each task's transitions, from rollouts of experts or from Minari's or D4RL's data.",
+        ("prepare_data",),
+    ),
+    "pictures": Stage(
+        "Fetch or make photos, paintings and a video, and fetch the networks that styles are learned with.",
+        ("fetch_images", "fetch_weights", "make_clip"),
+    ),
+    "agents": Stage(
+        "Make the masks of every pruned agent of the sweep, then train all agents, and score them.",
+        ("prune", "train"),
+    ),
+    "measure_agents": Stage(
+        "Animate trained agents, measure their bytes, and round their values to fewer bits.",
+        ("animate", "sizes", "quantize"),
+    ),
+    "styles": Stage(
+        "Transfer styles by optimisation; prune and train style networks, and stylise photos and a video.",
+        ("transfer_style", "prune_style", "train_style", "stylize"),
+    ),
+    "export": Stage("Export agents, style networks and an ImageNet classifier to ONNX.", ("export_onnx",)),
+    "measure_styles": Stage(
+        "Measure the quality and the speed of style transfer, also of pruned networks.",
+        ("measure_quality", "measure_speed", "measure_pruned_styles"),
+    ),
+    "benchmark": Stage(
+        "Run exported networks on every runtime, and compare their outputs and latencies.", ("benchmark",)
+    ),
+    "report": Stage(
+        "Estimate how much of the score pruned agents keep, and write the page of all results.",
+        ("evaluate", "report"),
+    ),
+}
+"""The stages with cells by name, in the order of dvc.yaml."""
+
+
+def stage_of(step: str) -> str:
+    """The stage that a step belongs to."""
+    return next(name for name, stage in STAGES.items() if step in stage.steps)

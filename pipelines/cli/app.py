@@ -12,12 +12,11 @@ from typing import Annotated, Any, TextIO
 import typer
 import typer.completion
 
-from pipelines.catalog.stages import STAGES, command_of
+from pipelines.catalog.stages import STAGES, STEPS
 from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import keep_lock
 from pipelines.engine.sweep import CellsFailedError
-from pipelines.engine.turns import at_stages, in_use
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
@@ -38,21 +37,23 @@ def _run_stage(name: str) -> None:
     # objects: this took 0.9 of the 3.4 seconds (CPU) in which a stage opened.
     gc.disable()
     from pipelines.config.params import load_config
-    from pipelines.engine.stage import open_stage
+    from pipelines.engine.stage import open_stage, open_step
 
     with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
         config = load_config()
-        with open_stage(name, config.profile, config.executor, config.tracking, STAGES[name]) as stage:
-            run = importlib.import_module(f"pipelines.stages.{name}").run
+        with open_stage(name):
+            steps = [importlib.import_module(f"pipelines.stages.{step}") for step in STAGES[name].steps]
             gc.freeze()
             # After every 700 new objects, as Python does by default, collections take 7 % of an ONNX export.
             gc.set_threshold(50_000)
             gc.enable()
-            run(stage, config)
+            for step, module in zip(STAGES[name].steps, steps, strict=True):
+                with open_step(step, config.profile, config.executor, config.tracking, STEPS[step]) as opened:
+                    module.run(opened, config)
 
 
 def _add_stage(name: str) -> None:
-    @app.command(command_of(name), help=STAGES[name].about, rich_help_panel="Stages")
+    @app.command(name.replace("_", "-"), help=STAGES[name].about, rich_help_panel="Stages")
     def command() -> None:
         _run_stage(name)
 
@@ -118,9 +119,6 @@ def params(
     from pipelines.config.params import CONF, compose, load_config
 
     compose([*(in_file(file, CONF) if file else []), *(overrides or []), *in_text(several)])
-    if others := at_stages():
-        note = f"process {others}, dvc, is running here: stages that it has yet to begin read these settings"
-        print(f"note: {note}", file=sys.stderr)
     print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
 
 
@@ -148,8 +146,7 @@ def main() -> None:
     if "DVC_STAGE" in os.environ:
         keep_lock()
     try:
-        with in_use():
-            app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+        app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:
         sys.exit(f"error: {error}")
     except PermissionError as error:

@@ -7,73 +7,73 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from pipelines.catalog.stages import STAGES
+from pipelines.catalog.stages import STEPS
 from pipelines.config.params import Config, load_config
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.comparison import differences, nearest
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.stage import CELLS, Stage
+from pipelines.engine.stage import CELLS, Step
 from singleshot.errors import UserError
 
 
 def explain(name: str) -> None:
-    """Print what differs between each cell of that name or stage and the most similar cell in the store.
+    """Print what differs between each cell of that name or step and the most similar cell in the store.
 
     Raises:
-        UserError: there is no such cell or stage.
+        UserError: there is no such cell or step.
     """
     config, store = load_config(), open_store(CELLS)
     planned, unplanned = {}, []
-    for stage in STAGES:
+    for step in STEPS:
         try:
-            planned[stage] = _plan(stage, config)
+            planned[step] = _plan(step, config)
         except UserError as error:
-            unplanned.append(f"; {stage} cannot be planned yet: {error}")
+            unplanned.append(f"; {step} cannot be planned yet: {error}")
     found = [
-        (stage, cell)
-        for stage, cells in planned.items()
+        (step, cell)
+        for step, cells in planned.items()
         for cell in cells
-        if name in (stage, cell.name, f"{stage}/{cell.name}")
+        if name in (step, cell.name, f"{step}/{cell.name}")
     ]
     if not found:
-        whole = {cell.name: f"{stage}/{cell.name}" for stage, cells in planned.items() for cell in cells}
+        whole = {cell.name: f"{step}/{cell.name}" for step, cells in planned.items() for cell in cells}
         near = get_close_matches(name, [*whole, *whole.values()], cutoff=0)
         there = ", ".join(dict.fromkeys(whole.get(each, each) for each in near))
         raise UserError(
-            f"no stage has a cell {name!r}; there are {there}, …; a stage's name stands for all its cells"
+            f"no step has a cell {name!r}; there are {there}, …; a step's name stands for all its cells"
             + "".join(unplanned)
         )
     manifests = store.manifests()
-    for stage, cell in found:
+    for step, cell in found:
         for line in _explanation(cell, store, manifests):
-            print(f"{stage}/{cell.name}: {line}")
+            print(f"{step}/{cell.name}: {line}")
 
 
 class _Planned(Exception):  # noqa: N818  # not an error
-    """Raised at the point where a stage would start to compute."""
+    """Raised at the point where a step would start to compute."""
 
 
 class _Planner:
-    """A stage that computes nothing."""
+    """A step that computes nothing."""
 
     def __init__(self) -> None:
         self.cells: Sequence[Cell] = ()
 
     def compute(self, cells: Sequence[Cell], _out: Path | None = None, **_options: Any) -> NoReturn:
-        """Keep `cells` and end the stage."""
+        """Keep `cells` and end the step."""
         self.cells = cells
         raise _Planned
 
 
-def _plan(stage: str, config: Config) -> Sequence[Cell]:
-    """The cells of a stage.
+def _plan(step: str, config: Config) -> Sequence[Cell]:
+    """The cells of a step.
 
     Raises:
         UserError: they depend on a file that is not there yet.
     """
     planner = _Planner()
     with contextlib.suppress(_Planned):
-        importlib.import_module(f"pipelines.stages.{stage}").run(cast(Stage, planner), config)
+        importlib.import_module(f"pipelines.stages.{step}").run(cast(Step, planner), config)
     return planner.cells
 
 

@@ -27,7 +27,7 @@ class Classifier:
 
     @classmethod
     def open(cls, path: Path, threads: int = 0) -> "Classifier":
-        """Read a graph that the stage export_onnx wrote; `threads` 0 stands for all cores.
+        """Read a graph that the stage export wrote; `threads` 0 stands for all cores.
 
         Raises:
             UserError: the file is missing or damaged, or is not a classifier.
@@ -98,7 +98,7 @@ def default_model() -> Path:
     """
     models = sorted(CLASSIFIERS.rglob("*.onnx"))
     if not models:
-        raise UserError(f"{CLASSIFIERS}: no classifier in it; run `dvc repro export_onnx`, or give --model")
+        raise UserError(f"{CLASSIFIERS}: no classifier in it; run `dvc repro export`, or give --model")
     if len(models) > 1:
         raise UserError(f"{CLASSIFIERS}: has {', '.join(map(str, models))}; choose one with --model")
     return models[0]

@@ -17,7 +17,7 @@ from pipelines.config.params import Config, load_config
 from pipelines.engine.cells import Cell, CellStore, file_digest
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
@@ -138,7 +138,7 @@ def _prepare(
 
 def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: CellStore) -> None:
     print(f"{', '.join(sorted({cell.name.split('/')[0] for cell in cells}))}: ", end="", flush=True)
-    fan_out(cells, executor, store, Recorder(), brief=True)
+    fan_out(cells, executor, store, Recorder())
     for cell in cells:
         shutil.rmtree(out / cell.name, ignore_errors=True)
         store.link(cell, out / cell.name)

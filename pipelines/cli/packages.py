@@ -17,9 +17,9 @@ def list_packages() -> None:
     """Write the versions of each stage's packages, and of the runtimes, which are only imported by name."""
     graph = _what_computes()
     PACKAGES.mkdir(parents=True, exist_ok=True)
-    for stage in STAGES:
-        imported = frozenset(graph.find_upstream_modules(f"pipelines.stages.{stage}"))
-        _write(PACKAGES / f"{stage}.json", versions_of(imported))
+    for name, stage in STAGES.items():
+        imported = (graph.find_upstream_modules(f"pipelines.stages.{step}") for step in stage.steps)
+        _write(PACKAGES / f"{name}.json", versions_of(frozenset().union(*imported)))
     _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
 
 

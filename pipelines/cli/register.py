@@ -2,25 +2,26 @@
 
 from pipelines.catalog.graph_models import follow_files
 from pipelines.catalog.paths import GRAPHS
+from pipelines.catalog.stages import stage_of
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import experiment_name, mlflow_client
 
-STAGE = "export_onnx"
-"""The stage that logs the files as models."""
+STEP = "export_onnx"
+"""The step that logs the files as models."""
 
 
 def register_graphs() -> None:
     """Point the alias `current` of each network's registered model to the version in `models/onnx`.
 
-    The stage `export_onnx` does not run if DVC restores its files from the cache.
+    The stage `export` does not run if DVC restores its files from the cache.
     """
     config = load_config().tracking
     with mlflow_client(config) as (client, _):
-        experiment = client.get_experiment_by_name(experiment_name(config, STAGE))
+        experiment = client.get_experiment_by_name(experiment_name(config, STEP))
         files = sorted(GRAPHS.rglob("*.onnx"))
         unknown = follow_files(client, experiment.experiment_id, files) if experiment else files
     if unknown:
         print(
             f"{len(unknown)} graphs, e.g. {unknown[0]}, were never recorded in this MLflow; "
-            f"`dvc repro --force --single-item {STAGE}` records them"
+            f"`dvc repro --force --single-item {stage_of(STEP)}` records them"
         )

@@ -15,11 +15,11 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.catalog.agents import agents, algorithm_config, draw_of, training_config
-from pipelines.catalog.stages import STAGES
+from pipelines.catalog.stages import STEPS
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.tracking import tracking
@@ -89,7 +89,7 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
 def write_tables(output: Path, names: Sequence[str] = ()) -> None:
     """Add the finished results of the experiments `names`, by default all, to the tables in `output`.
 
-    `scores.csv` and `layers.csv` are the tables of the stages `train` and `prune` with the settings in front.
+    `scores.csv` and `layers.csv` are the tables of the steps `train` and `prune` with the settings in front.
     `runs.csv` says for each agent which commit trained it, when, for how long and on what processor. Rows of
     other agents stay as they are.
 
@@ -194,7 +194,7 @@ def _fan_out(
     stage: str, cells: Sequence[Cell], config: Config, store: CellStore, *, gpu: bool = False
 ) -> None:
     print(f"{stage}: ", end="")
-    with tracking(config.tracking, stage, config.profile, STAGES[stage]) as tracker:
+    with tracking(config.tracking, stage, config.profile, STEPS[stage]) as tracker:
         fan_out(cells, config.executor, store, tracker, gpu=gpu)
 
 
@@ -207,12 +207,12 @@ def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
 
 
 def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
-    """The cell of the stage `prune`, with the dataset in the store as its input."""
+    """The cell of the step `prune`, with the dataset in the store as its input."""
     return dataclasses.replace(prune.cell(config, agent), inputs={"dataset": _dataset(config, agent, store)})
 
 
 def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
-    """The cell of the stage `train`, with the dataset and the masks in the store as its inputs."""
+    """The cell of the step `train`, with the dataset and the masks in the store as its inputs."""
     inputs = {"dataset": _dataset(config, agent, store)}
     if agent.mask_pruner:
         inputs["masks"] = store.path(_masks(config, agent, store).digest) / "masks.safetensors"

@@ -16,13 +16,12 @@ from pipelines.cli.fastest_runtime import fastest_runtime
 from pipelines.cli.media import STANDARD, Medium, find_media, plan_targets
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
-from pipelines.engine.execution import ExecutorConfig, device_of
+from pipelines.engine.execution import ExecutorConfig, device_of, temporary_directory
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.locks import one_at_a_time
+from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address
-from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sweep import Recorder
-from pipelines.engine.turns import alone
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, StylizerName
 from singleshot.style.apply.strokes import small_size
@@ -122,8 +121,8 @@ def _streamed(inputs: Sequence[str], output: Path) -> Path | None:
 
 @contextmanager
 def _kept(model: Path) -> Iterator[Path]:
-    """A temporary copy of a model, as the stage `train_style` removes the original when it begins."""
-    with scratch_directory() as directory:
+    """A temporary copy of a model, as the stage `styles` removes the original when it begins."""
+    with temporary_directory() as directory:
         yield Path(shutil.copy(model, directory))
 
 
@@ -162,7 +161,7 @@ def _stylize_video(
     video, info = medium.file, probe(medium.file)
     check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
-    with ends_with_its_parents(), alone(store.root.with_suffix(".lock"), str(target)):
+    with ends_with_its_parents(), one_at_a_time(store.root.with_suffix(".lock"), str(target)):
         _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)

@@ -175,7 +175,7 @@ def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
-    """The environment version in which the stage `train` scored an agent, from the agent's description."""
+    """The environment version in which the stage `agents` scored an agent, from the agent's description."""
     if not description.exists():
         return "v5"
     try:
@@ -422,7 +422,7 @@ def serve(
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
-    The networks are those below models/onnx, which the stage export_onnx writes, and the styles from
+    The networks are those below models/onnx, which the stage export writes, and the styles from
     learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture, /act/TASK
     takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
     """

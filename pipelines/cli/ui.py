@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pipelines.config.params import load_config
-from pipelines.engine.lifecycle import ends_with_its_parents, takes_its_children_along
+from pipelines.engine.processes import ends_with_its_parents, takes_its_children_along
 from pipelines.engine.tracking import tracking_uri
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets

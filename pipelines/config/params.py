@@ -16,7 +16,6 @@ from yaml import YAMLError
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import readable
-from pipelines.config.plain import COMPOSE_AGAIN, PARAMS, check_plain
 from pipelines.config.schema import NAME, groups
 from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
@@ -25,6 +24,8 @@ from pipelines.engine.tracking import TrackingConfig
 from singleshot.errors import UserError, in_a_line
 
 CONF = Path("conf")
+PARAMS = Path("params.yaml")
+COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,6 @@ def load_config(path: Path = PARAMS) -> Config:
 
 def _read(path: Path, origin: Path) -> Any:
     try:
-        check_plain(path)
         return OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.engine.lifecycle import is_alive, this_process
+from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
 from singleshot.errors import UserError

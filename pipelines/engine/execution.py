@@ -1,9 +1,11 @@
 """One call of a task, which works the same way on all executors."""
 
 import collections
+import contextlib
 import ctypes
 import dataclasses
 import gc
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +16,6 @@ import annotated_types
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.provenance import Made, git_commit
-from pipelines.engine.scratch import scratch_directory
 from singleshot.errors import UserError, is_out_of_memory
 from tasks.job import Event, Job, Task
 
@@ -30,7 +31,7 @@ class ExecutorConfig:
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
     """Address (`host:port`) of a Ray cluster that has this machine as a node; RAY_ADDRESS overrides it. null:
-    a temporary cluster on this machine, which the stages of a `dvc repro` share."""
+    a temporary cluster on this machine, for the training of agents alone."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
     """Number of cores for each group of cells. It is also the number of compute threads (another number may
     round differently) and of the processes that step the environments of a large stack."""
@@ -80,7 +81,7 @@ def execute(
     keep_freed_memory()
     device = device_of(config, gpu)
     started = time.monotonic()
-    with scratch_directory() as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
+    with temporary_directory() as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
         jobs = []
         for index, cell in enumerate(batch.cells):
             output = scratch / str(index)
@@ -92,6 +93,13 @@ def execute(
             files = sorted(path for path in job.output.rglob("*") if path.is_file())
             contents = {str(path.relative_to(job.output)): path.read_bytes() for path in files}
             yield Finished(index, contents, made)
+
+
+@contextlib.contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A temporary directory, which is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        yield Path(directory)
 
 
 def keep_freed_memory() -> None:

@@ -1,4 +1,4 @@
-"""Cells on an executor: `local`, in forks of this process, or `ray`, on a cluster.
+"""Cells on an executor: `local`, in forks of this process, or `ray`, on a cluster or on this machine.
 
 Both run the same generator, :func:`~pipelines.engine.execution.execute`, and hand its events to the same
 :class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
@@ -24,7 +24,7 @@ def fan_out(
     *,
     gpu: bool = False,
     alone: bool = False,
-    brief: bool = False,
+    start_ray: bool = False,
     unit: str = "cell",
 ) -> None:
     """Compute those of `cells` that `store` lacks. On return it has all of them.
@@ -36,8 +36,8 @@ def fan_out(
         recorder: records the course and the metrics of every cell.
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
-        brief: the cells take a second or so each: no cluster is started for them on this machine, but a
-            running cluster is used.
+        start_ray: start Ray on this machine if no cluster is given, which takes six seconds; other cells are
+            computed in forks of this process then.
         unit: the unit in which progress is shown; a cell counts as `Cell.size` units.
 
     Raises:
@@ -57,17 +57,16 @@ def fan_out(
         if again := reasons(missing, store.manifests()):
             print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
-        brief = brief or len(turns[0]) == 1
-        with _executor(config, gpu, brief) as executor, Sweep(missing, store, recorder, unit) as sweep:
+        start_ray = start_ray and len(turns[0]) > 1
+        with _executor(config, gpu, start_ray) as executor, Sweep(missing, store, recorder, unit) as sweep:
             for turn in turns:
                 executor.run(sweep, turn)
         sweep.raise_failures()
 
 
 @contextlib.contextmanager
-def _executor(config: ExecutorConfig, gpu: bool, brief: bool) -> Iterator[LocalExecutor | RayExecutor]:
-    # A temporary cluster on this machine takes six seconds to start.
-    if config.kind == "local" or (brief and cluster_address(config) is None):
+def _executor(config: ExecutorConfig, gpu: bool, start_ray: bool) -> Iterator[LocalExecutor | RayExecutor]:
+    if config.kind == "local" or not (start_ray or cluster_address(config)):
         yield LocalExecutor(config, gpu)
         return
     with ray_cluster(config):

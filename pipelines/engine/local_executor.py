@@ -26,7 +26,7 @@ from pipelines.engine.execution import (
     execute,
     stack_size,
 )
-from pipelines.engine.lifecycle import GRACE_SECONDS, ends_with
+from pipelines.engine.processes import GRACE_SECONDS, ends_with
 from pipelines.engine.sweep import Sweep
 from tasks.job import Event
 
@@ -34,9 +34,9 @@ from tasks.job import Event
 class LocalExecutor:
     """Computes cells in forks of this process, which have imported what it has.
 
-    Where only one cell runs at a time, it runs in this process: if there is one, if a cell takes more than
-    half of the memory, if it has several threads, and on a GPU. A fork can use neither OpenMP's threads nor a
-    GPU once its parent has: it hangs, or fails.
+    On a GPU, and where a cell has several threads, cells run in this process, one at a time. A fork can use
+    neither OpenMP's threads nor a GPU once its parent has: it hangs, or fails. So all other cells run in
+    forks, also a single one: the next step of the stage may need forks.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -47,8 +47,9 @@ class LocalExecutor:
         """Compute `cells`, which the sweep's store lacks."""
         on_gpu = device_of(self.config, self.gpu) == "cuda"
         pending = deque(batches(cells, sweep.store, stack_size(self.config, len(cells), on_gpu)))
-        places = 1 if on_gpu else max(min(_places(self.config), len(pending)), 1)
-        idle = [(_Fork if places > 1 else _Here)(self.config, self.gpu) for _ in range(places)]
+        here = on_gpu or self.config.num_cpus > 1
+        places = 1 if here else max(min(_places(self.config), len(pending)), 1)
+        idle = [(_Here if here else _Fork)(self.config, self.gpu) for _ in range(places)]
         busy: list[_Worker] = []
         try:
             while pending or busy:
@@ -70,7 +71,7 @@ class LocalExecutor:
 
 def _places(config: ExecutorConfig) -> int:
     """The number of batches that this machine's cores and memory allow at a time."""
-    cores = joblib.cpu_count() if config.num_cpus == 1 else 1
+    cores = joblib.cpu_count()
     if config.memory_gb is None:
         return cores
     return min(cores, int(psutil.virtual_memory().total / 2**30 / config.memory_gb))

@@ -1,25 +1,38 @@
 """The Ray cluster to run on: an existing one, or a temporary one on this machine."""
 
 import contextlib
+import logging
 import os
+import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from pipelines.engine.disks import check_space
+from pipelines.engine.environment_variables import set_variables
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.import_settings import set_variables
-from pipelines.engine.lifecycle import dvc_above
-from pipelines.engine.local_ray import join, shared_ray, started_here
+from pipelines.engine.processes import takes_its_children_along
 from singleshot.errors import UserError
+
+STARTS = 5
+"""Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
+time."""
+STARTUP_TIMEOUTS = ("timed out during startup", "Timed out waiting for file")
+"""Parts of the messages of the exceptions that Ray raises when it gives up: a bare one for a node, and a
+RuntimeError for the head's port."""
+NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
+"""Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
+60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
+ended."""
 
 
 @contextlib.contextmanager
 def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     """Join the cluster that RAY_ADDRESS or the configuration names, else a temporary one on this machine.
-
-    Within a `dvc repro`, all stages share the temporary one.
 
     Raises:
         UserError: the cluster cannot be reached, or it was lost meanwhile.
@@ -52,17 +65,58 @@ def _joined(address: str | None) -> Iterator[None]:
     if address is not None:
         check_joinable(address)
         # Workers have no checkout: the code is sent to them, and nothing else.
-        join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": _not_code()})
-    elif dvc := dvc_above():
-        join(address=shared_ray(dvc))
-    else:
-        with started_here():
+        _join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": _not_code()})
+        try:
             yield
-        return
-    try:
-        yield
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
+    else:
+        with _started_here():
+            yield
+
+
+def _join(**options: Any) -> None:
+    """`ray.init`, but keep the handler of SIGTERM: Ray's would exit before a stage has ended its runs."""
+    import ray
+
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    ray.init(logging_level=logging.WARNING, **options)
+    signal.signal(signal.SIGTERM, on_sigterm)
+
+
+def took_too_long(error: Exception) -> bool:
+    """Whether Ray gave up starting because it took too long."""
+    return any(message in str(error) for message in STARTUP_TIMEOUTS)
+
+
+@contextlib.contextmanager
+def _started_here() -> Iterator[None]:
+    """Ray on this machine, joined by this process; Ray's processes end with this one.
+
+    Raises:
+        RuntimeError: it did not start.
+        DiskFullError: there is no space for its logs.
+    """
+    import ray
+
+    check_space(Path(os.environ.get("RAY_TMPDIR", "/tmp")))
+    for _ in range(STARTS):
+        with takes_its_children_along():
+            try:
+                # Without `local`, Ray joins any cluster that it finds here, even one that is ending.
+                # A copy, as Ray adds to it, and would warn of its own additions the next time.
+                _join(address="local", include_dashboard=False, _system_config=dict(NO_HEALTH_CHECKS))
+            except Exception as error:
+                if not took_too_long(error):
+                    raise
+                print("Ray did not start within its 30 seconds: starting it again", file=sys.stderr)
+                continue
+            try:
+                yield
+            finally:
+                ray.shutdown()
+            return
+    raise RuntimeError(f"not started within 30 seconds, {STARTS} times; this machine is too busy")
 
 
 def cluster_address(config: ExecutorConfig) -> str | None:

@@ -21,9 +21,9 @@ from pipelines.engine.execution import (
     checkpoints_of,
     execute,
     stack_size,
+    temporary_directory,
 )
 from pipelines.engine.ray_cluster import cluster_address
-from pipelines.engine.scratch import scratch_directory
 from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import TRANSIENT_RETRIES, Sweep
 from singleshot.errors import UserError
@@ -172,7 +172,7 @@ def _execute_remotely(
     os.chdir("/")
     check_packages(batch.cells[0].identity["packages"])
     yield _Started()
-    with scratch_directory() as directory:
+    with temporary_directory() as directory:
         local = [{name: _receive(given, directory) for name, given in files.items()} for files in inputs]
         states = [ref and ray.get(ref) for ref in checkpoints]
         try:

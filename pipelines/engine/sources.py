@@ -9,8 +9,7 @@ from pathlib import Path
 
 import grimp
 
-from pipelines.engine.installed import distributions
-from pipelines.engine.lifecycle import interrupted_later
+from pipelines.engine.processes import interrupted_later
 from singleshot.errors import UserError
 
 
@@ -76,9 +75,15 @@ def package_versions(*modules: str) -> Mapping[str, str]:
     return versions_of(frozenset().union(*map(_imported, modules)))
 
 
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """The names of the installed packages that provide each top module; found in half a second."""
+    return importlib.metadata.packages_distributions()
+
+
 def versions_of(modules: frozenset[str]) -> dict[str, str]:
     """Public versions of the installed packages that provide the top modules among `modules`."""
-    names = {name for module in modules for name in distributions().get(module, ())}
+    names = {name for module in modules for name in _distributions().get(module, ())}
     return {name: public_version(name) for name in sorted(names)}
 
 

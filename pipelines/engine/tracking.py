@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.dvc_files import shared_checkout
+from pipelines.engine.environment_variables import set_variables
 from pipelines.engine.experiments import Experiment
-from pipelines.engine.import_settings import set_variables
-from pipelines.engine.lifecycle import is_alive, this_process
+from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
@@ -236,7 +236,7 @@ class Tracker(Recorder):
             "stage": self._stage,
             "profile": self._profile,
             "driver": this_process(),
-            "mlflow.source.name": f"dvc repro {self._stage}",
+            "mlflow.source.name": f"dvc repro {os.environ.get('DVC_STAGE', self._stage)}",
             "mlflow.source.git.commit": git_commit(),
             **({"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}),
             **({"dvc_experiment": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}),

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from pipelines.catalog.paths import LEARNED, PAINTINGS
-from pipelines.engine.scratch import scratch_directory
+from pipelines.engine.execution import temporary_directory
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
 
@@ -66,7 +66,7 @@ def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
     served = sorted((model for model in chosen.values() if not _only_timed(model.card)), key=lambda m: m.name)
     if not served:
-        raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export_onnx`")
+        raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
     for model in served:
         _try(load_onnx(model.path, threads=1))
     return [Model(model.card, model.path, _painting(model)) for model in served]
@@ -127,7 +127,7 @@ def contents_of(models: Sequence[Model]) -> list[tuple[bytes, bytes | None]]:
 @contextlib.contextmanager
 def received(contents: Sequence[tuple[bytes, bytes | None]]) -> Iterator[list[Model]]:
     """The models that :func:`contents_of` sent, as files that exist as long as the context."""
-    with scratch_directory() as directory:
+    with temporary_directory() as directory:
         models = []
         for i, (content, painting) in enumerate(contents):
             path = directory / f"{i}.onnx"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.serving.models import Model, cards_of, find_models
 

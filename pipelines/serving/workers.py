@@ -18,7 +18,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from pipelines.config.serving import ServingConfig
-from pipelines.engine.lifecycle import GRACE_SECONDS
+from pipelines.engine.processes import GRACE_SECONDS
 from pipelines.serving.models import Model
 from singleshot.errors import UserError
 

@@ -1,4 +1,4 @@
-"""The stage `animate` has one cell for each agent that it shows, and one for each task and algorithm."""
+"""The step `animate` has one cell for each agent that it shows, and one for each task and algorithm."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -7,7 +7,7 @@ from pipelines.catalog.agents import agents, episode_of, name_of, tags_of
 from pipelines.catalog.paths import ANIMATIONS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.pruning.variant import percentage
 from singleshot.rl.agents import DENSE, AgentSpec
 from singleshot.rl.evaluation.drawing import Caption
@@ -18,9 +18,9 @@ MOST_PRUNERS = 3
 """Largest number of pruned agents beside the dense one, as four lanes can be watched at once."""
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `animation.mp4` and `still.jpg` for each task and algorithm, and below them for each agent."""
-    stage.compute(list(_cells(config)), ANIMATIONS, brief=True)
+    step.compute(list(_cells(config)), ANIMATIONS)
 
 
 def _cells(config: Config) -> Iterator[Cell]:

@@ -1,4 +1,4 @@
-"""The stage `benchmark` has one cell for each exported graph."""
+"""The step `benchmark` has one cell for each exported graph."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pipelines.catalog.networks import Source, benchmarked_agents, classifier, p
 from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
 from tasks.benchmark import BenchmarkParams, Size, benchmark
@@ -18,9 +18,9 @@ from tasks.tables import concatenate
 log = logging.getLogger(__name__)
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `timings.csv` and `classification.csv`."""
-    parts = stage.compute(list(cells(config)), gpu=True, alone=True)
+    parts = step.compute(list(cells(config)), gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
     concatenate([parts[-1] / "classification.csv"], CLASSIFICATION)
 

@@ -1,4 +1,4 @@
-"""The stage `export_onnx` has one cell for each exported network."""
+"""The step `export_onnx` has one cell for each exported network."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from pipelines.catalog.paths import EXPORTS, GRAPHS
 from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.export_classifier import ClassifierParams, export_classifier
 from tasks.export_graph import ExportParams
 from tasks.export_policy import export_policy
@@ -24,9 +24,9 @@ from tasks.job import Task
 from tasks.tables import concatenate
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `models/onnx/<network>/`, and `exports.csv` with a row for each file."""
-    directories = stage.compute(list(cells(config)), GRAPHS, models=graph_models)
+    directories = step.compute(list(cells(config)), GRAPHS, models=graph_models)
     concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 

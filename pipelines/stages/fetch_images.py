@@ -1,4 +1,4 @@
-"""The stage `fetch_images` has one cell for each shard of the photos, and one for each painting."""
+"""The step `fetch_images` has one cell for each shard of the photos, and one for each painting."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ from pipelines.catalog.paths import IMAGES
 from pipelines.config.params import Config
 from pipelines.config.style import PaintingsConfig, StyleConfig
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.fetch_painting import PaintingParams, fetch_painting
 from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `data/images/{photos,samples}/<shard>/` and `data/images/paintings/<name>/`, each with a card."""
-    stage.compute(list(cells(config.style)), IMAGES, brief=True)
+    step.compute(list(cells(config.style)), IMAGES)
 
 
 def cells(style: StyleConfig) -> Iterator[Cell]:

@@ -1,4 +1,4 @@
-"""The stage `measure_pruned_styles` has one cell for each style, with all its networks; cells run alone."""
+"""The step `measure_pruned_styles` has one cell for each style, with all its networks; cells run alone."""
 
 from itertools import groupby
 
@@ -7,7 +7,7 @@ from pipelines.catalog.paths import PRUNED_PICTURES, PRUNED_STYLES, SAMPLES
 from pipelines.catalog.styles import PrunedStyle, judges, pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.pruning.variant import DENSE
 from tasks.measure_pruned_styles import (
     PrunedNetwork,
@@ -18,11 +18,11 @@ from tasks.measure_pruned_styles import (
 from tasks.tables import concatenate, write_csv
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `pruning.csv`, and one photo stylised with each network."""
     by_style = groupby(pruned_styles(config), lambda network: network.style)
     cells = [_cell(config, style, list(networks)) for style, networks in by_style]
-    directories = stage.compute(cells, PRUNED_PICTURES, alone=True)
+    directories = step.compute(cells, PRUNED_PICTURES, alone=True)
     if directories:
         concatenate([directory / "pruning.csv" for directory in directories], PRUNED_STYLES)
     else:

@@ -1,4 +1,4 @@
-"""The stage `measure_quality` has one cell for each style."""
+"""The step `measure_quality` has one cell for each style."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipelines.catalog.styles import judges, model_of, transfer_name, transfers,
 from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.measure_quality import QualityParams, measure_quality
 from tasks.tables import concatenate
 
@@ -18,10 +18,10 @@ SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `quality.csv`, and `iterations.csv`: how optimisation reaches the losses of the networks."""
     styles = config.style.training.styles
-    directories = stage.compute([_cell(config, style) for style in styles], PARTS, gpu=True)
+    directories = step.compute([_cell(config, style) for style in styles], PARTS, gpu=True)
     concatenate([directory / "quality.csv" for directory in directories], QUALITY)
     concatenate([directory / "iterations.csv" for directory in directories], ITERATIONS)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n", encoding="utf-8")

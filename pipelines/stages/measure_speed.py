@@ -1,4 +1,4 @@
-"""The stage `measure_speed` has one cell, so that nothing runs beside what is timed."""
+"""The step `measure_speed` has one cell, so that nothing runs beside what is timed."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from pipelines.catalog.paths import PHOTOS, SPEED
 from pipelines.catalog.styles import model_of, normalized, painting_of
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.measure_speed import SpeedParams, measure_speed
 from tasks.tables import concatenate
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `speed.csv` (the report's Table I)."""
-    directories = stage.compute([_cell(config)], gpu=True)
+    directories = step.compute([_cell(config)], gpu=True)
     concatenate([directory / "speed.csv" for directory in directories], SPEED)
 
 

@@ -1,4 +1,4 @@
-"""The stage `prepare_data` has one cell for each task and draw of its data."""
+"""The step `prepare_data` has one cell for each task and draw of its data."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from pipelines.catalog.agents import agents, dataset_name, draw_of
 from pipelines.catalog.paths import DATASETS, EXPERTS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import TaskName
@@ -21,10 +21,10 @@ DIGESTS = EXPERTS / "datasets.sha256"
 """Digests of the datasets that the default settings give, in the format of `sha256sum`."""
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `data/offline_rl/<dataset>/`: transitions, a card and, for rollouts, a Minari dataset."""
     planned = list(cells(config))
-    for cell, directory in zip(planned, stage.compute(planned, DATASETS), strict=True):
+    for cell, directory in zip(planned, step.compute(planned, DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
             print(f"{cell.name}: {Failures(**failures)}")

@@ -1,19 +1,19 @@
-"""The stage `prune` has one cell for each pruned agent of the sweep."""
+"""The step `prune` has one cell for each pruned agent of the sweep."""
 
 from pipelines.catalog.agents import algorithm_config, dataset_of, modules_of, name_of, pruned_agents, tags_of
 from pipelines.catalog.paths import LAYERS, MASKS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.rl.agents import AgentSpec
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.tables import concatenate
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `models/masks/<agent>/`, and `layers.csv` with what each mask keeps of each layer."""
     cells = [cell(config, agent) for agent in pruned_agents(config)]
-    directories = stage.compute(cells, MASKS)
+    directories = step.compute(cells, MASKS)
     concatenate([directory / "layers.csv" for directory in directories], LAYERS)
 
 

@@ -1,4 +1,4 @@
-"""The stage `quantize` has one cell for each agent of the highest sparsity."""
+"""The step `quantize` has one cell for each agent of the highest sparsity."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,15 @@ from pipelines.catalog.agents import agents, model_of, modules_of, name_of, tags
 from pipelines.catalog.paths import QUANTIZED
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.rl.agents import AgentSpec
 from tasks.quantize_agent import QuantizeParams, quantize_agent
 from tasks.tables import concatenate
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `quantized.csv`."""
-    directories = stage.compute([cell(config, agent) for agent in _chosen(config)])
+    directories = step.compute([cell(config, agent) for agent in _chosen(config)])
     concatenate([directory / "quantized.csv" for directory in directories], QUANTIZED)
 
 

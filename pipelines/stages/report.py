@@ -1,4 +1,4 @@
-"""The stage `report` has one cell for each kind of figure, and one for the page."""
+"""The step `report` has one cell for each kind of figure, and one for the page."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from pipelines.catalog import paths
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.reporting.deployment_figures import draw_deployment_figures
 from tasks.reporting.figures import draw_figures
 from tasks.reporting.look import FigureParams
@@ -20,7 +20,7 @@ from tasks.reporting.style_figures import draw_style_figures
 OWN_RECORD = Path("results/provenance/report.json")
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
     params = FigureParams(config.profile)
     styles = {
@@ -38,7 +38,7 @@ def run(stage: Stage, config: Config) -> None:
         Cell("deployment", draw_deployment_figures, params, {"timings": paths.TIMINGS}),
         Cell("page", draw_page, page_params, page_inputs()),
     ]
-    *_, page = stage.compute(cells, paths.REPORT, brief=True)
+    *_, page = step.compute(cells, paths.REPORT)
     (page / "index.html").rename(paths.REPORT / "index.html")
     page.rmdir()
     print(f"open {paths.REPORT / 'index.html'} in a browser")

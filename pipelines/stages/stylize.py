@@ -1,4 +1,4 @@
-"""The stage `stylize` has, for each style, one cell for the photos and one for each segment of the video."""
+"""The step `stylize` has, for each style, one cell for the photos and one for each segment of the video."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,18 +9,18 @@ from pipelines.catalog.styles import model_of, video_of
 from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
 from tasks.stylize_photos import StylizeParams, stylize_photos
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `results/style/stylized/<style>/`: photos, a sheet of them before and after, and the video."""
     video = video_of(config)
     info = probe(video)
-    stage.compute([*_photos(config), *_segments(config, video, info)], STYLIZED, gpu=True)
+    step.compute([*_photos(config), *_segments(config, video, info)], STYLIZED, gpu=True)
     for style in config.style.training.styles:
         segments = STYLIZED / style / "segments"
         join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))

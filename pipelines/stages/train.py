@@ -1,4 +1,4 @@
-"""The stage `train` has one cell for each agent of the sweep."""
+"""The step `train` has one cell for each agent of the sweep."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from pipelines.catalog.agents import (
 from pipelines.catalog.paths import AGENTS, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import DENSE, AgentSpec
 from tasks.reporting.agent_scores import agent_scores
@@ -28,10 +28,10 @@ from tasks.train_agents import TrainParams, train
 SUMMARY = Path("results/offline_rl/summary.json")
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `models/agents/<agent>/`, all evaluations in `scores.csv`, and each kind of agent's score."""
     cells = [cell(config, agent) for agent in agents(config)]
-    directories = stage.compute(cells, AGENTS, gpu=True)
+    directories = step.compute(cells, AGENTS, gpu=True, start_ray=True)
     concatenate([directory / "scores.csv" for directory in directories], SCORES)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n", encoding="utf-8")
 

@@ -1,21 +1,21 @@
-"""The stage `train_style` has one cell for each style, and one for each of its pruned networks."""
+"""The step `train_style` has one cell for each style, and one for each of its pruned networks."""
 
 from pipelines.catalog.paths import STYLES
 from pipelines.catalog.styles import PrunedStyle, pruned_styles, style_tags, training_inputs, training_of
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from tasks.train_style import train_style
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `models/styles/<style>/`: the network, its checkpoints, previews, contact sheet and losses.
 
     The files of a pruned network are in `models/styles/<style>/<pruner>-<sparsity>/`.
     """
     dense = [_dense(config, style) for style in config.style.training.styles]
     pruned = [_pruned(config, network) for network in pruned_styles(config)]
-    stage.compute([*dense, *pruned], STYLES, gpu=True)
+    step.compute([*dense, *pruned], STYLES, gpu=True)
 
 
 def _dense(config: Config, style: str) -> Cell:

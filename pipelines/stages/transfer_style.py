@@ -1,19 +1,19 @@
-"""The stage `transfer_style` has one cell for each picture of each study."""
+"""The step `transfer_style` has one cell for each picture of each study."""
 
 from pipelines.catalog.paths import SAMPLES, STUDIES, TRANSFERS
 from pipelines.catalog.styles import normalized, painting_of, transfer_name, transfers
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Stage
+from pipelines.engine.stage import Step
 from singleshot.style.gatys import GatysConfig
 from tasks.tables import concatenate
 from tasks.transfer_style import TransferParams, transfer_style
 
 
-def run(stage: Stage, config: Config) -> None:
+def run(step: Step, config: Config) -> None:
     """Write `results/style/gatys/<study>/<variant>/`, and `studies.csv` with the histories of all losses."""
     cells = [_cell(config, *variant) for variant in transfers(config)]
-    directories = stage.compute(cells, TRANSFERS, gpu=True)
+    directories = step.compute(cells, TRANSFERS, gpu=True)
     concatenate([directory / "history.csv" for directory in directories], STUDIES)
 
 

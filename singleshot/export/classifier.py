@@ -162,7 +162,7 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
     Raises:
         UserError: the file is missing, truncated, or not a classifier's.
     """
-    fix = "make it with `dvc repro export_onnx`"
+    fix = "make it with `dvc repro export`"
     file = read_tensor_file(path, fix)
     with reading(path, "a classifier", fix):
         card = ClassifierCard.of(json.loads(file.metadata["classifier"]))

@@ -130,7 +130,7 @@ def _check_is_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a directory; give an .onnx file in it")
     if not path.exists():
-        raise UserError(f"{path}: no such file; export it with `dvc repro export_onnx`")
+        raise UserError(f"{path}: no such file; export it with `dvc repro export`")
 
 
 def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
@@ -141,5 +141,5 @@ def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
         missing = f"its metadata have no key {error}"
         reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise UserError(
-            f"{path}: not a graph of this project ({reason}); export one with `dvc repro export_onnx`"
+            f"{path}: not a graph of this project ({reason}); export one with `dvc repro export`"
         ) from error

@@ -60,7 +60,7 @@ def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
         raise UserError(
             f"{path}: a policy for {card.details['task']}, not for {task}; leave --task out, or give {task}'s"
         )
-    with reading(path, "a policy's graph", "export it again with `dvc repro export_onnx`"):
+    with reading(path, "a policy's graph", "export it again with `dvc repro export`"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
         return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], _noise_shape(card))

@@ -211,7 +211,7 @@ def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:
     Raises:
         UserError: the file is missing or damaged, or its masks are for other networks.
     """
-    tensors = read_tensor_file(path, "make it with `dvc repro prune`").tensors
+    tensors = read_tensor_file(path, "make it with `dvc repro agents`").tensors
     expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}
     if {key: (mask.shape, mask.dtype) for key, mask in tensors.items()} != expected:
         raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")

@@ -58,7 +58,7 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     Raises:
         UserError: the file is missing, truncated, or no style's model.
     """
-    fix = "train the style with `dvc repro train_style`, or name another model"
+    fix = "train the style with `dvc repro styles`, or name another model"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
     file = read_tensor_file(path, fix)

@@ -25,53 +25,53 @@ class Source:
 
 
 SCORES = Source(
-    "results/offline_rl/scores.csv", "train", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
+    "results/offline_rl/scores.csv", "agents", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
 )
 STATISTICS = Source(
     "results/offline_rl/statistics.csv",
-    "evaluate",
+    "report",
     "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
     "score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
 )
 PROFILES = Source(
     "results/offline_rl/profiles.csv",
-    "evaluate",
+    "report",
     "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high",
 )
 LAYERS = Source(
     "results/pruning/layers.csv",
-    "prune",
+    "agents",
     "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
 )
 SIZES = Source(
     "results/sparse/sizes.csv",
-    "sizes",
+    "measure_agents",
     "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
 )
 QUANTIZED = Source(
     "results/sparse/quantized.csv",
-    "quantize",
+    "measure_agents",
     "task, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
 )
 STUDIES = Source(
     "results/style/studies.csv",
-    "transfer_style",
+    "styles",
     "study, backbone, loss, optimizer, size_px, iteration, total_loss, seconds",
 )
 SPEED = Source(
     "results/style/speed.csv",
-    "measure_speed",
+    "measure_styles",
     "version, backbone, size_px, device, seconds_per_image, iterations, extrapolated, threads",
 )
 QUALITY = Source(
     "results/style/quality.csv",
-    "measure_quality",
+    "measure_styles",
     "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips, "
     "warping_error_ratio",
 )
 PRUNED_STYLES = Source(
     "results/style/pruning.csv",
-    "measure_pruned_styles",
+    "measure_styles",
     "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
     "content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
     "torch_compacted_seconds, onnxruntime_compacted_seconds",
@@ -82,9 +82,7 @@ TIMINGS = Source(
     "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, version, form, "
     "max_rel_error, same_choices",
 )
-EXPORTS = Source(
-    "results/deployment/exports.csv", "export_onnx", "model, kind, form, sparse_initializers, bytes"
-)
+EXPORTS = Source("results/deployment/exports.csv", "export", "model, kind, form, sparse_initializers, bytes")
 CLASSIFICATION = Source(
     "results/deployment/classification.csv",
     "benchmark",

@@ -72,7 +72,7 @@ VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "in
 
 
 def did_pruning_keep_the_return(found: Results) -> Section:
-    """Section `return`, from the statistics of stage `evaluate`."""
+    """Section `return`, from the statistics of the step `evaluate`."""
     title = "Did pruning keep the return?"
     statistics = found.table(results.STATISTICS)
     pruned = statistics[statistics["sparsity"] > 0]
@@ -121,7 +121,8 @@ def agents_in_motion(found: Results) -> list[Panel]:
 def _motion(found: Results) -> Iterator[Block]:
     panels = agents_in_motion(found)
     if not panels:
-        how = "The stage animate writes results/offline_rl/animations/; to get it, run dvc repro animate"
+        stage = "measure_agents"
+        how = f"The stage {stage} writes results/offline_rl/animations/; to get it, run dvc repro {stage}"
         yield NotRun("Agents in motion", how)
     elif others := panels[1:]:
         yield Figure(

@@ -44,7 +44,7 @@ JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 """The column that compares networks and optimised pictures, and the method that optimised for that column."""
 STYLIZED = "results/style/stylized/*/photos"
 BEFORE_AFTER = f"{STYLIZED}/before_after.jpg"
-TO_STYLIZE = "The stage stylize writes results/style/stylized/; to get it, run dvc repro stylize"
+TO_STYLIZE = "The stage styles writes results/style/stylized/; to get it, run dvc repro styles"
 
 
 def pictures_of(found: Results, study: str) -> list[Optimised]:

@@ -81,7 +81,7 @@ def draw_style_figures(job: Job) -> Iterator[Event]:
     optimisation, which contains `picture.png`, `content.png`, `style.png` and `summary.json` (only `diverged`
     is read). A study that was not run is not drawn; the metric `figures_of_<study>`, the number of its
     figures, is then 0. `pruning` (csv) and `pruned`, a directory with `<style>/photo.png` and
-    `<style>/<variant>.png`, are as the stage measure_pruned_styles writes them.
+    `<style>/<variant>.png`, are as the stage measure_styles writes them.
 
     Raises:
         UserError: a picture is missing or damaged.

@@ -159,9 +159,7 @@ def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
 def test_style_pruners_needs_what_stages_fetch(refusal, tmp_path, monkeypatch):
     (tmp_path / "conf").symlink_to(Path(__file__).parents[2] / "conf")
     monkeypatch.chdir(tmp_path)
-    assert refusal("style_pruners") == (
-        "error: models/backbones: not there; `dvc repro fetch_images fetch_weights` makes it"
-    )
+    assert refusal("style_pruners") == ("error: models/backbones: not there; `dvc repro pictures` makes it")
 
 
 def test_a_sweep_has_no_more_agents_than_its_grid(tmp_path):

@@ -86,12 +86,12 @@ class Cluster:
 
 
 class Sweep:
-    """`dvc repro train` on a machine."""
+    """`dvc repro agents` on a machine."""
 
     def __init__(self, checkout: Checkout, machine: Machine, **environment: str):
         self.checkout = checkout
         checkout.compose(*SWEEP, "executor=ray")
-        command = machine.command("dvc", "repro", "train", cwd=checkout.path)
+        command = machine.command("dvc", "repro", "agents", cwd=checkout.path)
         self._process = checkout.start(*command, **environment)
 
     def in_the_middle(self) -> None:
@@ -120,7 +120,7 @@ def local(directory):
     checkout = Checkout.of_working_tree(directory / "local")
     with cleaned(checkout):
         checkout.compose(*SWEEP, "executor=local")
-        checkout.repro("train")
+        checkout.repro("agents")
         yield checkout
 
 

@@ -33,11 +33,11 @@ SWEEP = (
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A checkout with data and masks, before any training."""
+    """A checkout with data, before any training."""
     checkout = Checkout.of_working_tree(tmp_path_factory.mktemp("prepared") / "clone")
     with cleaned(checkout):
         checkout.compose(*SWEEP, "executor=local")
-        checkout.repro("prune")
+        checkout.repro("data")
         yield checkout
 
 
@@ -46,18 +46,18 @@ def undisturbed(prepared, tmp_path_factory):
     """The results of a run that nobody kills."""
     checkout = prepared.copy(tmp_path_factory.mktemp("undisturbed") / "clone")
     with cleaned(checkout):
-        checkout.repro("train")
+        checkout.repro("agents")
         assert checkout.cells().keys() > prepared.cells().keys()
         yield checkout.results()
 
 
 class Training:
-    """A `dvc repro` in the middle of its train stage."""
+    """A `dvc repro` in the middle of its training of agents."""
 
     def __init__(self, checkout: Checkout):
         self.checkout = checkout
         before = checkout.cells().keys()
-        self.dvc = checkout.start("dvc", "repro", "train")
+        self.dvc = checkout.start("dvc", "repro", "agents")
 
         def in_the_middle():
             assert self.dvc.poll() is None, checkout.output
@@ -70,18 +70,7 @@ class Training:
 
     @property
     def driver(self) -> psutil.Process:
-        return self.checkout.process("python -m pipelines train")
-
-    @property
-    def fork(self) -> psutil.Process:
-        """The process that does the driver's work; the driver itself, if this is the first stage to run."""
-        server = "pipelines.cli.fork_server"
-        forks = [
-            process
-            for process in self.checkout.processes()
-            if server in process.cmdline() and server in process.parent().cmdline()
-        ]
-        return forks[0] if forks else self.driver
+        return self.checkout.process("python -m pipelines agents")
 
     @property
     def worker(self) -> psutil.Process:
@@ -101,10 +90,6 @@ def kill_driver(training):
     training.driver.kill()
 
 
-def kill_fork(training):
-    training.fork.kill()
-
-
 def kill_dvc(training):
     training.dvc.kill()
 
@@ -117,7 +102,7 @@ def press_ctrl_c(training):
     os.killpg(training.dvc.pid, signal.SIGINT)
 
 
-@pytest.mark.parametrize("disturb", [kill_driver, kill_fork, kill_dvc, terminate_dvc, press_ctrl_c])
+@pytest.mark.parametrize("disturb", [kill_driver, kill_dvc, terminate_dvc, press_ctrl_c])
 def test_the_next_run_goes_on(training, disturb, undisturbed):
     checkout = training.checkout
     disturb(training)
@@ -125,7 +110,7 @@ def test_the_next_run_goes_on(training, disturb, undisturbed):
     wait_until(lambda: not checkout.processes(), f"no process is left: {checkout.processes()}")
     kept = checkout.cells()
 
-    output = checkout.repro("train")
+    output = checkout.repro("agents")
 
     total, reused, missing = progress(output)["train"]
     assert total == AGENTS
@@ -151,14 +136,14 @@ def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
 
 def test_two_repros_at_once_spoil_nothing(training, undisturbed):
     """The second `dvc` is told who is at it, by DVC; a second driver waits."""
-    checkout, driver = training.checkout, training.fork
-    for stage in ("train", "fetch_images"):
+    checkout = training.checkout
+    for stage in ("agents", "pictures"):
         told = checkout.run("dvc", "repro", stage, expect=255)
         assert f"is busy, it is being blocked by:\n  (PID {training.dvc.pid})" in told
     # As after a `dvc` that was killed, whose driver has not ended yet.
-    second = checkout.start("python", "-m", "pipelines", "train")
-    wait_until(lambda: "waiting for process" in checkout.output, "the second driver is told")
-    assert f"waiting for process {driver.pid}, which works on the stage train" in checkout.output
+    second = checkout.start("python", "-m", "pipelines", "agents")
+    told = "waiting for another process, which works on the stage agents"
+    wait_until(lambda: told in checkout.output, "the second driver is told")
     assert training.dvc.wait() == 0
     assert second.wait() == 0
     assert progress(checkout.output)["train"] == (AGENTS, AGENTS, 0)

@@ -12,7 +12,7 @@ from power import PowerCut, disk_at
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.lifecycle import this_process
+from pipelines.engine.processes import this_process
 from pipelines.engine.remote_cells import RemoteCellStore
 from singleshot.io.whole_file import sync
 
@@ -120,7 +120,7 @@ def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
 
 
 def test_what_a_killed_driver_left_half_written_is_removed_and_a_living_ones_is_not(store):
-    code = "from pipelines.engine.lifecycle import this_process; print(this_process())"
+    code = "from pipelines.engine.processes import this_process; print(this_process())"
     gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     staging = store.root / "staging"
     (staging / f"{gone.stdout.strip()}-cell").mkdir(parents=True)

@@ -119,7 +119,7 @@ def test_a_cell_whose_inputs_are_not_there_yet(why):
 
 def test_an_unknown_name_is_met_with_near_ones(why):
     with pytest.raises(
-        UserError, match=r"no stage has a cell 'paintings/swirl'; there are fetch_images/paintings/swirls, "
+        UserError, match=r"no step has a cell 'paintings/swirl'; there are fetch_images/paintings/swirls, "
     ):
         why(name="paintings/swirl")
 

@@ -128,7 +128,7 @@ def test_which_model_has_to_be_plain() -> None:
 
 def test_without_a_model_the_fix_is_told() -> None:
     MODEL.unlink()
-    with pytest.raises(UserError, match="no classifier in it; run `dvc repro export_onnx`"):
+    with pytest.raises(UserError, match="no classifier in it; run `dvc repro export`"):
         classify_pictures(["album"], None, 1)
 
 

@@ -91,12 +91,12 @@ def test_every_command_tells_of_each_of_its_options(run, name):
 def test_all_commands_are_listed(run):
     _, out, _ = run("--help")
     assert all(f" {name} " in out for name in COMMANDS)
-    assert {"prepare-data", "prune", "train", "sizes", "report", "doctor", "evaluate-agent"} <= set(COMMANDS)
+    assert {"data", "agents", "report", "register", "doctor", "evaluate-agent"} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["prune", "--no-such-option"], ["no-such-command"], ["train-expert", "Ant"], ["evaluate-agent"]],
+    [["agents", "--no-such-option"], ["no-such-command"], ["train-expert", "Ant"], ["evaluate-agent"]],
 )
 def test_a_wrong_command_line_shows_the_usage(run, arguments):
     status, _, error = run(*arguments)
@@ -145,7 +145,7 @@ def test_params_composes_what_it_is_told(checkout, tmp_path):
     assert "    - 3\n    - 4\n" in (copy.path / "params.yaml").read_text()
 
 
-@pytest.mark.parametrize("command", ["check-config", "prepare-data", "train"])
+@pytest.mark.parametrize("command", ["check-config", "data", "agents"])
 def test_without_params_yaml(run, repository, command):
     (repository / "params.yaml").unlink()
     assert_one_line(run(command), "params.yaml", "make params")
@@ -160,7 +160,7 @@ def test_a_damaged_dataset(run, repository):
     dataset = repository / "data/offline_rl/Hopper/draw-0/transitions.safetensors"
     dataset.parent.mkdir(parents=True)
     dataset.write_bytes(b"cut short")
-    status, _, error = run("prune")
+    status, _, error = run("agents")
     assert status == 1
     assert error.splitlines()[-1].startswith("error: Hopper/")
     assert "data/offline_rl/Hopper/draw-0/transitions.safetensors" in error.splitlines()[-1]

@@ -5,30 +5,22 @@ import dataclasses
 import functools
 import importlib
 import json
-import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 
-import grimp
 import pydantic
 import pytest
 import torch
 import typer
 import yaml
-from toy_tasks.work import SumParams, add_up
 
-from pipelines.catalog.stages import STAGES, command_of
+from pipelines.catalog.stages import STAGES, STEPS, stage_of
 from pipelines.cli.app import app
 from pipelines.cli.packages import list_packages
 from pipelines.config import params as config
 from pipelines.config.params import Config, compose, load_config
 from pipelines.engine import sources
-from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.provenance import write_provenance
-from pipelines.engine.stage import Stage
-from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
 from singleshot.style.video.reader import probe
 from tasks.make_clip import make_clip
@@ -38,10 +30,9 @@ ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 CHECKS = {"packages", "config", "register"}
 """Stages without cells."""
-FAN_OUTS = sorted(set(DVC) - CHECKS)
+CODE = {"pipelines", "tasks", "singleshot"}
+"""Packages of code, which a stage depends on as a whole: cells decide what is computed again."""
 CONFIG = pydantic.TypeAdapter(Config)
-WRITERS = ("pipelines.engine.cells", "pipelines.engine.provenance", "pipelines.engine.stage")
-"""What of the engine writes outs."""
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +46,29 @@ def values(tmp_path_factory):
 
 
 class PlannedError(Exception):
-    """Raised where a stage would start to compute."""
+    """Raised where a step would start to compute."""
 
 
 class Planner:
-    """A stage that keeps its cells instead of computing them."""
+    """A step that keeps its cells instead of computing them."""
 
-    def compute(self, cells, out=None, *, gpu=False, alone=False, brief=False, models=None):
+    def compute(self, cells, out=None, **_options):
         self.cells, self.out = list(cells), out
         raise PlannedError
 
 
 @functools.cache
 def clip():
-    """What a stage that plans for a video would find in it."""
+    """What a step that plans for a video would find in it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "clip.mp4"
         make_clip(torch.zeros(3, 48, 64), path, 0.4, Fraction(25), (64, 48))
         return probe(path)
 
 
-def plan(stage, values):
+def plan(step, values):
     planner = Planner()
-    module = importlib.import_module(f"pipelines.stages.{stage}")
+    module = importlib.import_module(f"pipelines.stages.{step}")
     with pytest.MonkeyPatch.context() as patch:
         if hasattr(module, "probe"):
             patch.setattr(module, "probe", lambda path: clip())
@@ -99,10 +90,15 @@ def description(planner):
     }
 
 
+def plans(stage, values):
+    """The plans of a stage's steps."""
+    return [plan(step, values) for step in STAGES[stage].steps]
+
+
 def outcome(stage, values):
-    """The description of a plan, or the reason why there is none."""
+    """The descriptions of a stage's plans, or the reason why there are none."""
     try:
-        return description(plan(stage, values))
+        return [description(planner) for planner in plans(stage, values)]
     except UserError as error:
         return str(error)
 
@@ -207,6 +203,10 @@ def changed(values, leaf):
     return other
 
 
+def below(path, directories):
+    return any(PurePosixPath(path).is_relative_to(directory) for directory in directories)
+
+
 def covers(params, leaf):
     return any(tuple(name.split(".")) == leaf[: name.count(".") + 1] for name in params)
 
@@ -215,9 +215,9 @@ def science(values):
     return [leaf for leaf in leaves(values) if leaf[0] in {"offline_rl", "style", "deployment", "profile"}]
 
 
-@pytest.mark.parametrize("stage", FAN_OUTS)
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_key_that_changes_a_stages_cells_is_among_its_params(values, stage):
-    before = description(plan(stage, values))
+    before = outcome(stage, values)
     params = DVC[stage]["params"]
     effective = [leaf for leaf in science(values) if outcome(stage, changed(values, leaf)) != before]
     assert effective
@@ -237,97 +237,18 @@ def test_executor_and_tracking_change_no_plan(values):
         "executor": values["executor"] | {"kind": "local", "num_cpus": 2, "stack_size": 3, "device": "cpu"},
         "tracking": {"uri": "http://elsewhere:5000", "experiment": "another"},
     }
-    for stage in FAN_OUTS:
-        assert description(plan(stage, elsewhere)) == description(plan(stage, values))
+    for stage in STAGES:
+        assert outcome(stage, elsewhere) == outcome(stage, values)
 
 
-@functools.cache
-def imports():
-    """Who imports whom, but for what the engine and the configuration import."""
-    graph = grimp.build_graph("pipelines", "tasks", "singleshot", cache_dir=None)
-    for name in graph.modules:
-        if name.startswith(("pipelines.engine", "pipelines.config")):
-            graph.remove_module(name)
-    return graph
-
-
-def code_of(stage, values):
-    """Modules that decide the stage's results: itself, its tasks, and all that these import.
-
-    Two packages are left out: `pipelines.engine`, but for what of it writes outs, carries cells and cannot
-    change what they hold, and `pipelines.config` carries values, which are in the stage's `params`.
-    """
-    own = f"pipelines.stages.{stage}"
-    tasks = {cell.task.__module__ for cell in plan(stage, values).cells}
-    closures = {name for task in tasks for name in sources.source_closure(task)}
-    return {
-        name
-        for name in closures | imports().find_upstream_modules(own) | {own, *WRITERS}
-        if not _is_empty_package(name)
-    }
-
-
-def _file(module):
-    path = ROOT / module.replace(".", "/")
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def _is_empty_package(module):
-    file = _file(module)
-    return file.name == "__init__.py" and "import" not in file.read_text() and "=" not in file.read_text()
-
-
-def below(path, directories):
-    return any(PurePosixPath(path).is_relative_to(directory) for directory in directories)
-
-
-@pytest.mark.parametrize("stage", FAN_OUTS)
-def test_the_code_a_stages_results_depend_on_is_among_its_deps(values, stage):
-    files = [_file(module).relative_to(ROOT).as_posix() for module in code_of(stage, values)]
-    deps = DVC[stage]["deps"]
-    assert f"pipelines/stages/{stage}.py" in files
-    assert [file for file in files if not below(file, deps)] == []
-    code = [dep for dep in deps if dep.split("/")[0] in {"singleshot", "tasks", "pipelines"}]
-    assert [dep for dep in code if not any(below(file, [dep]) for file in files)] == []
-    # By package, which a person can read: cells decide what is computed again.
-    assert {"singleshot", "tasks"} <= set(code)
-
-
-def test_what_of_the_engine_writes_outs_is_known(tmp_path, monkeypatch):
-    """By Python's own account of who made and linked the files."""
-    writers, watching = set(), False
-    monkeypatch.chdir(tmp_path)
-
-    def watch(event, arguments):
-        if watching and event in ("open", "os.link", "os.mkdir"):
-            path = arguments[1 if event == "os.link" else 0]
-            made = event != "open" or (isinstance(arguments[1], str) and arguments[1] != "r")
-            if made and str(path).startswith("results"):
-                writers.add(_caller_in_engine())
-
-    sys.addaudithook(watch)  # for good
-    stage = Stage("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Recorder())
-    watching = True
-    stage.compute([Cell("sum", add_up, SumParams(1))], Path("results/toy"))
-    write_provenance("toy", "smoke", stage.made, Path("results/provenance/toy.json"))
-    watching = False
-    assert sorted(writers) == sorted(WRITERS)
-
-
-def _caller_in_engine():
-    frame = sys._getframe(1)
-    while not frame.f_globals["__name__"].startswith("pipelines.engine"):
-        frame = frame.f_back
-    return frame.f_globals["__name__"]
-
-
-@pytest.mark.parametrize("stage", FAN_OUTS)
-def test_the_packages_in_a_stages_digests_are_in_the_file_that_it_depends_on(values, stage, packages):
-    """So that DVC runs the stage after an upgrade of one of them."""
-    assert f"build/packages/{stage}.json" in DVC[stage]["deps"]
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_depends_on_all_code_and_on_the_packages_in_its_digests(values, stage, packages):
+    """So that DVC runs the stage after an edit, and after an upgrade of a package."""
+    assert {*CODE, f"build/packages/{stage}.json"} <= set(DVC[stage]["deps"])
     listed = json.loads((packages / f"{stage}.json").read_text())
-    for modules in {(cell.task.__module__, *cell.modules) for cell in plan(stage, values).cells}:
-        assert sources.package_versions(*modules).items() <= listed.items()
+    for planner in plans(stage, values):
+        for modules in {(cell.task.__module__, *cell.modules) for cell in planner.cells}:
+            assert sources.package_versions(*modules).items() <= listed.items()
 
 
 @pytest.fixture(scope="module")
@@ -345,13 +266,20 @@ def test_what_is_installed_and_registered_is_looked_at_each_time():
     assert [stage for stage, entry in DVC.items() if entry.get("always_changed")] == ["packages", "register"]
 
 
-@pytest.mark.parametrize("stage", FAN_OUTS)
-def test_a_stages_tables_are_among_its_outs(stage):
-    assert {table.as_posix() for table in STAGES[stage].tables} <= set(outs(stage))
+def test_every_step_belongs_to_one_stage_in_the_order_of_the_catalogue():
+    steps = [step for stage in STAGES.values() for step in stage.steps]
+    assert sorted(steps) == sorted(STEPS)
+    assert len(DVC) <= 12
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_steps_tables_and_record_are_among_the_outs_of_its_stage(step):
+    files = {*(table.as_posix() for table in STEPS[step].tables), f"results/provenance/{step}.json"}
+    assert files <= set(outs(stage_of(step)))
 
 
 def test_a_stage_is_described_by_one_sentence():
-    """That of the catalogue; the command line has it from there, as MLflow has."""
+    """That of the catalogue; the command line has it from there."""
     assert list(STAGES) == [stage for stage in DVC if stage not in CHECKS]
     commands = typer.main.get_command(app).commands
     for stage, entry in DVC.items():
@@ -359,21 +287,24 @@ def test_a_stage_is_described_by_one_sentence():
         assert (python, module, package) == ("python", "-m", "pipelines")
         assert entry["desc"] == commands[command].help
         if stage not in CHECKS:
-            assert (entry["desc"], command) == (STAGES[stage].about, command_of(stage))
+            assert (entry["desc"], command) == (STAGES[stage].about, stage.replace("_", "-"))
 
 
-@pytest.mark.parametrize("stage", FAN_OUTS)
-def test_the_inputs_and_outs_of_a_stages_cells_are_its_own(values, stage):
-    planner = plan(stage, values)
-    for cell in planner.cells:
-        for path in cell.inputs.values():
-            assert below(path.as_posix(), DVC[stage]["deps"]), path
-    assert planner.out is None or planner.out.as_posix() in outs(stage)
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_a_stages_cells_read_it_depends_on_or_has_made_itself(values, stage):
+    made: list[str] = []
+    for step, planner in zip(STAGES[stage].steps, plans(stage, values), strict=True):
+        for cell in planner.cells:
+            for path in cell.inputs.values():
+                assert below(path.as_posix(), [*DVC[stage]["deps"], *made]), path
+        out = [] if planner.out is None else [planner.out.as_posix()]
+        assert set(out) <= set(outs(stage))
+        made += [*out, *(table.as_posix() for table in STEPS[step].tables)]
 
 
 def test_the_report_depends_on_all_that_its_page_shows():
-    deps = DVC["report"]["deps"]
-    records = {f"results/provenance/{stage}.json" for stage in FAN_OUTS if stage != "report"}
+    deps = [*DVC["report"]["deps"], *outs("report")]
+    records = {f"results/provenance/{step}.json" for step in STEPS}
     assert records == {dep for dep in deps if dep.startswith("results/provenance/")}
     others = [pattern for pattern in FILES if not pattern.startswith("results/provenance/")]
     assert [pattern for pattern in others if not below(pattern, deps)] == []
@@ -391,7 +322,7 @@ def test_every_stage_waits_for_the_check_of_the_configuration():
         makers = {maker[dep] for dep in DVC[stage].get("deps", ()) if dep in maker}
         return makers.union(*map(upstream, makers))
 
-    for stage in FAN_OUTS:
+    for stage in STAGES:
         assert "config" in upstream(stage)
 
 

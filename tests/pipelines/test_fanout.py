@@ -28,8 +28,7 @@ from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.local_ray import STARTS
-from pipelines.engine.ray_cluster import ray_cluster
+from pipelines.engine.ray_cluster import STARTS, ray_cluster
 from pipelines.engine.ray_executor import _again, _execute_remotely, _Input, _receive
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
@@ -250,13 +249,11 @@ def test_a_worker_killed_for_memory_is_halved_and_alone_tried_again_then_given_u
         sweep.raise_failures()
 
 
-def test_one_cell_starts_no_cluster_of_its_own(store, monkeypatch):
-    import ray
-
+@pytest.mark.parametrize(("cells", "start_ray"), [(1, True), (3, False)])
+def test_ray_is_not_started_for_one_cell_or_unasked(store, monkeypatch, cells, start_ray):
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
-    (cell,) = sums(1)
-    fan_out([cell], RAY, store, Recorder())
-    assert store.has(cell)
+    fan_out(sums(cells), RAY, store, Recorder(), start_ray=start_ray)
+    assert all(store.has(cell) for cell in sums(cells))
 
 
 @pytest.mark.parametrize(("slow_starts", "ends_well"), [(2, True), (99, False)])
@@ -282,7 +279,9 @@ def test_cells_that_would_leave_cores_idle_in_a_second_round_all_run_at_once(sto
     place.mkdir()
     count = joblib.cpu_count() + 1
     cells = [Cell(f"cell-{i}", meet, MeetParams(str(place), str(i), count)) for i in range(count)]
-    fan_out(cells, RAY, store, Recorder())  # would not end if one had to wait for another's end
+    fan_out(
+        cells, RAY, store, Recorder(), start_ray=True
+    )  # would not end if one had to wait for another's end
     assert all(store.has(cell) for cell in cells)
 
 

@@ -45,10 +45,10 @@ def test_the_code_keeps_every_contract(code):
 @pytest.mark.parametrize(
     ("importer", "imported", "contract"),
     [
-        ("pipelines/engine/lifecycle.py", "pipelines.config.serving", LAYERS),
-        ("pipelines/engine/lifecycle.py", "pipelines.catalog.paths", LAYERS),
-        ("pipelines/engine/lifecycle.py", "pipelines.stages.prune", LAYERS),
-        ("pipelines/engine/lifecycle.py", "pipelines.serving.limits", LAYERS),
+        ("pipelines/engine/processes.py", "pipelines.config.serving", LAYERS),
+        ("pipelines/engine/processes.py", "pipelines.catalog.paths", LAYERS),
+        ("pipelines/engine/processes.py", "pipelines.stages.prune", LAYERS),
+        ("pipelines/engine/processes.py", "pipelines.serving.limits", LAYERS),
         ("pipelines/config/serving.py", "pipelines.catalog.paths", LAYERS),
         ("pipelines/catalog/paths.py", "pipelines.stages.prune", LAYERS),
         ("pipelines/catalog/paths.py", "pipelines.serving.limits", LAYERS),
@@ -65,8 +65,8 @@ def test_the_code_keeps_every_contract(code):
         ("singleshot/errors.py", "dvc", PURE),
         ("tasks/job.py", "ray", PURE),
         ("tasks/job.py", "mlflow", PURE),
-        *(("pipelines/engine/lifecycle.py", science, SCIENCE) for science in sorted(SCIENCES)),
-        ("pipelines/engine/lifecycle.py", "tasks.tables", SCIENCE),
+        *(("pipelines/engine/processes.py", science, SCIENCE) for science in sorted(SCIENCES)),
+        ("pipelines/engine/processes.py", "tasks.tables", SCIENCE),
     ],
 )
 def test_an_import_against_the_layers_is_refused(code, importer, imported, contract):

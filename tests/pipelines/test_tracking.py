@@ -20,7 +20,7 @@ from made import MADE
 from ports import free_port
 from toy_tasks.work import SumParams, add_up
 
-from pipelines.catalog.stages import STAGES
+from pipelines.catalog.stages import STEPS
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
 from singleshot.errors import UserError
@@ -234,7 +234,7 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
     def experiment():
         return client().get_experiment_by_name("singleshot/train")
 
-    with tracking(config, "train", "smoke", STAGES["train"]):
+    with tracking(config, "train", "smoke", STEPS["train"]):
         pass
     identifier = experiment().experiment_id
     links = re.findall(r"\]\((#/experiments/(\d+)/runs\?[^)]*)\)", experiment().tags["mlflow.note.content"])
@@ -244,7 +244,7 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
     table = json.loads(experiment().tags["mlflow.sharedViewState.table"])
     assert {"tags.`pruner`", "tags.`sparsity`", "metrics.`d4rl_score`"} <= set(table["selectedColumns"])
     client().set_experiment_tag(identifier, "mlflow.note.content", "mine")
-    with tracking(config, "train", "smoke", STAGES["train"]):
+    with tracking(config, "train", "smoke", STEPS["train"]):
         pass
     assert experiment().tags["mlflow.note.content"] == "mine"
 

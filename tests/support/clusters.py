@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-from pipelines.engine.local_ray import NO_HEALTH_CHECKS, took_too_long
+from pipelines.engine.ray_cluster import NO_HEALTH_CHECKS, took_too_long
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ function paint(agents) {
 /** The agents as they begin, before anything is started. */
 async function paintStart() {
   const task = byId("task").value;
-  if (!task) return say("agents-error", "No agent is served; `dvc repro export_onnx` exports some.");
+  if (!task) return say("agents-error", "No agent is served; `dvc repro export` exports some.");
   try {
     if (!starts.has(task)) starts.set(task, await (await ask(path("watch", task))).json());
     if (!socket && task === byId("task").value) paint(chosen().map(card => ({ ...starts.get(task), card, told: "" })));
@@ -80,7 +80,7 @@ function watch() {
   if (socket) { stop(); return say("agents-status", "Stopped."); }
   say("agents-error", "");
   const cards = chosen();
-  if (!cards.length) return say("agents-error", "No agent is served; `dvc repro export_onnx` exports some.");
+  if (!cards.length) return say("agents-error", "No agent is served; `dvc repro export` exports some.");
   const names = cards.map(card => "policies=" + encodeURIComponent(card.name)).join("&");
   const address = new URL(`${path("watch", byId("task").value)}?${names}`, document.baseURI);
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";

@@ -56,7 +56,7 @@ function painting(name) {
 export async function inEveryStyle(styles, number) {
   say("style-error", ""); byId("styles").replaceChildren(); results.length = 0;
   draw(place("The picture", "original", "").canvas, picture.shown);
-  if (!styles.length) return say("style-status", "No style is served; `dvc repro export_onnx` exports some.");
+  if (!styles.length) return say("style-status", "No style is served; `dvc repro export` exports some.");
   for (const [i, style] of styles.entries()) {
     say("style-status", `Style ${i + 1} of ${styles.length} …`);
     const start = performance.now();

@@ -132,9 +132,7 @@ class Transitions:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         missing = [f.name for f in fields(cls) if f.name not in arrays]
         if missing:
-            raise UserError(
-                f"{path}: lacks {missing}, has {sorted(arrays)}; `dvc repro -f prepare_data` makes it"
-            )
+            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; `dvc repro -f data` makes it")
         return cls.cast(**{f.name: arrays[f.name] for f in fields(cls)}).check(path, task)
 
     @classmethod

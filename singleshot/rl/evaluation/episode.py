@@ -50,7 +50,7 @@ def load_episode(path: Path) -> Episode:
     Raises:
         UserError: the file is missing, damaged, or holds no episode.
     """
-    fix = "make it with `dvc repro train`"
+    fix = "make it with `dvc repro agents`"
     file = read_tensor_file(path, fix)
     with reading(path, "an agent's episode", fix):
         description = json.loads(file.metadata["episode"])

@@ -65,7 +65,7 @@ class PhotoSet:
         """
         archives = sorted(directory.rglob(ARCHIVE))
         if not archives:
-            raise UserError(f"{directory}: no {ARCHIVE} in it; run the stage fetch_images")
+            raise UserError(f"{directory}: no {ARCHIVE} in it; run the stage pictures")
         members: dict[str, _Member] = {}
         for archive in archives:
             found = _members(archive)
@@ -130,7 +130,7 @@ def _members(archive: Path) -> dict[str, _Member]:
 
 
 def _damaged(archive: Path) -> UserError:
-    return UserError(f"{archive}: damaged; run `dvc repro -f fetch_images`")
+    return UserError(f"{archive}: damaged; run `dvc repro -f pictures`")
 
 
 def _uniform(low: float, high: float, generator: Generator) -> float:

@@ -48,7 +48,7 @@ class Picture:
 class Evaluator:
     """The networks that pictures are measured with, in float32, and the painting.
 
-    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files written by the stage fetch_weights,
+    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files written by the stage pictures,
     and `painting`, a picture, which it scales to a short side of `size_px`.
     """
 

@@ -63,12 +63,12 @@ class LPIPS:
 
 
 def load_lpips(backbone: Backbone, heads: Path) -> LPIPS:
-    """LPIPS on the backbone's device, with the heads in a file that the stage fetch_weights wrote.
+    """LPIPS on the backbone's device, with the heads in a file that the stage pictures wrote.
 
     Raises:
         UserError: the file is damaged, not such a file, or has no heads for this backbone.
     """
-    fix = "run the stage fetch_weights again"
+    fix = "run the stage pictures again"
     tensors = read_tensor_file(heads, fix).tensors
     prefix, device = f"{backbone.architecture}.", backbone.mean.device
     layers = {key.removeprefix(prefix): w.to(device) for key, w in tensors.items() if key.startswith(prefix)}

@@ -400,7 +400,7 @@ def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tm
     root = tmp_path / "run"
     shutil.copytree(small, root)
     pandas.read_csv(root / results.SPEED.path).drop(columns="size_px").to_csv(root / results.SPEED.path)
-    with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f measure_speed"):
+    with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f measure_styles"):
         draw(root, tmp_path / "out")
 
 

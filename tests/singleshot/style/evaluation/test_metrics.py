@@ -87,7 +87,7 @@ class TestLpips:
 
     def test_names_a_file_that_is_none(self, lpips: LPIPS, tmp_path: Path) -> None:
         path = tmp_path / "heads.safetensors"
-        with pytest.raises(UserError, match=r"heads\.safetensors: no such file; run the stage fetch_weights"):
+        with pytest.raises(UserError, match=r"heads\.safetensors: no such file; run the stage pictures"):
             load_lpips(lpips.backbone, path)
         path.write_bytes(b"no weights")
         with pytest.raises(UserError, match=r"heads\.safetensors: not a whole .*; run the stage"):

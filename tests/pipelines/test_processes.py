@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
@@ -14,14 +13,13 @@ import psutil
 import pytest
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.lifecycle import ends_with_its_parents, interrupted_later
-from pipelines.engine.scratch import scratch_directory
+from pipelines.engine.processes import ends_with_its_parents, interrupted_later
 
 ROOT = Path(__file__).parents[2]
 CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10000)'], start_new_session=True)"
 DRIVER = f"""
 import os, subprocess, sys, time
-from pipelines.engine.lifecycle import takes_its_children_along
+from pipelines.engine.processes import takes_its_children_along
 earlier = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10000)"])
 print(earlier.pid, flush=True)
 with takes_its_children_along():
@@ -34,7 +32,7 @@ with takes_its_children_along():
 """
 STAGE = """
 import os, sys, time
-from pipelines.engine.lifecycle import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents
 try:
     with ends_with_its_parents():
         print(os.getpid(), flush=True)
@@ -52,15 +50,6 @@ while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
 """
     + STAGE
 )
-
-
-HOLDER = """
-import sys
-from pipelines.engine.scratch import scratch_directory
-with scratch_directory() as directory:
-    print(directory, flush=True)
-    sys.stdin.read()
-"""
 
 
 def start(command, **environment):
@@ -81,7 +70,7 @@ def test_descendants_go_with_a_driver_however_it_ends(how):
     earlier = psutil.Process(int(driver.stdout.readline()))
     child = psutil.Process(int(driver.stdout.readline()))
     grandchild = wait_until(child.children, "the grandchild is there")[0]
-    guard = next(p for p in psutil.Process(driver.pid).children() if "lifecycle" in " ".join(p.cmdline()))
+    guard = next(p for p in psutil.Process(driver.pid).children() if "processes" in " ".join(p.cmdline()))
     known = [child, grandchild, guard]
     try:
         # The guard looks once a second.
@@ -169,24 +158,3 @@ def test_an_interrupt_is_kept_back_until_native_code_has_ended(number):
         work()
     assert steps == ["inside"]
     assert signal.getsignal(number) == before
-
-
-def test_temporary_directories_of_killed_processes_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    holders = [start([sys.executable, "-c", HOLDER], TMPDIR=str(tmp_path)) for _ in range(3)]
-    killed, alive, new = (Path(holder.stdout.readline().strip()) for holder in holders)
-    try:
-        for process in (holders[0], holders[2]):
-            process.kill()
-            process.wait()
-        for directory in (killed, alive):
-            (directory / "inputs").mkdir()
-            os.utime(directory, (0, 0))
-        with scratch_directory() as own:
-            assert set(tmp_path.iterdir()) == {alive, new, own}
-        holders[1].communicate()
-        assert set(tmp_path.iterdir()) == {new}
-    finally:
-        for process in holders:
-            process.kill()
-            process.communicate()

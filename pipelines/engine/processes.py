@@ -14,8 +14,6 @@ from types import FrameType
 import psutil
 
 GRACE_SECONDS = 15.0
-_above: list[psutil.Process] = []
-"""The process that this one acts for, if any, and those above that one."""
 
 
 def this_process() -> str:
@@ -101,35 +99,16 @@ def interrupted_later() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def act_for(pid: int) -> None:
-    """Regard another process as the parent of this one, and its parents as those of this one.
-
-    Raises:
-        KeyboardInterrupt: it has ended already.
-    """
-    try:
-        process = psutil.Process(pid)
-        _above[:] = [process, *process.parents()]
-    except psutil.NoSuchProcess:
-        raise KeyboardInterrupt from None
-
-
-def dvc_above() -> psutil.Process | None:
-    """The `dvc` that runs this process as a stage."""
-    parents = _parents()
-    return parents[-1] if parents and _is_dvc(parents[-1]) else None
-
-
 def _parents() -> list[psutil.Process]:
     """Within a DVC stage, the processes above this one up to and including `dvc`; else none."""
-    parents = _above or psutil.Process().parents()
+    parents = psutil.Process().parents()
     if "DVC_STAGE" not in os.environ:
         return []
     for depth, process in enumerate(parents):
         if _is_dvc(process):
             return parents[: depth + 1]
     # DVC starts a stage in DVC's session. A stage without its parent belongs to init, in another session.
-    if parents and not _above and os.getsid(parents[0].pid) != os.getsid(0):
+    if parents and os.getsid(parents[0].pid) != os.getsid(0):
         raise KeyboardInterrupt
     return parents[:1]
 
