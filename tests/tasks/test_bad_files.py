@@ -412,29 +412,6 @@ def long_pickle(path):
     path.write_bytes(b"\x80\x04\x8e" + struct.pack("<Q", LARGE) + b"abc.")
 
 
-def doubling_aliases(path):
-    lines = ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
-    path.write_text("\n".join(lines))
-
-
-def a_million_anchors(path):
-    path.write_text("\n".join(f"k{n}: &a{n} {n}" for n in range(10**6)))
-
-
-def doubling_interpolations(path):
-    path.write_text(
-        "\n".join(["a0: xxxxxxxxxx", *(f"a{n}: ${{a{n - 1}}}${{a{n - 1}}}" for n in range(1, 60))])
-    )
-
-
-def deep_yaml(path):
-    path.write_text("[" * 100_000)
-
-
-def long_number(path):
-    path.write_text(f"profile: {'9' * 100_000}")
-
-
 def endless_video(path):
     """An MP4 whose sample table claims 2³² - 1 frames."""
     good = path.with_name("good.mp4")
@@ -477,11 +454,6 @@ LIES = [
     ("actor", packed_without_metadata),
     ("pickled arrays", malicious_pickle),
     ("pickled arrays", long_pickle),
-    ("params.yaml", doubling_aliases),
-    ("params.yaml", a_million_anchors),
-    ("params.yaml", doubling_interpolations),
-    ("params.yaml", deep_yaml),
-    ("params.yaml", long_number),
     ("video", endless_video),
     ("video's frames", endless_video),
 ]
