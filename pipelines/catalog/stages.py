@@ -147,7 +147,7 @@ STEPS: Mapping[str, Experiment] = {
         tables=(paths.STATISTICS, paths.PROFILES),
     ),
     "report": Experiment(
-        "Write report/index.html, a page of all results beside the papers', and its figures as files.",
+        "Write report/index.html, a page of all results beside the papers', and its charts as SVG files.",
         "The page and the figures are among each run's artifacts.",
     ),
 }

@@ -1,4 +1,4 @@
-"""The step `report` has one cell for each kind of figure, and one for the page."""
+"""The step `report` has one cell, the page."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -9,37 +9,25 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
-from tasks.reporting.deployment_figures import draw_deployment_figures
-from tasks.reporting.figures import draw_figures
-from tasks.reporting.look import FigureParams
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.results import FILES
 from tasks.reporting.section_run import Departure
-from tasks.reporting.style_figures import draw_style_figures
 
 OWN_RECORD = Path("results/provenance/report.json")
 
 
 def run(step: Step, config: Config) -> None:
-    """Write `report/index.html`, and pictures in `figures/`, `style/` and `deployment/` below `report/`."""
-    params = FigureParams(config.profile)
-    styles = {
-        "studies": paths.STUDIES,
-        "pictures": paths.TRANSFERS,
-        "pruning": paths.PRUNED_STYLES,
-        "pruned": paths.PRUNED_PICTURES,
-    }
-    page_params = PageParams(
-        config.profile, tuple(departures(config.offline_rl)), config.offline_rl.statistics.confidence
+    """Write `report/index.html`, and its charts as `report/figures/figure-….svg`."""
+    algorithms = (getattr(config.offline_rl.algorithms, name) for name in config.offline_rl.sweep.algorithms)
+    params = PageParams(
+        config.profile,
+        tuple(departures(config.offline_rl)),
+        all(algorithm.normalize_states for algorithm in algorithms),
+        config.offline_rl.statistics.confidence,
     )
-    cells = [
-        Cell("figures", draw_figures, params, {"scores": paths.SCORES}),
-        Cell("style", draw_style_figures, params, styles),
-        Cell("deployment", draw_deployment_figures, params, {"timings": paths.TIMINGS}),
-        Cell("page", draw_page, page_params, page_inputs()),
-    ]
-    *_, page = step.compute(cells, paths.REPORT)
-    (page / "index.html").rename(paths.REPORT / "index.html")
+    (page,) = step.compute([Cell("page", draw_page, params, page_inputs())], paths.REPORT)
+    for made in sorted(page.iterdir()):
+        made.rename(paths.REPORT / made.name)
     page.rmdir()
     print(f"open {paths.REPORT / 'index.html'} in a browser")
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from singleshot.pruning.variant import percentage
@@ -70,6 +70,22 @@ class Table:
     numbers: Sequence[str] = ()
     data: str = ""
     """Path of the CSV file with the complete table."""
+
+    def varied(self) -> "Table":
+        """The table without its columns of one value, which the caption names instead."""
+        if len(self.rows) < 2:
+            return self
+        same = [len(set(cells)) == 1 for cells in zip(*self.rows, strict=True)]
+        named = [
+            f"{name} {cell}" for name, cell, one in zip(self.head, self.rows[0], same, strict=True) if one
+        ]
+        named = [each for each in named if not each.endswith(f" {NOT_GIVEN}")]
+
+        def kept(cells: Sequence[str]) -> list[str]:
+            return [cell for cell, one in zip(cells, same, strict=True) if not one]
+
+        caption = f"{self.caption}. In all rows: {', '.join(named)}" if named else self.caption
+        return replace(self, caption=caption, head=kept(self.head), rows=[kept(row) for row in self.rows])
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,13 @@
 import base64
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pandas
-from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -99,13 +98,6 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class FigureParams:
-    """What figures in files of their own say about the run that they show."""
-
-    profile: str
-
-
 def name(word: str) -> str:
     """A name in the tables as readers know it: `SNIP` for `snip`."""
     return NAMES.get(word, word)
@@ -156,15 +148,6 @@ def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[
         axis.set(**{f"{name}lim": limit for name, limit in limits.items()})
 
     return [partial(within, draw=draw) for draw in draws]
-
-
-def save_png(figure: Figure, profile: str, path: Path) -> None:
-    """Save a pyplot figure with the profile in its title, and close it."""
-    figure.suptitle(f"{figure.get_suptitle()}, profile {profile}")
-    figure.set_layout_engine("constrained")
-    # No creation date or version: equal drawings give equal bytes.
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    pyplot.close(figure)
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Panel:

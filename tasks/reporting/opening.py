@@ -1,26 +1,25 @@
-"""The page's first screen: agents in motion, and a number for each of the three reports with its interval."""
+"""The page's first screen: agents in motion, and what pruning kept, saved in bytes, and gained in speed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 import pandas
 
 from tasks.reporting import results
-from tasks.reporting.blocks import Headline, Opening, Panel, count, exact_percent, number, percent
+from tasks.reporting.blocks import Headline, Opening, Panel, count, exact_percent, listing, number, percent
 from tasks.reporting.look import PRUNERS, name, ordered
 from tasks.reporting.results import Results
-from tasks.reporting.section_deployment import fastest_speedups
-from tasks.reporting.section_pruning import ALL, agents_in_motion
-from tasks.reporting.section_style import before_and_after, style_ratios
+from tasks.reporting.section_deployment import fastest_policies
+from tasks.reporting.section_pruning import ALL, FORMAT_NAMES, agents_in_motion, highest, savings, smallest
+from tasks.reporting.section_style import before_and_after
 
-PREFERRED = ("bcq", "snip")
-"""Algorithm and pruner of the first number, if they were run; the paper is about both."""
+PREFERRED = "snip"
+"""Pruner of the first number, if it was run."""
 
 
 def opening(found: Results) -> Opening:
     """Make the first screen from the results that exist. There are no placeholders for missing results."""
     panel, caption = _shown(found)
-    return Opening(panel, caption, [*_return(found), *_speed(found), *_style(found)])
+    return Opening(panel, caption, [*_kept(found), *_smaller(found), *_faster(found)])
 
 
 def _shown(found: Results) -> tuple[Panel | None, str]:
@@ -31,55 +30,50 @@ def _shown(found: Results) -> tuple[Panel | None, str]:
     return None, ""
 
 
-def _return(found: Results) -> Iterator[Headline]:
-    """The share of the score that agents of one algorithm keep at the highest sparsity of one pruner."""
-    statistics = found.table(results.STATISTICS)
-    rows = statistics[statistics["sparsity"] > 0]
+def _kept(found: Results) -> Iterator[Headline]:
+    """The share of the dense agents' score that each algorithm keeps at one pruner's highest sparsity."""
+    rows = highest(found.table(results.STATISTICS))
     if rows.empty:
         return
-    rows = rows[rows["sparsity"] == rows["sparsity"].max()]
-    algorithm = PREFERRED[0] if PREFERRED[0] in set(rows["algorithm"]) else rows["algorithm"].iloc[0]
-    rows = rows[rows["algorithm"] == algorithm]
     pruners = ordered(rows["pruner"], PRUNERS)
-    pruner = PREFERRED[1] if PREFERRED[1] in pruners else pruners[0]
-    rows = rows[rows["pruner"] == pruner]
-    (row,), tasks = rows[rows["task"] == ALL].to_dict("records"), rows[rows["task"] != ALL]
-    if not np.isfinite(row["retention"]):
+    pruner = PREFERRED if PREFERRED in pruners else pruners[0]
+    rows = rows[(rows["pruner"] == pruner) & (rows["task"] == ALL) & rows["retention"].notna()]
+    if rows.empty:
         return
-    bounds = [row["retention_low"], row["retention_high"]]
-    interval = f"{exact_percent(found.confidence)} interval {' to '.join(map(percent, bounds))}"
-    if not np.isfinite(bounds).all():
-        seeds = count(int(tasks["seeds"].min()), "seed")
-        interval = f"{_range(tasks['retention'], percent, 'task')}; {seeds}: no confidence interval"
+    bounds = rows[["retention_low", "retention_high"]]
+    interval = f"{count(int(rows['seeds'].min()), 'seed')}: no confidence interval"
+    if bounds.notna().all(axis=None):
+        each = [f"{percent(low)} to {percent(high)}" for low, high in bounds.to_numpy()]
+        interval = f"{exact_percent(found.confidence)} interval{'s' * (len(each) > 1)} {listing(each)}"
     what = (
-        f"of the dense agents' score is kept by {name(algorithm)} agents when {name(pruner)} prunes "
-        f"{exact_percent(row['sparsity'])} of their weights before training"
+        f"of the dense agents' score is kept by {listing(map(name, rows['algorithm']))} agents when "
+        f"{name(pruner)} prunes {exact_percent(rows['sparsity'].max())} of their weights before training"
     )
-    yield Headline(percent(row["retention"]), interval, what, "return")
+    yield Headline(listing(map(percent, rows["retention"])), interval, what, "return")
 
 
-def _speed(found: Results) -> Iterator[Headline]:
-    """How much faster than PyTorch the fastest runtime is."""
-    fastest = fastest_speedups(found)
+def _smaller(found: Results) -> Iterator[Headline]:
+    """How many times fewer bytes the pruned networks take in the smallest format that keeps every bit."""
+    sizes = highest(found.table(results.SIZES))
+    if sizes.empty:
+        return
+    saving = savings(sizes)
+    best = smallest(saving)
+    what = f"smaller: the file of such an agent's networks, as {FORMAT_NAMES.get(best, best)}, every bit kept"
+    yield Headline(f"{number(saving[best], 2)}×", _range(saving.drop(best), "in other formats"), what, "cost")
+
+
+def _faster(found: Results) -> Iterator[Headline]:
+    """How much faster a pruned policy acts on the best runtime than in PyTorch."""
+    fastest = fastest_policies(found)
     if fastest is None:
         return
-    runtime, mean, speedups = fastest
-    interval = _range(speedups, lambda speedup: number(speedup, 2), "condition")
-    what = f"the speed of PyTorch is reached by {runtime}, the fastest runtime in full precision"
-    yield Headline(f"{number(mean, 2)}×", interval, what, "compilers")
+    runtime, mean, gains = fastest
+    what = f"faster: a pruned policy on {runtime}, the best runtime, beside PyTorch with zeros for weights"
+    yield Headline(f"{number(mean, 2)}×", _range(gains, "by batch and threads"), what, "compilers")
 
 
-def _style(found: Results) -> Iterator[Headline]:
-    """The share of the distance to the painting that trained networks leave."""
-    ratios = style_ratios(found)
-    if ratios.empty:
-        return
-    interval = _range(ratios, percent, "picture")
-    what = "of a photo's squared distance to the painting's style, by AlexNet, is left by trained networks"
-    yield Headline(percent(ratios.mean()), interval, what, "styles")
-
-
-def _range(values: pandas.Series, written: Callable[[float], str], what: str) -> str:
-    """The lowest and the highest value, and the number of `what`; no range for a single value."""
-    over = count(len(values), what)
-    return over if len(values) == 1 else f"{written(values.min())} to {written(values.max())} over {over}"
+def _range(values: pandas.Series, by: str) -> str:
+    """The lowest and the highest value."""
+    low, high = number(values.min(), 2), number(values.max(), 2)
+    return "" if low == high else f"{low}× to {high}× {by}"

@@ -1,9 +1,14 @@
 """Task: the report page `index.html`, made only from a run's result files; equal files give equal bytes."""
 
+import re
+from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import ascii_lowercase
 
 import jinja2
+from markupsafe import Markup, escape
 
 from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.blocks import Block, Download, Figure, NotRun, Section, Table
@@ -26,6 +31,7 @@ from tasks.reporting.section_run import Departure, citation, what_was_run
 from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 from tasks.reporting.statistics import BootstrapConfig
 
+SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
 """The input directory with the template and style sheet. It is an input because the digest of the source
 code covers only Python."""
@@ -37,6 +43,8 @@ class PageParams:
 
     profile: str
     departures: tuple[Departure, ...] = ()
+    normalized: bool = False
+    """Whether the agents get normalised states."""
     confidence: float = BootstrapConfig.confidence
     """Confidence level of the intervals in the tables."""
 
@@ -53,7 +61,7 @@ def draw_page(job: Job) -> Iterator[Event]:
         UserError: a table lacks a column, or a picture is damaged.
     """
     found = Results(job.inputs, job.params.confidence)
-    sections = make_sections(found, job.params)
+    sections, not_run = _without_missing(make_sections(found, job.params))
     loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
     environment = jinja2.Environment(
         loader=loader,
@@ -62,31 +70,80 @@ def draw_page(job: Job) -> Iterator[Event]:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters |= {"code": _code, "breakable": _breakable}
     blocks = [block for section in sections for block in (*section.blocks, *section.details)]
     html = environment.get_template("page.html").render(
         opening=opening(found),
         sections=sections,
         tables=_downloads(found, blocks),
+        not_run=not_run,
         citation=citation(found, job.params.profile),
         profile=job.params.profile,
     )
     (job.output / "index.html").write_text(html, encoding="utf-8")
-    kinds = {"figures": Figure, "tables": Table, "not_run": NotRun}
-    counts = {name: sum(isinstance(block, kind) for block in blocks) for name, kind in kinds.items()}
+    figures = [block for block in blocks if isinstance(block, Figure)]
+    tables = sum(isinstance(block, Table) for block in blocks)
+    _write_charts(figures, job.output / "figures")
+    counts = {"figures": len(figures), "tables": tables, "not_run": len(not_run)}
     yield Metrics(0, {name: float(count) for name, count in counts.items()})
+
+
+def _without_missing(sections: Sequence[Section]) -> tuple[list[Section], list[NotRun]]:
+    """The sections that have something to show, and what is missing from all of them."""
+    missing = [
+        block
+        for section in sections
+        for block in (*section.blocks, *section.details)
+        if isinstance(block, NotRun)
+    ]
+
+    def shown(blocks: Sequence[Block]) -> list[Block]:
+        return [
+            block.varied() if isinstance(block, Table) else block
+            for block in blocks
+            if not isinstance(block, NotRun)
+        ]
+
+    made = [replace(each, blocks=shown(each.blocks), details=shown(each.details)) for each in sections]
+    return [each for each in made if each.anchor == "run" or _has_results(each)], missing
+
+
+def _has_results(section: Section) -> bool:
+    return any(isinstance(block, Figure | Table) for block in (*section.blocks, *section.details))
+
+
+def _code(text: str) -> Markup:
+    """Escape a text for HTML, and set what is between backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _breakable(text: str) -> Markup:
+    """:func:`_code`, where a line may break after the slashes of a name."""
+    return Markup(re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", _code(text)))
+
+
+def _write_charts(figures: Sequence[Figure], directory: Path) -> None:
+    """Write each chart as an SVG file of its own, named by the number of its figure on the page."""
+    directory.mkdir()
+    for number, figure in enumerate(figures, start=1):
+        charts = [panel.source.partition(SVG)[2] for panel in figure.panels if panel.source.startswith(SVG)]
+        for i, chart in enumerate(charts):
+            letter = ascii_lowercase[i] if len(charts) > 1 else ""
+            (directory / f"figure-{number:02}{letter}.svg").write_bytes(b64decode(chart))
 
 
 def make_sections(found: Results, params: PageParams) -> list[Section]:
     """Make the page's sections: five questions with answers, then the three reports."""
     return [
         what_was_run(found, params.profile, params.departures),
-        did_pruning_keep_the_return(found),
+        did_pruning_keep_the_return(found, params.normalized),
         _what_did_it_cost(found),
         what_do_the_styles_look_like(found),
         which_compiler_is_fastest(found),
         arnob(found),
         hyyppa(found),
         shen(found),
+        _next(),
     ]
 
 
@@ -105,6 +162,20 @@ def _what_did_it_cost(found: Results) -> Section:
         [*in_bytes, *in_milliseconds],
         [rounded_values(found), *exported_bytes(found)],
     )
+
+
+def _next() -> Section:
+    """What a reader may do now."""
+    rows = (
+        ("Try the agents, the styles and the classifier in a browser", "`python -m pipelines serve`"),
+        ("See the curves and files of each network in MLflow", "`make ui`"),
+        ("Stylise a photo or video", "`python -m pipelines stylize -s STYLE -i photo.jpg -o out`"),
+        ("Learn the style of a painting", "`python -m pipelines learn-style painting.jpg`"),
+        ("Use a network without this repository", "docs/elsewhere.md"),
+        ("Read what the paper's own settings give, or repeat it", "docs/study/README.md, `make study`"),
+    )
+    table = Table("What to do with these networks", ("to do", "command or page"), rows)
+    return Section("next", "Next", "The networks of this run are ready to be used.", [table])
 
 
 def _downloads(found: Results, blocks: Sequence[Block]) -> list[Download]:

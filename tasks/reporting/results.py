@@ -18,80 +18,69 @@ class Source:
     """A table of the pipeline."""
 
     path: str
-    stage: str
-    """Name of the stage that writes the table."""
     columns: str
     """Columns that the page reads, separated by commas."""
 
 
 SCORES = Source(
-    "results/offline_rl/scores.csv", "agents", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
+    "results/offline_rl/scores.csv", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
 )
 STATISTICS = Source(
     "results/offline_rl/statistics.csv",
-    "report",
     "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
     "score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
 )
 PROFILES = Source(
     "results/offline_rl/profiles.csv",
-    "report",
     "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high",
 )
 LAYERS = Source(
     "results/pruning/layers.csv",
-    "agents",
     "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
 )
 SIZES = Source(
     "results/sparse/sizes.csv",
-    "measure_agents",
     "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
 )
 QUANTIZED = Source(
     "results/sparse/quantized.csv",
-    "measure_agents",
     "task, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
 )
 STUDIES = Source(
     "results/style/studies.csv",
-    "styles",
     "study, backbone, loss, optimizer, size_px, iteration, total_loss, seconds",
 )
 SPEED = Source(
     "results/style/speed.csv",
-    "measure_styles",
     "version, backbone, size_px, device, seconds_per_image, iterations, extrapolated, threads",
 )
 QUALITY = Source(
     "results/style/quality.csv",
-    "measure_styles",
     "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips, "
     "warping_error_ratio",
 )
 PRUNED_STYLES = Source(
     "results/style/pruning.csv",
-    "measure_styles",
     "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
     "content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
     "torch_compacted_seconds, onnxruntime_compacted_seconds",
 )
 TIMINGS = Source(
     "results/deployment/timings.csv",
-    "benchmark",
     "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, version, form, "
     "max_rel_error, same_choices",
 )
-EXPORTS = Source("results/deployment/exports.csv", "export", "model, kind, form, sparse_initializers, bytes")
+EXPORTS = Source("results/deployment/exports.csv", "model, kind, form, sparse_initializers, bytes")
 CLASSIFICATION = Source(
     "results/deployment/classification.csv",
-    "benchmark",
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
 TABLES = (
     SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
+STUDY = Source("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")
+"""The study's findings, which the page shows beside the run's."""
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each task and algorithm."""
 PICTURES = (
@@ -104,7 +93,7 @@ PICTURES = (
     "models/styles/*/contact_sheet.jpg",
 )
 PROVENANCE = "results/provenance/*.json"
-FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE)
+FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE, STUDY.path)
 """All files that the page is made from, as glob patterns relative to the repository's root."""
 
 
@@ -130,9 +119,7 @@ class Results:
             return pandas.read_csv(path)[columns]
         except (ValueError, KeyError) as error:
             reason = str(error).strip("'\"")
-            raise UserError(
-                f"{source.path}: {reason}; make it again with `dvc repro -f {source.stage}`"
-            ) from error
+            raise UserError(f"{source.path}: {reason}; make it again with `dvc repro -f`") from error
 
     def find(self, pattern: str) -> dict[str, Path]:
         """The files whose path matches `pattern`, sorted by path. A `*` matches no slash."""
@@ -155,6 +142,4 @@ class Results:
 
 def not_run(what: str, source: Source, of: str = "") -> NotRun:
     """The block that replaces a figure or table if `source` has no rows for it."""
-    return NotRun(
-        what, f"The stage {source.stage} writes {source.path}; to get it, run dvc repro {source.stage}", of
-    )
+    return NotRun(what, f"`dvc repro` writes {source.path}", of)

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from textwrap import shorten
-from typing import Any
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import (
@@ -24,7 +24,7 @@ from tasks.reporting.blocks import (
     number,
     written_as,
 )
-from tasks.reporting.look import MUTED, OTHER, RULE, RUNTIMES, SERIES, chart, ordered
+from tasks.reporting.look import CHART_INCHES, MUTED, OTHER, RULE, RUNTIMES, SERIES, chart, ordered
 from tasks.reporting.results import Results
 
 BASELINE = "torch"
@@ -47,7 +47,8 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
     """A sentence on the milliseconds that removing dead units saves, and its figure."""
     timed = _timed(found)
     actors = _actors(timed)
-    pairs = compacted_pairs(timed)
+    every = compacted_pairs(timed)
+    pairs = every[every["runtime"] != KEPT_WEIGHTS]
     if pairs.empty:
         missing = "Milliseconds of pruned policies, with zeros and compacted"
         return "", [results.not_run(missing, results.TIMINGS), *actors]
@@ -57,22 +58,21 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
         f"with zeros (geometric mean of {count(len(pairs), 'pair')} of timings)"
     )
     states = int(pairs["batch"].min())
-    least = pairs[pairs["batch"] == states]
+    least = every[every["batch"] == states]
     names = short_names(least["model"])
     shown = list(least.groupby(["model", "threads"], sort=False))[:MOST_PANELS]
     figure = Figure(
-        f"Milliseconds (median) that a pruned policy takes for {count(states, 'state')}, with its zeros "
-        "(hollow) and compacted (filled)",
+        f"Milliseconds (median, logarithmic) that a pruned policy takes for {count(states, 'state')}, with "
+        "its zeros (hollow) and without its dead units (filled)",
         [
             chart(
                 partial(draw_pairs, pairs=rows),
                 f"Milliseconds of {model} on each runtime, with zeros and compacted.",
                 f"{names[model]}, {count(int(threads), 'thread')}",
-                (4.6, 0.8 + 0.3 * rows["runtime"].nunique()),
+                (CHART_INCHES[0], 0.8 + 0.3 * rows["runtime"].nunique()),
             )
             for (model, threads), rows in shown
         ],
-        panel="wide",
         data=results.TIMINGS.path,
     )
     return sentence, [figure, *actors]
@@ -81,7 +81,7 @@ def milliseconds_of_agents(found: Results) -> tuple[str, list[Block]]:
 def _actors(timed: pandas.DataFrame) -> list[Block]:
     """A table of BCQ actors alone, each compared with PyTorch and all of the actor's zeros."""
     faster = {"onnxruntime": "onnxruntime, compacted", KEPT_WEIGHTS: "kept weights alone"}
-    columns = ("actor", "threads", "states", "ms, PyTorch with zeros", *faster.values())
+    columns = ("actor", "threads", "states", "PyTorch with zeros, ms", *faster.values())
     keys = [("masked", BASELINE), *(("compacted", name) for name in faster)]
     actors = timed[timed["model"].str.endswith(ACTOR)]
     wide = actors.pivot_table("p50_ms", ["model", "threads", "batch"], ["form", "runtime"])
@@ -103,11 +103,7 @@ def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
     """Medians of policies that were timed both `masked` and `compacted`, in columns of these names."""
     keys = ["model", "runtime", "threads", "batch"]
     policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)
-    wide = (
-        timed[policies & (timed["runtime"] != KEPT_WEIGHTS)]
-        .pivot_table("p50_ms", keys, "form")
-        .reindex(columns=["masked", "compacted"])
-    )
+    wide = timed[policies].pivot_table("p50_ms", keys, "form").reindex(columns=["masked", "compacted"])
     return wide.dropna().reset_index()
 
 
@@ -158,10 +154,9 @@ def which_compiler_is_fastest(found: Results) -> Section:
                 partial(draw_speedups, speedup=speedup),
                 "Speed relative to PyTorch by runtime; the table below has the milliseconds.",
                 "",
-                (5.2, 0.8 + 0.32 * speedup["runtime"].nunique()),
+                (CHART_INCHES[0], 0.8 + 0.32 * speedup["runtime"].nunique()),
             )
         ],
-        panel="wide",
         data=results.TIMINGS.path,
     )
     return Section("compilers", title, _fastest(timed), [figure, _milliseconds(timed)], [*_not_timed(found)])
@@ -189,20 +184,23 @@ def _fastest(timed: pandas.DataFrame) -> str:
     return "; ".join(clauses) + ". Means are geometric."
 
 
-def fastest_speedups(found: Results) -> tuple[str, float, pandas.Series] | None:
-    """The fastest runtime in full precision: its name, its mean speedup over PyTorch, and each speedup.
+def fastest_policies(found: Results) -> tuple[str, float, pandas.Series] | None:
+    """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision.
 
-    None if no other runtime or not PyTorch was timed.
+    Returns its name, the geometric mean of its gains, and each gain; None if no pruned policy was timed.
     """
     timed = _timed(found)
-    others = timed[(timed["precision"] == FULL) & ~timed["runtime"].isin([BASELINE, KEPT_WEIGHTS])]
-    speedup = speedups(timed)
-    speedup = speedup[speedup["runtime"].isin(others["runtime"])]
-    if speedup.empty:
+    policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR) & (timed["form"] != "dense")
+    pruned = timed[policies & (timed["precision"] == FULL)]
+    keys = ["model", "threads", "batch"]
+    zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
+    best = pruned.groupby(["runtime", *keys])["p50_ms"].min()
+    gains = (zeros / best).dropna()
+    if gains.empty:
         return None
-    means = mean_speedups(speedup)
+    means = gains.groupby("runtime").agg(geometric_mean)
     runtime = str(means.idxmax())
-    return runtime, float(means.max()), speedup.loc[speedup["runtime"] == runtime, "speedup"]
+    return runtime, float(means.max()), gains.xs(runtime, level="runtime")
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
@@ -285,15 +283,23 @@ def draw_speedups(axis: Axes, speedup: pandas.DataFrame) -> None:
             f"{number(mean, 2)}×", (1.01, i), xycoords=("axes fraction", "data"), va="center", color=MUTED
         )
     axis.axvline(1, color=MUTED, linestyle="--", linewidth=1)
-    axis.set_xscale("log")
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.xaxis.set_minor_formatter("")
-    low, high = min(speedup["speedup"].min(), 1) / 1.5, max(speedup["speedup"].max(), 1) * 1.5
-    axis.set_xticks([tick for tick in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= tick <= high])
+    logarithmic(axis, np.append(speedup["speedup"], 1.0))
     axis.set_yticks(range(len(means)), list(means.index))
     axis.set_ylim(len(means) - 0.4, -0.6)
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("times as fast as PyTorch")
+
+
+def logarithmic(axis: Axes, values: NDArray[np.float64]) -> None:
+    """Give a horizontal axis a logarithmic scale that fits `values`, with ticks at round numbers."""
+    low, high = values.min() / 1.5, values.max() * 1.5
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    steps = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = [step * 10.0**power for power in range(-5, 6) for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.xaxis.set_minor_formatter("")
 
 
 def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
@@ -308,7 +314,7 @@ def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
         axis.plot(own.loc[runtime, "compacted"], i, "o", color=colour, markersize=6.5)
     axis.set_yticks(at, runtimes)
     axis.set_ylim(len(runtimes) - 0.5, -0.5)
-    axis.set_xlim(left=0)
+    logarithmic(axis, own[["masked", "compacted"]].to_numpy())
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("ms per call (median)")
 
@@ -355,24 +361,29 @@ def _experiment(found: Results) -> Iterator[Block]:
         data=results.CLASSIFICATION.path,
     )
     first = answers[answers["rank"] == 1]
-    runtimes = ordered(first["runtime"], RUNTIMES)
     rows = []
     for (photo, how), own in first.groupby(["photo", "preprocessing"], sort=False):
-        said = {row.runtime: _said(row) for row in own.itertuples()}
+        said = reference[(reference["photo"] == photo) & (reference["preprocessing"] == how)].iloc[0]
+        others = own[~own["same_top5_as_torch"].astype(bool)]
+        low, high = number(own["probability"].min()), number(own["probability"].max())
         rows.append(
-            (photo, PREPARATION.get(how, how), *(said.get(runtime, NOT_GIVEN) for runtime in runtimes))
+            (
+                photo,
+                PREPARATION.get(how, how),
+                said["label"],
+                low if low == high else f"{low} to {high}",
+                ", ".join(f"{row.runtime} ({row.label})" for row in others.itertuples()) or "none",
+            )
         )
     yield Table(
-        "The most probable class on each runtime; ≠ where the runtime's five classes differ from PyTorch's",
-        ("photo", "preparation", *runtimes),
+        "The most probable class of each photo, and its probability on "
+        f"{listing(ordered(first['runtime'], RUNTIMES))}",
+        ("photo", "preparation", "most probable", "probability", "other five classes than PyTorch on"),
         rows,
         of,
+        ("probability",),
         data=results.CLASSIFICATION.path,
     )
-
-
-def _said(row: Any) -> str:
-    return f"{row.label} {number(row.probability)}{'' if row.same_top5_as_torch else ' ≠'}"
 
 
 def draw_answers(axis: Axes, rows: pandas.DataFrame) -> None:

@@ -21,6 +21,7 @@ from tasks.reporting.blocks import (
 )
 from tasks.reporting.look import DENSE, chart, name, picture, pruner_keys
 from tasks.reporting.results import Results
+from tasks.reporting.section_pruning import SEVERAL
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
 
 
@@ -32,7 +33,8 @@ def pruned_styles(found: Results) -> Iterator[Block]:
         return
     for style, own in rows.groupby("style", sort=False):
         yield Text(_finding(str(style), own))
-        yield _charts(str(style), own)
+        if own["sparsity"].nunique() >= SEVERAL:
+            yield _charts(str(style), own)
         yield from _pictures(found, str(style), own)
     yield _table(rows)
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from textwrap import fill
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
 
+from singleshot.pruning.variant import percentage
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import (
     NOT_GIVEN,
@@ -25,7 +27,6 @@ from tasks.reporting.blocks import (
     number,
     percent,
 )
-from tasks.reporting.figures import plot_learning
 from tasks.reporting.look import (
     CHART_INCHES,
     DENSE,
@@ -45,6 +46,11 @@ from tasks.reporting.look import (
 from tasks.reporting.results import Results
 
 ALL = "all"
+STATES = ("raw", "normalised")
+RETENTION, SCOPE = "share of the dense agents' score", ", scope part"
+"""How the study's claims about retention begin, and how the names of masks that are made part by part end."""
+SEVERAL = 3
+"""Least number of sparsities, 0 among them, for a chart by sparsity; a table has fewer."""
 FEW_SEEDS = 3
 """Least number of seeds for intervals: two seeds have only three different resamples."""
 MANY_SEEDS = 5
@@ -71,50 +77,55 @@ FORMAT_NAMES = {
 VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
 
 
-def did_pruning_keep_the_return(found: Results) -> Section:
-    """Section `return`, from the statistics of the step `evaluate`."""
+def did_pruning_keep_the_return(found: Results, normalized: bool) -> Section:
+    """Section `return`; `normalized` says whether the agents' states are normalised."""
     title = "Did pruning keep the return?"
     statistics = found.table(results.STATISTICS)
-    pruned = statistics[statistics["sparsity"] > 0]
-    if pruned.empty:
+    if highest(statistics).empty:
         missing = results.not_run("Return of pruned agents beside dense ones", results.STATISTICS)
         return Section(
             "return", title, "Not known: no pruned agent's return was compared with a dense one's.", [missing]
         )
-    highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
-    keys = pruner_keys(highest["pruner"])
+    top = highest(statistics)
+    top = top if top["task"].nunique() > 2 else top[top["task"] != ALL]  # of one task, `all` says the same
     retained = Figure(
-        f"Share of the dense agents' D4RL score that {_highest(highest)} sparse agents keep; bars "
+        f"Share of the dense agents' D4RL score that {_highest(top)} sparse agents keep; bars "
         f"are {exact_percent(found.confidence)} bootstrap intervals, where there are three "
         "seeds or more",
         _charts(
             draw_retention,
-            highest,
+            top,
             ["algorithm"],
             "Retained score of {} by task and pruner; the table is in the details.",
             "x",
             lambda rows: 1.2 + 0.42 * rows["task"].nunique(),
         ),
-        keys,
+        pruner_keys(top["pruner"]),
         data=results.STATISTICS.path,
     )
     cautions = [Caution(text) for text in (_few_seeds(statistics), _few_updates(found)) if text]
     details = [_statistics_table(statistics, found.confidence), *_profiles(found)]
-    blocks = [*cautions, retained, *_motion(found), _density_by_part(found)]
-    return Section("return", title, _retention_sentence(highest, found.confidence), blocks, details)
+    blocks = [*cautions, retained, _kept(found, top), *_motion(found), _density_by_part(found)]
+    return Section("return", title, _answer(found, top, normalized), blocks, details)
+
+
+def highest(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows of the highest sparsity; none if nothing was pruned."""
+    pruned = rows[rows["sparsity"] > 0]
+    return pruned[pruned["sparsity"] == pruned["sparsity"].max()]
 
 
 def agents_in_motion(found: Results) -> list[Panel]:
-    """A video of each task and algorithm: agents side by side."""
+    """A video of each task and algorithm: agents side by side, the paper's BCQ first."""
+    videos = [(*video.split("/")[3:5], video) for video in found.find(f"{results.ANIMATIONS}animation.mp4")]
     return [
         animation(
-            path,
+            found.files[video],
             found.files[video.replace("animation.mp4", "still.jpg")],
             f"{name(algorithm)} agents on {task} in motion, dense beside pruned ones.",
             f"{name(algorithm)}, {task}",
         )
-        for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items()
-        for task, algorithm in [video.split("/")[3:5]]
+        for task, algorithm, video in sorted(videos, key=lambda each: each[1] != "bcq")
     ]
 
 
@@ -141,16 +152,16 @@ def _density_by_part(found: Results) -> Block:
     what = "Percentage of its weights that each part of an agent keeps"
     if layers.empty:
         return results.not_run(what, results.LAYERS)
-    highest = layers[layers["sparsity"] == layers["sparsity"].max()]
+    top = highest(layers)
     agents = ["task", "algorithm", "pruner"]
-    counts = highest.groupby([*agents, "part"], sort=False)[["weights_kept", "weights_total"]].sum()
+    counts = top.groupby([*agents, "part"], sort=False)[["weights_kept", "weights_total"]].sum()
     kept = (100 * counts["weights_kept"] / counts["weights_total"]).unstack("part")
     rows = [
         (str(task), name(str(algorithm)), name(str(pruner)), *(number(value) for value in row))
         for (task, algorithm, pruner), row in kept.iterrows()
     ]
     caption = (
-        f"{what}, with {_highest(highest)} of all weights pruned. BC acts with the decoder alone, BCQ with "
+        f"{what}, with {_highest(top)} of all weights pruned. BC acts with the decoder alone, BCQ with "
         "decoder, actor and critics"
     )
     return Table(
@@ -162,34 +173,90 @@ def _density_by_part(found: Results) -> Block:
     )
 
 
-def _retention_sentence(highest: pandas.DataFrame, confidence: float) -> str:
-    clauses = []
-    for algorithm, rows in highest[highest["task"] == ALL].groupby("algorithm"):
-        kept = [f"{_kept(own.iloc[0])} with {name(pruner)}" for pruner, _, own in by_pruner(rows)]
-        clauses.append(f"{name(str(algorithm))} {listing(kept)}")
-    tasks = count(highest.loc[highest["task"] != ALL, "task"].nunique(), "task")
-    return (
-        f"With {_highest(highest)} of the weights pruned before training, agents keep these shares of the "
-        f"dense agents' score over {tasks}: {'; '.join(clauses)}. Intervals are {exact_percent(confidence)} "
-        "bootstrap intervals."
+def _answer(found: Results, top: pandas.DataFrame, normalized: bool) -> str:
+    """What the best pruner keeps for each algorithm, and what the study says about the same pruners."""
+    overall = top[top["task"] == ALL] if ALL in set(top["task"]) else top
+    best = overall.dropna(subset="retention").sort_values("retention").groupby("algorithm").tail(1)
+    if best.empty:
+        return "Not known: a share of the score of dense agents that score nothing says nothing."
+    kept = [
+        f"{name(row.algorithm)} agents {percent(row.retention)} with {name(row.pruner)}"
+        for row in best.sort_values("algorithm").itertuples()
+    ]
+    sentence = (
+        f"With {_highest(top)} of the weights pruned before training, the best pruner keeps this share of "
+        f"the dense agents' score: {listing(kept)}."
     )
+    study = _in_study(found, top)
+    ranges = [f"{_span(study[each].dropna())} on {each} states" for each in STATES if study[each].any()]
+    if not ranges:
+        return sentence
+    return (
+        f"{sentence} How much is kept, and by which pruner, depends on the states: in the study of this "
+        "repository, whose agents have the paper's hyper-parameters, the same pruners keep "
+        f"{listing(ranges)}. The agents of this run have {STATES[normalized]} states."
+    )
+
+
+def _span(values: pandas.Series) -> str:
+    low, high = percent(values.min()), percent(values.max())
+    return low if low == high else f"{low.split()[0]} to {high}"
+
+
+def _in_study(found: Results, top: pandas.DataFrame) -> pandas.DataFrame:
+    """The shares that the study's agents keep on each kind of states, by task, algorithm and pruner.
+
+    Rows are those that `top` has, too, with names as readers know them.
+    """
+    claims = found.table(results.STUDY)
+    claims = claims[claims["measured"].str.startswith(RETENTION) & claims["masks"].str.endswith(SCOPE)]
+    agents = claims["agents"].str.split(", ", expand=True).reindex(columns=[0, 1])
+    study = claims.assign(
+        task=agents[0],
+        algorithm=agents[1],
+        states=claims["normalize_states"].map(lambda given: STATES[bool(given)]),
+        pruner=claims["masks"].str.removesuffix(SCOPE),
+    ).pivot_table("value", ["task", "algorithm", "pruner"], "states")
+    keys = {(row.task, name(row.algorithm), name(row.pruner)) for row in top.itertuples()}
+    return study.reindex(columns=STATES)[study.index.isin(keys)]
+
+
+def _kept(found: Results, top: pandas.DataFrame) -> Table:
+    """The shares that are kept, with their intervals, beside the study's."""
+    study = _in_study(found, top)
+    rows = []
+    for row in top.sort_values(["algorithm", "task"], kind="stable").itertuples():
+        key = (row.task, name(row.algorithm), name(row.pruner))
+        beside = [percent(value) for value in study.loc[key]] if key in study.index else [NOT_GIVEN] * 2
+        bounds = (row.retention_low, row.retention_high)
+        interval = f"{percent(bounds[0])} to {percent(bounds[1])}" if np.isfinite(bounds).all() else NOT_GIVEN
+        rows.append((*key[1:], _task(row.task), percent(row.retention), interval, _verdict(*bounds), *beside))
+    numbers = ("kept", f"{exact_percent(found.confidence)} interval", *(f"study, {each}" for each in STATES))
+    return Table(
+        f"Share of the dense agents' score that is kept with {_highest(top)} of the weights pruned, here and "
+        "in the study, on raw and on normalised states",
+        ("algorithm", "pruner", "task", *numbers[:2], "beside dense agents", *numbers[2:]),
+        rows,
+        numbers=numbers,
+        data=results.STATISTICS.path,
+    )
+
+
+def _verdict(low: float, high: float) -> str:
+    """What the interval allows to say about the difference from dense agents."""
+    if not np.isfinite([low, high]).all():
+        return "too few seeds"
+    if low > 1 or high < 1:
+        return "more" if low > 1 else "less"
+    return "no difference found"
+
+
+def _task(task: str) -> str:
+    return "all tasks" if task == ALL else task
 
 
 def _highest(rows: pandas.DataFrame) -> str:
     return exact_percent(rows["sparsity"].max())
-
-
-def _kept(row: pandas.Series) -> str:
-    """The share that is kept, and what the interval allows to say about the difference from dense agents."""
-    retention, low, high = row["retention"], row["retention_low"], row["retention_high"]
-    if not np.isfinite(retention):
-        return "an unknown share"
-    if not np.isfinite([low, high]).all():
-        return f"{percent(retention)} (too few seeds for an interval)"
-    interval = f"{percent(low)} to {percent(high)}"
-    if low > 1 or high < 1:
-        return f"{percent(retention)} ({interval}: {'more' if low > 1 else 'less'} than dense agents)"
-    return f"{percent(retention)} ({interval}: no difference found)"
 
 
 def _few_seeds(statistics: pandas.DataFrame) -> str:
@@ -226,7 +293,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
     level = exact_percent(confidence)
     rows = [
         (
-            "all tasks" if row.task == ALL else row.task,
+            _task(row.task),
             name(row.algorithm),
             name(row.pruner),
             exact_percent(row.sparsity),
@@ -240,6 +307,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
             _bounds(row.retention_low, row.retention_high),
         )
         for row in statistics.itertuples()
+        if row.task != ALL or statistics["task"].nunique() > 2
     ]
     scores = (
         "score",
@@ -281,13 +349,13 @@ def _profiles(found: Results) -> Iterator[Block]:
         yield results.not_run("Performance profiles", results.PROFILES)
         return
     dense = profiles["pruner"] == DENSE
-    highest = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
+    shown = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
     yield Figure(
         "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
         f"bands are {exact_percent(found.confidence)} bootstrap intervals, where there are three seeds or "
         "more",
-        _charts(draw_profile, highest, ["algorithm"], "Performance profiles of {}."),
-        pruner_keys(highest["pruner"]),
+        _charts(draw_profile, shown, ["algorithm"], "Performance profiles of {}."),
+        pruner_keys(shown["pruner"]),
         data=results.PROFILES.path,
     )
 
@@ -349,7 +417,7 @@ def arnob(found: Results) -> Section:
     blocks: list[Block] = [_claim(found)]
     for pruner, figure in PRUNER_FIGURES.items():
         blocks.append(_learning_curves(scores, pruner, f"{paper.ARNOB.name}, {figure}"))
-    blocks += [_return_by_sparsity(found), *_layers(found), _table_1(found), _memory_figure(found)]
+    blocks += [*_return_by_sparsity(found), *_layers(found), _table_1(found), *_memory_figure(found)]
     others = [p for p in ordered(scores["pruner"], PRUNERS) if p not in {DENSE, *PRUNER_FIGURES}]
     details = [_learning_curves(scores, pruner, "") for pruner in others]
     title = "Single-shot pruning: Arnob et al.’s figures and table"
@@ -414,15 +482,24 @@ def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
     axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
 
 
-def _return_by_sparsity(found: Results) -> Block:
+def plot_learning(axis: Axes, rows: pandas.DataFrame, colour: str, dashed: bool) -> None:
+    """Plot one curve of scores by update: the mean over seeds, and a band from the lowest to the highest."""
+    score = rows.groupby("update")["d4rl_score"].agg(["mean", "min", "max"])
+    axis.fill_between(score.index, score["min"], score["max"], color=colour, alpha=0.14, linewidth=0)
+    axis.plot(score.index, score["mean"], "--" if dashed else "-", color=colour)
+
+
+def _return_by_sparsity(found: Results) -> Iterator[Block]:
     statistics = found.table(results.STATISTICS)
     rows = statistics[statistics["task"] != ALL]
     of = f"{paper.ARNOB.name}, Figures 1 and 2"
     what = "Score by sparsity"
     if rows[rows["sparsity"] > 0].empty:
-        return results.not_run(what, results.STATISTICS, of)
+        yield results.not_run(what, results.STATISTICS, of)
+    if rows["sparsity"].nunique() < SEVERAL:
+        return
     alt = "D4RL score of {} on {} by sparsity and pruner."
-    return Figure(
+    yield Figure(
         f"{what}: mean and range over seeds; the dashed line shows dense agents",
         _charts(draw_sparsity, rows, ["algorithm", "task"], alt, "xy"),
         pruner_keys(rows["pruner"]),
@@ -433,6 +510,9 @@ def _return_by_sparsity(found: Results) -> Block:
 
 def draw_sparsity(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw the score by sparsity, a line for each pruner with whiskers from lowest to highest."""
+    places = sorted(set(rows.loc[rows["sparsity"] > 0, "sparsity"]))
+    pruners = [pruner for pruner, *_ in by_pruner(rows) if pruner != DENSE]
+    shifts = dict(zip(pruners, np.linspace(-0.15, 0.15, len(pruners)), strict=True))
     for pruner, colour, own in by_pruner(rows.sort_values("sparsity")):
         if pruner == DENSE:
             dense = own.iloc[0]
@@ -440,11 +520,10 @@ def draw_sparsity(axis: Axes, rows: pandas.DataFrame) -> None:
             axis.axhspan(dense["score_min"], dense["score_max"], color=colour, alpha=0.08, linewidth=0)
             continue
         # Side by side, so that whiskers do not cover each other.
-        shift = 0.6 * (list(PRUNERS).index(pruner) - 2) if pruner in PRUNERS else 2
-        at = 100 * own["sparsity"] + shift
+        at = own["sparsity"].map(places.index) + shifts[pruner]
         axis.vlines(at, own["score_min"], own["score_max"], color=colour, linewidth=2, alpha=0.5)
         axis.plot(at, own["score_mean"], "o-", color=colour, markersize=4)
-    axis.set_xlim(min(88.0, *(100 * rows.loc[rows["sparsity"] > 0, "sparsity"] - 4)), 100)
+    axis.set_xticks(range(len(places)), [percentage(sparsity) for sparsity in places])
     axis.set_xlabel("sparsity in %")
     axis.set_ylabel("D4RL score")
 
@@ -455,10 +534,10 @@ def _layers(found: Results) -> Iterator[Block]:
     if layers.empty:
         yield results.not_run("Weights left in each layer", results.LAYERS, of)
         return
-    highest = layers[layers["sparsity"] == layers["sparsity"].max()]
-    for task, rows in highest.groupby("task", sort=False):
+    top = highest(layers)
+    for task, rows in top.groupby("task", sort=False):
         yield Figure(
-            f"Weights left in each layer, {task}, {_highest(highest)} pruned: mean over seeds, with whiskers "
+            f"Weights left in each layer, {task}, {_highest(top)} pruned: mean over seeds, with whiskers "
             "of one standard deviation; the black mark is the dense layer",
             _charts(
                 draw_layers,
@@ -533,11 +612,13 @@ def _task_like_the_papers(models: Sequence[str]) -> str:
     return next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
 
 
-def _memory_figure(found: Results) -> Block:
+def _memory_figure(found: Results) -> Iterator[Block]:
     sizes = found.table(results.SIZES)
     of = f"{paper.ARNOB.name}, Figure 4"
     if sizes.empty:
-        return results.not_run("Megabytes by sparsity", results.SIZES, of)
+        yield results.not_run("Megabytes by sparsity", results.SIZES, of)
+    if sizes["sparsity"].nunique() < SEVERAL:
+        return
     task = _task_like_the_papers(sizes["model"].unique())
     own = sizes[sizes["model"].str.startswith(f"{task}/")]
     panels = [
@@ -553,7 +634,7 @@ def _memory_figure(found: Results) -> Block:
         f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each storage "
         "format. The paper draws the first two"
     )
-    return Figure(caption, panels, keys, of, data=results.SIZES.path)
+    yield Figure(caption, panels, keys, of, data=results.SIZES.path)
 
 
 def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -571,28 +652,26 @@ def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
 def bytes_of_agents(found: Results) -> tuple[str, list[Block]]:
     """A sentence on the bytes that pruning saves, and its figure."""
     sizes = found.table(results.SIZES)
-    pruned = sizes[sizes["sparsity"] > 0]
-    if pruned.empty:
+    top = highest(sizes)
+    if top.empty:
         return "", [results.not_run("Bytes of pruned networks", results.SIZES)]
-    highest = pruned[pruned["sparsity"] == pruned["sparsity"].max()]
-    saving = savings(highest)
-    best = saving.drop([DENSE, "entropy bound"]).idxmax()
+    saving = savings(top)
+    best = smallest(saving)
     sentence = (
-        f"At {_highest(highest)} sparsity an agent's weights take {number(saving['coo'], 2)} times fewer "
+        f"At {_highest(top)} sparsity an agent's weights take {number(saving['coo'], 2)} times fewer "
         f"bytes in the paper's format (the paper: {paper.SPARSE_SAVING}) and {number(saving[best], 2)} "
         f"times fewer as {FORMAT_NAMES.get(best, best)}"
     )
     figure = Figure(
-        f"How many times fewer bytes than dense tensors all networks take, {_highest(highest)} pruned",
+        f"How many times fewer bytes than dense tensors all networks take, {_highest(top)} pruned",
         [
             chart(
                 partial(draw_savings, saving=saving),
                 "How many times fewer bytes than dense tensors each format takes.",
                 "",
-                (4.6, 1.9),
+                (CHART_INCHES[0], 2.1),
             )
         ],
-        panel="wide",
         data=results.SIZES.path,
     )
     return sentence, [figure]
@@ -639,9 +718,14 @@ def savings(rows: pandas.DataFrame) -> pandas.Series:
     return total[DENSE] / pandas.concat([total, pandas.Series({"entropy bound": bound})])
 
 
+def smallest(saving: pandas.Series) -> str:
+    """The format that takes the fewest bytes, by its :func:`savings`."""
+    return str(saving.drop([DENSE, "entropy bound"]).idxmax())
+
+
 def draw_savings(axis: Axes, saving: pandas.Series) -> None:
     """Draw a bar for each format, with its number."""
-    names = [FORMAT_NAMES.get(stored, stored).partition(",")[0] for stored in saving.index]
+    names = [fill(FORMAT_NAMES.get(stored, stored).partition(",")[0], 19) for stored in saving.index]
     bars = axis.barh(
         names, saving, color=[FORMATS.get(stored, OTHER) for stored in saving.index], height=0.62
     )

@@ -82,12 +82,6 @@ def before_and_after(found: Results) -> list[Panel]:
     ]
 
 
-def style_ratios(found: Results) -> pandas.Series:
-    """Share of the squared distance to the painting that networks leave, by `JUDGE`: each photo and style."""
-    quality = _of_photos(found)
-    return quality.loc[quality["method"] == NETWORK, JUDGE]
-
-
 def _style(path: str) -> str:
     """The style in a path `results/style/stylized/<style>/…` or `models/styles/<style>/…`."""
     return path.split("/")[2 if path.startswith("models") else 3]
@@ -185,17 +179,17 @@ def shen(found: Results) -> Section:
     blocks = [
         _versions(found, backbones),
         _table_i(found),
-        _study("Figure 2", "Total loss by backbone", backbones, _loss_chart, "wide", _legend(backbones)),
+        _study("Figure 2", "Total loss by backbone", backbones, _loss_chart, "chart", _legend(backbones)),
         _study("Figure 3", "Pictures by backbone", backbones, _results_beside_inputs, "picture"),
-        _study("Figure 4", "Seconds of optimisation by loss function", losses, _seconds_chart, "wide"),
-        _study("Figure 5", "Total loss by optimiser", optimizers, _loss_chart, "wide", _legend(optimizers)),
+        _study("Figure 4", "Seconds of optimisation by loss function", losses, _seconds_chart, "chart"),
+        _study("Figure 5", "Total loss by optimiser", optimizers, _loss_chart, "chart", _legend(optimizers)),
         _study("Figure 6", "Pictures by optimiser", optimizers, _results_beside_inputs, "picture"),
         _paintings([each for pictures in studies.values() for each in pictures]),
         _large(found),
         _findings(backbones, losses, optimizers),
     ]
     details = [
-        _study("section V.C", "Total loss by loss function", losses, _loss_chart, "wide", _legend(losses)),
+        _study("section V.C", "Total loss by loss function", losses, _loss_chart, "chart", _legend(losses)),
         _study("section V.C", "Pictures by loss function", losses, _results_beside_inputs, "picture"),
     ]
     title = "Style transfer: Shen and Wang’s table and figures"
@@ -227,7 +221,7 @@ def _study(
 
 def _loss_chart(what: str, pictures: Sequence[Optimised]) -> list[Panel]:
     draw = partial(plot_histories, pictures=pictures)
-    return [chart(draw, f"{what} over iterations, logarithmic.", "", (5.2, 2.8))]
+    return [chart(draw, f"{what} over iterations, logarithmic.", "")]
 
 
 def _legend(pictures: Sequence[Optimised]) -> list[Key]:
@@ -235,7 +229,7 @@ def _legend(pictures: Sequence[Optimised]) -> list[Key]:
 
 
 def _seconds_chart(what: str, pictures: Sequence[Optimised]) -> list[Panel]:
-    return [chart(partial(plot_seconds, pictures=pictures), f"{what}.", "", (4.6, 2.2))]
+    return [chart(partial(plot_seconds, pictures=pictures), f"{what}.", "")]
 
 
 def _results_beside_inputs(_what: str, pictures: Sequence[Optimised]) -> list[Panel]:
@@ -294,7 +288,7 @@ def _table_i(found: Results) -> Block:
             gain, theirs = ours / network, printed.get(backbone, nan) / printed.get("", nan)
             method = f"speedup over {LABELS.get(backbone, backbone)}"
             rows.append((f"{size}", method, _times(gain), _times(theirs), number(gain / theirs)))
-    head = ("px", "", "ours", "paper", "ours / paper")
+    head = ("px", "", "ours, s", "paper, s", "ours / paper")
     return Table(
         f"{what}, and how many times as fast Version 2 is. {_conditions(speed)}; the paper's were measured "
         "on a Colab GPU",

@@ -128,7 +128,7 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
     kept = json.loads((finished_smoke.path / "results/offline_rl/evaluation.json").read_text())
     ratio = mean["Hopper", "bc", "snip"] / mean["Hopper", "bc", "dense"]
     assert kept["retention/all/bc/snip-0.95"] == pytest.approx(ratio, abs=5e-5)
-    assert (finished_smoke.path / "report/figures/scores.png").read_bytes().startswith(b"\x89PNG")
+    assert (finished_smoke.path / "report/figures/figure-01a.svg").read_bytes().startswith(b"<?xml")
 
 
 def sound_of(path):
@@ -163,9 +163,6 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
         (version, size) for size in (48, 64) for version in (2, 1, 1)
     ]
     assert speed.loc[speed["version"] == 1, "extrapolated"].all()
-    figures = {path.name for path in (finished_smoke.path / "report/style").glob("*.png")}
-    studied = {"backbones", "losses", "optimizers"}
-    assert {name.partition("_")[0] for name in figures} == {*studied, "pruning"}
 
 
 def test_it_leaves_a_pruned_style_that_is_sparse_and_measured(finished_smoke):
@@ -212,8 +209,6 @@ def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     assert (timed["p99_ms"] >= timed["p50_ms"]).all()
     assert (timed["max_abs_error"] <= timed["tolerance"]).all()
     assert timings.loc[timings["status"] != "ok", "reason"].str.len().gt(0).all()
-    figures = {path.name for path in (finished_smoke.path / "report/deployment").rglob("*.png")}
-    assert len(figures) == timings["model"].nunique()
 
 
 def test_the_classifier_sees_a_cat_if_asked_rightly(finished_smoke):

@@ -15,6 +15,7 @@ from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
 from tasks.job import Job
 from tasks.reporting import look, page, results, section_pruning
+from tasks.reporting.blocks import Table
 from tasks.reporting.page import PageParams, draw_page
 from tasks.reporting.results import Results
 
@@ -103,7 +104,7 @@ def test_everything_is_in_the_page_itself(drawn):
     assert text.count("<script") == 1
     assert metrics["not_run"] == 0
     assert metrics["tables"] == len(read.tables)
-    assert "not run in this profile" not in read.text
+    assert "Not run in this profile" not in read.text
 
 
 def test_agents_in_motion_wait_for_the_reader(drawn):
@@ -124,10 +125,11 @@ def test_the_page_opens_with_a_picture_and_three_numbers(drawn, no_charts, tmp_p
     assert before.count("<video") == 1
     assert before.count("<table") == 0
     read = Reader(before)
-    # 50 - 2 · 7.5 of 50 in both tasks; onnxruntime takes half of PyTorch's time; the one photo's style ratio
-    assert re.findall(r'class="value">([^<]*)<', before) == ["70\u00a0%", "2.0×", "62\u00a0%"]
-    assert "70\u00a0% to 70\u00a0% over 2 tasks; 2 seeds: no confidence interval" in read.text
-    assert "2.0 to 2.0 over 7 conditions" in read.text
+    # 50 - 2 · 7.5 of 50 in both tasks; 1 / (0.05 · 0.9) of the bytes; onnxruntime, compacted: a quarter of
+    # PyTorch's time with zeros
+    assert re.findall(r'class="value">([^<]*)<', before) == ["70\u00a0%", "22×", "4.0×"]
+    assert "2 seeds: no confidence interval" in read.text
+    assert "kept by BCQ agents when SNIP prunes 95\u00a0% of their weights" in read.text
     text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
     assert "95\u00a0% interval 60\u00a0% to 80\u00a0%" in Reader(text).text
 
@@ -142,8 +144,48 @@ def test_every_chart_and_table_links_to_its_csv(drawn, small):
         assert base64.b64decode(embedded[name]) == (small / source.path).read_bytes()
     captions = re.findall(r"<figcaption.*?</figcaption>", drawn[0].partition("<nav")[2], re.DOTALL)
     without = [caption for caption in captions if 'class="csv"' not in caption]
-    # What was run, and with what, is in the records; one picture shows a training.
-    assert len(without) == 4, without
+    # What was run, and with what, is in the records; one picture shows a training; the last table is advice.
+    assert len(without) == 5, without
+
+
+def test_charts_are_files_named_by_the_number_of_their_figure(small, tmp_path):
+    text, _ = draw(small, tmp_path / "out")
+    numbered = re.findall(r"<figcaption><b>Figure (\d+)\.", text.partition("<nav")[2])
+    assert numbered == [str(n) for n in range(1, len(numbered) + 1)]
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out/figures").iterdir()}
+    (first,) = re.findall(r"(?s)<figure>(?:(?!</figure>).)*<b>Figure 1\.</b>", text.partition("<nav")[2])[:1]
+    (chart,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', first)
+    assert files["figure-01.svg"] == base64.b64decode(chart)
+    assert {re.match(r"figure-(\d+)", name)[1].lstrip("0") for name in files} <= set(numbered)
+
+
+def test_the_answer_is_beside_the_studys_for_the_same_pruner(small, no_charts, tmp_path):
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    (root / "docs/study").mkdir(parents=True)
+    (root / results.STUDY.path).write_text(
+        """measured,agents,normalize_states,masks,value
+share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope part",0.04
+share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope network",0.5
+share of the dense agents' score that they keep,"Hopper, BCQ",True,"SNIP, scope part",0.9
+share of the dense agents' score that they keep,"Hopper, BC",True,"SNIP, scope part",0.2
+D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7
+"""
+    )
+    text, _ = draw(root, tmp_path / "out", normalized=True)
+    read = Reader(text)
+    assert "keep 4\u00a0% on raw states and 90\u00a0% on normalised states" in read.answers[1]
+    assert read.answers[1].endswith("The agents of this run have normalised states.")
+    rows = read.table("pruner", "task", "kept", "study, raw", "study, normalised")
+    assert ["SNIP", "Hopper", "70\u00a0%", "4\u00a0%", "90\u00a0%"] in rows
+    assert ["GraSP", "Hopper", "55\u00a0%", "–", "–"] in rows
+
+
+def test_a_column_of_one_value_is_said_once():
+    table = Table("Sizes", ("task", "format", "MB"), [("Hopper", "raw", "1"), ("Hopper", "fp16", "2")])
+    assert table.varied().head == ["format", "MB"]
+    assert table.varied().rows == [["raw", "1"], ["fp16", "2"]]
+    assert table.varied().caption == "Sizes. In all rows: task Hopper"
 
 
 def test_the_citation_is_of_the_latest_commit(drawn):
@@ -167,8 +209,7 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
     assert "Profile small: 20 cells of 2 stages, 3 minutes of computing on A processor" in what
     assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
-    assert "over 2 tasks: BCQ 70\u00a0% (too few seeds for an interval) with SNIP" in kept
-    assert "and 55\u00a0% (too few seeds for an interval) with GraSP" in kept
+    assert kept.endswith("share of the dense agents' score: BCQ agents 70\u00a0% with SNIP.")
     # COO at 95 %: 5 · 0.05 = a quarter; bitmap: 0.05 + 1/32
     assert (
         "take 4.0 times fewer bytes in the paper's format (the paper: 4) and 22 times fewer as packed files"
@@ -215,13 +256,13 @@ def test_rounded_values_are_means_over_seeds(drawn):
     """Of 370 and 372 kB, scores of 60 and 64, and so on."""
     kinds = ("float32", "float16", "int8")
     head = [f"{what} {kind}" for what in ("kB", "score") for kind in kinds]
-    rows = Reader(drawn[0]).table("task", "algorithm", "pruner", *head)
     numbers = ["371", "201", "126", "62.0", "61.0", "52.0"]
-    assert rows == [["HalfCheetah", "BCQ", "SNIP", *numbers], ["Hopper", "BCQ", "SNIP", *numbers]]
+    named = ", ".join(f"{name} {number}" for name, number in zip(head, numbers, strict=True))
+    assert f"In all rows: algorithm BCQ, pruner SNIP, {named}" in Reader(drawn[0]).text
 
 
 def test_table_i_is_the_speeds_beside_the_reports(drawn):
-    rows = Reader(drawn[0]).table("px", "", "ours", "paper", "ours / paper")
+    rows = Reader(drawn[0]).table("px", "", "ours, s", "paper, s", "ours / paper")
     assert ["256", "Version 1, AlexNet", "50.0", "9.15", "5.46"] in rows
     assert ["256", "Version 1, VGG-19", "250", "23.0", "10.9"] in rows
     assert ["256", "Version 2", "0.100", "0.0200", "5.00"] in rows
@@ -254,14 +295,14 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
         ["HalfCheetah/bcq/snip-0.95/seed-0", "1", "256", "0.600", "4.0", "12"]  # 0.6 / 0.15, 0.6 / 0.05
     ]
     statistics = pandas.read_csv(small / results.STATISTICS.path)
-    rows = read.table("task", "algorithm", "pruner", "sparsity", "seeds", "score")
+    rows = read.table("task", "pruner", "sparsity", "score")  # all are of BCQ, and of two seeds
     assert len(rows) == len(statistics)
     for row, (_, line) in zip(rows, statistics.iterrows(), strict=True):
-        assert float(row[5]) == pytest.approx(line["score_mean"], rel=5e-3)
-        assert float(row[10]) == pytest.approx(line["retention"], rel=5e-3)
-    quality = read.table("style", "picture", "photos", "style ratio: VGG-16", "VGG-19", "AlexNet")
-    assert quality[1][2:] == ["1", "0.310", "0.400", "0.620", "0.400", "0.500"]
-    assert read.table("photo", "preparation", "torch")[1][2] == "Egyptian cat 0.375"
+        assert float(row[3]) == pytest.approx(line["score_mean"], rel=5e-3)
+        assert float(row[6]) == pytest.approx(line["retention"], rel=5e-3)
+    quality = read.table("picture", "style ratio: VGG-16", "VGG-19", "AlexNet")
+    assert quality[1][1:] == ["0.310", "0.400", "0.620", "0.400", "0.500"]
+    assert read.table("preparation", "most probable")[1][1] == "Egyptian cat"
     assert ["nGraph (3.4)", "OpenVINO, which absorbed nGraph", "openvino-bf16", "1.0", "5 of 5", "3.00"] in [
         row[:6] for row in read.table("the report's (section)", "successor")
     ]
@@ -305,7 +346,9 @@ def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts,
     text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
     assert "can&#39;t show" not in text
     assert "intervals from 3 seeds are too narrow" in text
-    assert "70\u00a0% (60\u00a0% to 80\u00a0%: less than dense agents) with SNIP" in text
+    rows = Reader(text).table("pruner", "task", "kept")
+    assert rows[0] == ["SNIP", "HalfCheetah", "70\u00a0%", "60\u00a0% to 80\u00a0%"]
+    assert "beside dense agents less" in text  # in all rows
 
 
 def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp_path):
@@ -324,9 +367,8 @@ def test_a_table_that_is_not_there_is_said_to_be_missing(small, no_charts, tmp_p
     (root / source.path).unlink()
     text, metrics = draw(root, tmp_path / "out")
     assert metrics["not_run"] > 0
-    assert re.search(
-        rf"not run in this profile. The stage {source.stage} writes {re.escape(source.path)}; to get it", text
-    )
+    _, missing = text.split("<h2>Not run in this profile</h2>")
+    assert f"<code>dvc repro</code> writes {source.path}" in missing
     assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
 
 
@@ -364,9 +406,15 @@ def test_without_pytorch_no_runtime_is_the_fastest(small, no_charts, tmp_path, r
 
 def test_nothing_at_all_makes_a_page_that_says_so(tmp_path):
     text, metrics = draw(tmp_path / "empty", tmp_path / "out")
-    assert metrics["figures"] == metrics["tables"] == 0
-    assert len(Reader(text).answers) == 8
-    assert text.count("not run in this profile") == metrics["not_run"]
+    assert metrics["figures"] == 0
+    assert metrics["tables"] == 1  # what to do next
+    assert re.findall("<h2>(.*?)</h2>", text) == [
+        "Contents",
+        "What was run?",
+        "Next",
+        "Not run in this profile",
+    ]
+    assert text.count("<li>", text.index('id="not-run"')) == metrics["not_run"]
 
 
 @pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)
@@ -400,7 +448,7 @@ def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tm
     root = tmp_path / "run"
     shutil.copytree(small, root)
     pandas.read_csv(root / results.SPEED.path).drop(columns="size_px").to_csv(root / results.SPEED.path)
-    with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f measure_styles"):
+    with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f"):
         draw(root, tmp_path / "out")
 
 

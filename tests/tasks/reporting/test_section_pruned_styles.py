@@ -42,10 +42,10 @@ def test_no_network_is_the_fastest_where_two_take_the_same_seconds(tmp_path):
 def test_what_was_not_run_says_so(tmp_path):
     (block,) = pruned_styles(Results({}))
     assert isinstance(block, NotRun)
-    assert "dvc repro measure_styles" in block.how
+    assert "`dvc repro` writes results/style/pruning.csv" in block.how
     header, *_ = (write_results(tmp_path) / "results/style/pruning.csv").read_text().splitlines()
     (tmp_path / "pruning.csv").write_text(f"{header}\n")  # where the configuration prunes no style
     (block,) = pruned_styles(Results({"results/style/pruning.csv": tmp_path / "pruning.csv"}))
     assert isinstance(block, NotRun)
     assert "style.pruning.styles" in block.how
-    assert "measure_pruned_styles" not in block.how
+    assert "writes" not in block.how
