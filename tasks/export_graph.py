@@ -117,6 +117,7 @@ def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard
         inputs=network.inputs,
         outputs=network.outputs,
         details=network.details,
+        meanings=network.meanings,
     )
 
 
@@ -166,6 +167,7 @@ def with_sparse_initializers(graph: onnx.ModelProto) -> onnx.ModelProto:
         values = numpy_helper.from_array(array.ravel()[kept], initializer.name)
         indices = numpy_helper.from_array(kept.astype(np.int64))
         sparse.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, array.shape))
+    sparse.doc_string = "Sparse initialisers: of this project's runtimes, onnxruntime alone reads this file."
     onnx.checker.check_model(sparse)  # not fully: shape inference doesn't support sparse weights
     return sparse
 

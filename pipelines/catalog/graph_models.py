@@ -17,10 +17,11 @@ import onnx
 from numpy.typing import NDArray
 
 from pipelines.engine.execution import temporary_directory
-from singleshot.export.onnx_model import GraphCard, read_card
+from singleshot.export.onnx_model import GraphCard, GraphInput, read_card
 from singleshot.export.parity import random_inputs
 from singleshot.io.hashing import sha256_of
 from singleshot.pruning.variant import percentage
+from singleshot.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
 SUFFIX = ".onnx"
+SQLITE = "sqlite:///"
 REGISTERED_FORMS = ("dense", "compacted")
 """The smallest exact form of a network that was never pruned, and of a pruned one."""
 CURRENT = "current"
@@ -97,7 +99,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
         }
         tags |= {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
         try:
-            client.create_registered_model(name, tags, _description(name, card))
+            client.create_registered_model(name, tags, _description(name, card, client.tracking_uri))
         except MlflowException as error:
             if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
                 raise
@@ -116,22 +118,35 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
     set_current(client, run)
 
 
-def _description(name: str, card: GraphCard) -> str:
-    """A graph's card as Markdown, for the page of its registered model."""
-    inputs = ", ".join(f"`{each.name}` {_shape(each.shape)}" for each in card.inputs)
+def _description(name: str, card: GraphCard, uri: str) -> str:
+    """A graph's card as Markdown, for the page of its registered model in the store at `uri`."""
+    shapes = {each.name: f" {_shape(each.shape)}" for each in card.inputs}
     facts = {key: value for key, value in card.details.items() if isinstance(value, str | int | float)}
     rows = {
         "network": f"`{card.cell}`",
         "kind": card.kind,
         "form": f"{card.form}, {percentage(card.sparsity)}% of the weights pruned before training",
-        "inputs": inputs,
-        "outputs": ", ".join(f"`{each}`" for each in card.outputs),
+        **{f"`{each}`{shapes.get(each, '')}": _meaning(card, each) for each in (*shapes, *card.outputs)},
         **{key: str(value) for key, value in facts.items()},
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
+    if uri.startswith(SQLITE):  # a relative path would be another database in another directory
+        uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
+    arrays = ", ".join(f"{each.name!r}: {_zeros(each)}" for each in card.inputs)
     return (
-        f"| | |\n|---|---|\n{table}\n\n```python\nmlflow.pyfunc.load_model('models:/{name}@{CURRENT}')\n```"
+        f"| | |\n|---|---|\n{table}\n\n```python\nimport mlflow, numpy\n\n"
+        f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
+        f"model = mlflow.pyfunc.load_model('models:/{name}@{CURRENT}')\n"
+        f"model.predict({{{arrays}}})\n```"
     )
+
+
+def _meaning(card: GraphCard, name: str) -> str:
+    return card.meanings.get(name, "")
+
+
+def _zeros(graph_input: GraphInput) -> str:
+    return f"numpy.zeros({graph_input.shape_at(EXAMPLE_SIZES)})"
 
 
 def _shape(sizes: Sequence[int | str]) -> str:
@@ -174,7 +189,11 @@ def _save(model: "LoggedModel", graph: onnx.ModelProto, card: GraphCard, directo
 
 
 def signature(graph: onnx.ModelProto) -> "ModelSignature":
-    """Names, types and shapes of a graph's inputs and outputs; -1 along axes that take any size."""
+    """Names, types and shapes of a graph's outputs; -1 along axes that take any size.
+
+    With a schema of the inputs, MLflow would refuse float64, which Gymnasium's observations are; without one,
+    it converts them. The model's description has the inputs.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
@@ -184,10 +203,7 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
         shape = tuple(dim.dim_value or -1 for dim in tensor.shape.dim)
         return TensorSpec(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape, value.name)
 
-    return ModelSignature(
-        Schema([spec(value) for value in graph.graph.input]),
-        Schema([spec(value) for value in graph.graph.output]),
-    )
+    return ModelSignature(outputs=Schema([spec(value) for value in graph.graph.output]))
 
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:

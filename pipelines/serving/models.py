@@ -77,7 +77,9 @@ def _try(model: OnnxModel) -> None:
     sizes, generator = TRIED | dict(model.card.details), np.random.default_rng(0)
     outputs = model(
         **{
-            each.name: generator.uniform(each.low, each.high, each.shape_at(sizes)).astype(np.float32)
+            each.name: generator.uniform(each.test_low, each.test_high, each.shape_at(sizes)).astype(
+                np.float32
+            )
             for each in model.card.inputs
         }
     )

@@ -1,7 +1,7 @@
 """A trained network of any kind, as export, parity and runtimes use it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -24,3 +24,5 @@ class Network:
     """Fraction of weights that were pruned before training."""
     details: Mapping[str, Any]
     """Details as in :class:`~singleshot.export.onnx_model.GraphCard`."""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """What each input and output is, as in the card."""

@@ -66,6 +66,10 @@ def open_style(source: Path, form: Form) -> Network:
         outputs=("stylised",),
         sparsity=pruning["sparsity"] if pruning else 0.0,
         details={"style": f"{card.style}{variant}"},
+        meanings={
+            "pictures": "RGB from 0 to 1, of any height and width: (picture, channel, row, column).",
+            "stylised": "The pictures in the style, as the input.",
+        },
     )
 
 
@@ -83,7 +87,16 @@ def open_classifier(source: Path) -> Network:
     module, card = load_classifier(source)
     side = card.preprocessing.size_px
     pictures = GraphInput("pictures", ("batch", 3, side, side), -NORMALISED, NORMALISED)
-    return Network("classifier", "dense", module, (pictures,), ("logits",), 0.0, asdict(card))
+    wanted = card.preprocessing
+    meanings = {
+        "pictures": f"RGB from 0 to 1, scaled ({wanted.interpolation}) to a short side of "
+        f"{wanted.resize_px} px, of which the middle {side} x {side} px; then {list(wanted.mean)} are "
+        f"subtracted from the channels, which are divided by {list(wanted.std)}.",
+        "logits": "A number for each class; softmax gives probabilities. Names: `labels` in the metadata.",
+    }
+    return Network(
+        "classifier", "dense", module, (pictures,), ("logits",), 0.0, asdict(card), meanings=meanings
+    )
 
 
 def _kind(source: Path) -> str:

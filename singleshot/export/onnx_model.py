@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,9 +25,9 @@ class GraphInput:
     name: str
     shape: tuple[int | str, ...]
     """Sizes of the axes; a name where any size is allowed (`batch`, `samples`, `height`, `width`)."""
-    low: float
-    high: float
-    """Values from `low` to `high` are typical; comparisons and timings draw from this range."""
+    test_low: float
+    test_high: float
+    """Comparisons and timings draw uniform values from this range; what an input is, its meaning says."""
 
     def shape_at(self, sizes: Mapping[str, Any]) -> tuple[int, ...]:
         """The shape where the named axes have these sizes."""
@@ -59,8 +59,16 @@ class GraphCard:
     actor: `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
     `labels`."""
 
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """What each input and output is, for somebody who has only the file."""
+
     def attach(self, graph: onnx.ModelProto) -> None:
-        """Write the card into a graph's metadata, in place of the metadata that is there."""
+        """Write the card into a graph's metadata, in place of the metadata that is there.
+
+        The meanings are also the documentation of the graph's inputs and outputs, which viewers show.
+        """
+        for value in (*graph.graph.input, *graph.graph.output):
+            value.doc_string = self.meanings.get(value.name, "")
         del graph.metadata_props[:]
         onnx.helper.set_model_props(graph, {key: json.dumps(value) for key, value in asdict(self).items()})
 

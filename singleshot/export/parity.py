@@ -82,7 +82,10 @@ def random_inputs(
 ) -> dict[str, NDArray[np.float32]]:
     """Numbers uniform in each input's range, equal for equal seeds; `sizes` has the sizes of named axes."""
     generator = np.random.default_rng(seed)
-    return {i.name: generator.uniform(i.low, i.high, i.shape_at(sizes)).astype(np.float32) for i in inputs}
+    return {
+        i.name: generator.uniform(i.test_low, i.test_high, i.shape_at(sizes)).astype(np.float32)
+        for i in inputs
+    }
 
 
 @torch.inference_mode()

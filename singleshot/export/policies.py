@@ -22,6 +22,18 @@ LATENTS = 1.0
 """Latents are within ± this. About as many of them as of standard normal numbers exceed the limit to which
 policies clamp."""
 
+STATE_MEANING = (
+    "Observations as the environment gives them, a row each. If the agent was trained on normalised states, "
+    "the graph's first layers normalise them."
+)
+ACTION_MEANING = (
+    "Actions from -1 to 1, a row for each state; the environment's bounds are mapped to -1 and 1."
+)
+LATENT_MEANING = (
+    "Standard normal numbers, new ones for each call; or zeros for actions that depend on the state alone."
+)
+CHOICE_MEANING = "Index of the sample whose action has the highest value; its action is the output `action`."
+
 
 def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
     """Forms in which an agent's policy can be exported."""
@@ -47,10 +59,14 @@ def open_policy(source: Path, form: Form) -> Network:
         "config": asdict(algorithm.config),
         "action_size": algorithm.action_size,
     }
+    meanings = {"state": STATE_MEANING, "action": ACTION_MEANING}
     match algorithm.noise_shape:
         case (size,):
+            meanings["latents"] = LATENT_MEANING
             inputs.append(GraphInput("latents", ("batch", size), -LATENTS, LATENTS))
         case (samples, size):
+            meanings["latents"] = f"{LATENT_MEANING} The agent was evaluated with {samples} samples a state."
+            meanings["choice"] = CHOICE_MEANING
             inputs.append(GraphInput("latents", ("batch", "samples", size), -LATENTS, LATENTS))
             details |= {"samples": samples, "latent_size": size}
     return Network(
@@ -61,6 +77,7 @@ def open_policy(source: Path, form: Form) -> Network:
         outputs=module.outputs,
         sparsity=0.0 if form == "dense" else agent.spec.sparsity,
         details=details,
+        meanings=meanings,
     )
 
 
