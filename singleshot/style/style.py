@@ -1,0 +1,85 @@
+"""The library's door to styles: load one and call it with a picture."""
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from singleshot.errors import UserError
+from singleshot.io.images import read_rgb
+from singleshot.style.apply.light import bounded
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.model_file import ModelCard, load_model, save_model
+from singleshot.style.transformer_net import TransformerNet
+
+
+class Style:
+    """A trained style, a function from a picture to the picture in that style.
+
+    >>> import numpy as np
+    >>> from singleshot.style import Style
+    >>> from singleshot.style.model_file import ModelCard
+    >>> from singleshot.style.transformer_net import TransformerNet
+    >>> card = ModelCard("plain", "0" * 64, "none", 0, {}, {}, "unknown")
+    >>> Style(TransformerNet(4), card).save("plain.safetensors")    # learn-style makes better ones
+    >>> style = Style.load("plain.safetensors")
+    >>> style(np.zeros((48, 64, 3), np.uint8), strength=0.6, stroke=2).shape
+    (48, 64, 3)
+    """
+
+    def __init__(self, network: TransformerNet, card: ModelCard) -> None:
+        self.network, self.card = network.eval(), card
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The style in a model file, such as `learn-style` and the pipeline write.
+
+        Raises:
+            UserError: the file is missing, truncated, or no style's model.
+        """
+        return cls(*load_model(Path(path)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the style to a model file."""
+        save_model(self.network, self.card, Path(path))
+
+    def __call__(
+        self,
+        photo: str | Path | Image.Image | NDArray[np.uint8],
+        *,
+        strength: float = 1.0,
+        stroke: float | None = 1.0,
+        preserve_color: bool = False,
+    ) -> Image.Image | NDArray[np.uint8]:
+        """The picture in this style: an array for an array, else a PIL image.
+
+        `photo` is a file, a PIL image, or RGB uint8 (H, W, 3). See :class:`StylizeSettings` for the settings.
+
+        Raises:
+            UserError: the file can't be read, the array is not of that shape and type, the picture is too
+                small, or a setting is out of range.
+        """
+        settings = StylizeSettings(strength, preserve_color, stroke=stroke)
+        if isinstance(photo, np.ndarray):
+            return self._stylized(photo, settings)
+        if isinstance(photo, Image.Image):
+            pixels = np.asarray(photo.convert("RGB"))
+        elif isinstance(photo, str | Path):
+            pixels = (read_rgb(Path(photo)).permute(1, 2, 0) * 255).round().byte().numpy()
+        else:
+            raise UserError(
+                f"a {type(photo).__name__} is no photo; give a path, a PIL image or a uint8 array"
+            )
+        return Image.fromarray(self._stylized(pixels, settings))
+
+    def _stylized(self, pixels: NDArray[np.uint8], settings: StylizeSettings) -> NDArray[np.uint8]:
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+            raise UserError(
+                f"the array is {pixels.dtype} of shape {pixels.shape}; it has to be uint8 of shape (H, W, 3)"
+            )
+        picture = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None]
+        result = stylize(self.network, picture, settings)[0].permute(1, 2, 0).contiguous().numpy()
+        return bounded(np.ascontiguousarray(pixels), result)

@@ -1,0 +1,65 @@
+import doctest
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_networks import save_style
+
+import singleshot.style
+from singleshot.errors import UserError
+from singleshot.style import Style
+from singleshot.style import style as module
+from singleshot.style.apply.light import bounded
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.model_file import load_model
+
+
+@pytest.fixture
+def style(tmp_path) -> Style:
+    return Style.load(save_style(tmp_path / "model.safetensors", width=4))
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (40, 52, 3), np.uint8)
+
+
+def test_a_result_is_of_the_kind_of_the_photo(style, pixels, tmp_path) -> None:
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    array = style(pixels, strength=0.5, stroke=None)
+    picture = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    expected = stylize(style.network, picture, StylizeSettings(strength=0.5))[0].permute(1, 2, 0).numpy()
+    expected = bounded(pixels, np.ascontiguousarray(expected))
+    assert np.array_equal(array, expected)
+    for photo in (Image.fromarray(pixels), tmp_path / "photo.png", str(tmp_path / "photo.png")):
+        result = style(photo, strength=0.5, stroke=None)
+        assert isinstance(result, Image.Image)
+        assert np.array_equal(np.asarray(result), expected)
+
+
+def test_what_is_saved_is_loaded(style, tmp_path) -> None:
+    style.save(tmp_path / "copy.safetensors")
+    assert load_model(tmp_path / "copy.safetensors")[1] == style.card
+
+
+@pytest.mark.parametrize(
+    ("photo", "said"),
+    [
+        (np.zeros((8, 8, 3)), "float64 of shape"),
+        (np.zeros((8, 8), np.uint8), "it has to be uint8"),
+        (np.zeros((3, 3, 3), np.uint8), "sides have to be 5 or more"),
+        ("none.jpg", r"none\.jpg: "),
+        (None, "a NoneType is no photo"),
+    ],
+)
+def test_a_mistake_is_one_line(style, photo, said) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        style(photo)
+    assert "\n" not in str(error.value)
+
+
+def test_the_example_runs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testmod(module).failed == 0
+    assert not hasattr(singleshot.style, "Stile")
