@@ -26,7 +26,8 @@ from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, StylizerName
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
-from singleshot.style.model_file import load_model
+from singleshot.style.blend import blend
+from singleshot.style.model_file import load_model, save_model
 from singleshot.style.picture_files import stylize_pictures, stylize_stream
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
@@ -117,6 +118,37 @@ def _streamed(inputs: Sequence[str], output: Path) -> Path | None:
     if medium.kind == "video":
         raise UserError(f"{inputs[0]}: a video can't go to standard output; give a directory as the output")
     return medium.file
+
+
+@contextmanager
+def blended(styles: Sequence[str]) -> Iterator[str]:
+    """The style that :func:`stylize_inputs` takes for one style, or for several with their shares.
+
+    Each is a name, or a name with a colon and its share, e.g. `swirls:0.7`; without one, the share is 1. The
+    blend of several is a temporary model file.
+
+    Raises:
+        UserError: there is no such style, or a share is not above 0.
+    """
+    named = [_share(style) for style in styles]
+    if len(named) == 1:
+        yield named[0][0]
+        return
+    loaded = [load_model(_model(name)) for name, _ in named]
+    network = blend([network for network, _ in loaded], [share for _, share in named])
+    card = replace(loaded[0][1], style=" ".join(styles), scores={})
+    with temporary_directory() as directory:
+        save_model(network, card, path := Path(directory) / "blend.safetensors")
+        yield str(path)
+
+
+def _share(style: str) -> tuple[str, float]:
+    """Name and share of `name:share`."""
+    name, colon, share = style.rpartition(":")
+    try:
+        return (name, float(share)) if colon else (style, 1.0)
+    except ValueError:  # a path with a colon
+        return style, 1.0
 
 
 @contextmanager

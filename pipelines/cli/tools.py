@@ -192,14 +192,19 @@ def _scored_in(description: Path) -> Literal["v5", "v4"]:
     epilog=examples(
         "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
         "stylize -s waves -i photo.jpg -o out --strength 0.6 --stroke 2",
+        "stylize -s swirls:0.7 -s waves:0.3 -i photo.jpg -o out",
         "stylize -s waves -i - -o - < photo.jpg > out.jpg",
     ),
 )
 def stylize(
-    style: Annotated[
-        str,
+    styles: Annotated[
+        list[str],
         typer.Option(
-            "--style", "-s", metavar="STYLE", help="Name of a trained style, or a model file (.safetensors)."
+            "--style",
+            "-s",
+            metavar="STYLE",
+            help="Name of a trained style, or a model file (.safetensors); several with their shares, e.g. "
+            "-s swirls:0.7 -s waves:0.3, are blended.",
         ),
     ],
     inputs: Annotated[
@@ -228,6 +233,13 @@ def stylize(
     preserve_color: Annotated[
         bool, typer.Option("--preserve-color", help="Keep the original's colours.")
     ] = False,
+    mask: Annotated[
+        Path | None, typer.Option(metavar="PICTURE", help="The style goes where this picture is white.")
+    ] = None,
+    invert_mask: Annotated[bool, typer.Option("--invert-mask", help="… where it is black.")] = False,
+    keep_faces: Annotated[
+        bool, typer.Option("--keep-faces", help="Leave faces that look at us as they are.")
+    ] = False,
     batch_size: Annotated[int, count("Pictures of the same size, or frames, to compute together.")] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
@@ -244,13 +256,19 @@ def stylize(
     RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
     from pipelines.cli.pack import refuse_packed
-    from pipelines.cli.stylize import StylizeOptions, stylize_inputs
+    from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
+    from singleshot.style.apply.regions import read_mask
     from singleshot.style.apply.stylize import StylizeSettings
 
-    refuse_packed(Path(style))
-    settings = StylizeSettings(strength, preserve_color, stroke=stroke)
+    if invert_mask and mask is None:
+        raise UserError("--invert-mask: there is no mask; give --mask")
+    for style in styles:
+        refuse_packed(Path(style))
+    where = read_mask(mask, invert=invert_mask) if mask else None
+    settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
-    with resumable("run the same command again: finished segments of a video are kept"):
+    kept = "run the same command again: finished segments of a video are kept"
+    with resumable(kept), blended(styles) as style:
         stylize_inputs(style, [*inputs, *(more or [])], output, options)
 
 

@@ -15,6 +15,7 @@ from singleshot.io.animations import Animation, read_animation
 from singleshot.io.images import NamedBytes, Picture, Source, StoredAs, name_of, read_picture
 from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.light import bounded
+from singleshot.style.apply.regions import within
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, check_size, stylize
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.segments import stylized_film, torch_stylizer
@@ -106,8 +107,11 @@ def _read(source: Source) -> Picture:
 def _stylized(network: TransformerNet, pictures: Tensor, settings: StylizeSettings) -> Iterator[Tensor]:
     """Stylise pictures, uint8 (N, 3, H, W), within the bounds of their own light."""
     for picture, result in zip(pictures, stylize(network, pictures, settings), strict=True):
-        frames = (np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()) for pixels in (picture, result))
-        yield torch.from_numpy(bounded(*frames)).permute(2, 0, 1)
+        original, frame = (
+            np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()) for pixels in (picture, result)
+        )
+        placed = within(original, bounded(original, frame), settings.mask, settings.keep_faces)
+        yield torch.from_numpy(placed).permute(2, 0, 1)
 
 
 def _film(
@@ -115,7 +119,7 @@ def _film(
 ) -> bytes:
     height, width = animation.frames[0].shape[:2]
     check_size(width, height, name_of(source))
-    film = stylized_film(animation.frames, torch_stylizer(network, settings), settings.strength, batch_size)
+    film = stylized_film(animation.frames, torch_stylizer(network, settings), settings, batch_size)
     return _encoded(animation.stored, source, lambda: animation.encode(film))
 
 

@@ -14,12 +14,13 @@ from waiting import wait_until
 
 from pipelines.cli import fastest_runtime
 from pipelines.cli import stylize as module
-from pipelines.cli.stylize import StylizeOptions, stylize_inputs
+from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.export import measure_stylizers, stylizers
 from singleshot.export.measure_stylizers import Measured
+from singleshot.style.apply.regions import read_mask
 from singleshot.style.apply.stylize import StylizeSettings
-from singleshot.style.model_file import ModelCard, save_model
+from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.join import join_segments
 
@@ -69,6 +70,42 @@ def test_pictures_and_videos_in_one_go():
 def test_a_model_file_is_a_style_too():
     stylize_inputs("models/styles/ink/model.safetensors", ["photo.png"], Path("out"), OPTIONS)
     assert Path("out/photo.png").exists()
+
+
+def test_styles_are_blended_by_their_shares():
+    """Two networks of which one is the other: the blend of them is that one."""
+    with blended(["ink:0.7", "models/styles/ink/model.safetensors:0.1"]) as style:
+        stylize_inputs(style, ["photo.png"], Path("out"), OPTIONS)
+        assert load_model(Path(style))[0].width == 8
+    stylize_inputs("ink", ["photo.png"], Path("alone"), OPTIONS)
+    pictures = [np.asarray(Image.open(f"{name}/photo.png"), int) for name in ("out", "alone")]
+    assert np.abs(pictures[0] - pictures[1]).max() <= 1
+    with blended(["ink"]) as style:
+        assert style == "ink"
+
+
+@pytest.mark.parametrize(("styles", "words"), [(["ink", "x"], "no style 'x'"), (["ink:0", "ink"], "above 0")])
+def test_styles_that_do_not_blend(styles, words):
+    with pytest.raises(UserError, match=words), blended(styles):
+        pass
+
+
+def test_outside_a_mask_pictures_and_films_stay_as_they_are():
+    mask = Image.new("L", (50, 40), 0)
+    mask.paste(255, (0, 0, 25, 40))
+    mask.save("mask.png")
+    settings = StylizeSettings(mask=read_mask(Path("mask.png"), invert=False))
+    stylize_inputs("ink", ["photo.png", "film.mp4"], Path("out"), replace(OPTIONS, settings=settings))
+    result, photo = (
+        np.asarray(Image.open(path).convert("RGB"), int) for path in ("out/photo.png", "photo.png")
+    )
+    assert np.array_equal(result[:, 26:], photo[:, 26:])
+    assert np.abs(result[:, :24] - photo[:, :24]).mean() > 5
+    for made, original in zip(frames_of("out/film.mp4"), frames_of("film.mp4"), strict=True):
+        width = original.shape[1]
+        difference = np.abs(made.astype(int) - original)
+        assert difference[:, width // 2 + 4 :].mean() < 5
+        assert difference[:, : width // 2 - 4].mean() > 2 * difference[:, width // 2 + 4 :].mean()
 
 
 def test_without_strength_a_video_stays_as_it_is():

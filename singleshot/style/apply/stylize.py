@@ -38,6 +38,11 @@ class StylizeSettings:
     stroke: float | None = None
     """Size of strokes relative to the picture: 1 is that of a preview with a long side of 768 px, 2 twice
     that. Null is the size in which the network draws them, in pixels, however large the picture is."""
+    mask: str | None = None
+    """Where the style goes (:func:`singleshot.style.apply.regions.read_mask`); null is everywhere. This and
+    `keep_faces` are for finished pictures and frames, after :func:`stylize`."""
+    keep_faces: bool = False
+    """Whether faces stay as in the photo."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.strength <= 1:

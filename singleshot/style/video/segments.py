@@ -17,6 +17,7 @@ from torch import Tensor
 from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
 from singleshot.style.apply.light import bounded
+from singleshot.style.apply.regions import within
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.reader import Segment, VideoInfo, read_segment
@@ -81,7 +82,7 @@ def write_segment(
     """
     cv2.setNumThreads(1)  # smoothing leaves the other cores to the network
     originals = read_segment(video, params.segment)
-    film = stylized_film(originals, stylizer, params.settings.strength, params.batch_size)
+    film = stylized_film(originals, stylizer, params.settings, params.batch_size)
     with closing(film), av.open(output, "w") as container:
         stream = add_h264(container, params.format)
         for done, packet in enumerate(encode(stream, islice(film, params.lead, None)), start=1):
@@ -90,14 +91,14 @@ def write_segment(
 
 
 def stylized_film(
-    originals: Iterable[Frame], stylizer: Stylizer, strength: float, batch_size: int
+    originals: Iterable[Frame], stylizer: Stylizer, settings: StylizeSettings, batch_size: int
 ) -> Generator[Frame, None, None]:
     """Yield a film's frames in a style, steady along its motion and within the bounds of its own light."""
     originals, guides, lights = tee(originals, 3)
     with closing(_stylized(originals, batch_size, stylizer)) as stylized:
         # A weaker style flickers less, so it is smoothed less; at strength 0, the original stays unchanged.
-        for light, frame in zip(lights, smooth(guides, stylized, HISTORY * strength), strict=True):
-            yield bounded(light, frame)
+        for light, frame in zip(lights, smooth(guides, stylized, HISTORY * settings.strength), strict=True):
+            yield within(light, bounded(light, frame), settings.mask, settings.keep_faces)
 
 
 def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> Generator[Frame, None, None]:
