@@ -72,7 +72,7 @@ def packages() -> None:
 
 @app.command(rich_help_panel="Stages")
 def register() -> None:
-    """Point the alias `current` of each network's registered model to the version in models/onnx."""
+    """Point the alias current of each network's registered model to the version in models/onnx."""
     from pipelines.cli.register import register_graphs
 
     register_graphs()
@@ -110,7 +110,7 @@ def params(
         typer.Option("--from", metavar="FILE", help="A YAML file of overrides. KEY=VALUE takes precedence."),
     ] = None,
     several: Annotated[
-        str, typer.Option("--set", hidden=True, help="Overrides, as `make params SET=`.")
+        str, typer.Option("--set", metavar="TEXT", help="Overrides in one text, as in make params SET=.")
     ] = "",
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
