@@ -5,10 +5,10 @@ import io
 import itertools
 import json
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+from time import monotonic, perf_counter
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ from singleshot.style.pruning.masks import Mask, load_mask
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
 
+MOST_BATCHES = 60_000
+"""Upper bound of the length of a training in a given time: two epochs of COCO in batches of 4, as in the
+paper."""
 GPU_READERS = 4
 """Number of processes that read photos while a GPU trains. On a CPU, they would take cores away from
 training, and reading is only a twentieth of a batch's time."""
@@ -42,6 +45,8 @@ CHECKPOINT_SECONDS = 30.0
 batch may take many times as long as planned."""
 REPORT_EVERY = 10
 """Number of batches between two rows of the loss curve, or a hundredth of all batches if that is more."""
+PLANS = 50
+"""Number of times that the length of a training in a given time is planned anew, at least."""
 CONTACT_PX = 192
 """Short side of the contact sheet's photo, in pixels."""
 
@@ -76,10 +81,11 @@ def train_style(job: Job) -> Iterator[Event]:
     and, for a pruned network, its `mask` (:func:`load_mask`). With a mask, initial weights, photos and
     updates are those of the dense network, without the pruned weights. The output gets `model.safetensors`
     (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg`
-    (one photo through all previews). Every `checkpoint_every` batches there are two artifacts:
-    `previews/000500.jpg`, a photo of the batch beside its stylised picture (also at the end), and
-    `checkpoints/000500.safetensors`, a model file like `model.safetensors`. On a CPU, equal parameters and
-    inputs give equal bytes, with or without interruptions.
+    (one photo through all previews). Every `checkpoint_every` batches there are two
+    artifacts: `previews/000500.jpg`, a photo of the batch beside its stylised picture (also at the end), and
+    `checkpoints/000500.safetensors`, a model file like `model.safetensors`. A training in a given time is
+    planned anew as it goes; its plans are in the card, and checkpoints have them. On a CPU, equal parameters,
+    inputs and plans give equal bytes, with or without interruptions.
 
     Raises:
         UserError: an input is damaged, or a loss is no longer finite.
@@ -123,6 +129,10 @@ class _Training:
         self.trainer = Trainer(
             network, loss, self.config, levels=levels, batches=len(self.batches), seed=seed, dtype=dtype
         )
+        self.elapsed = 0.0
+        """Seconds of training so far, without interruptions; counted only for a training in a given time."""
+        self.plans = [(0, len(self.batches))]
+        """Each plan of the training's length: the batch after which it was made, and the length."""
         self.losses: list[Losses] = []
         self.thumbnails: dict[int, Tensor] = {}
         """The contact sheet's photo as stylised after each number of batches: uint8 (3, H, W)."""
@@ -136,18 +146,36 @@ class _Training:
 
     def run(self) -> Iterator[Event]:
         """Train to the end."""
-        photos, saved = iter(self._loader()), time.monotonic()
-        while self.step < len(self.batches):
-            yield self._train(itertools.islice(photos, self._next_stop() - self.step))
-            yield Progress(self.step / len(self.batches))
-            last = self.step == len(self.batches)
+        photos, saved = iter(self._loader()), monotonic()
+        counted = saved
+        while self.step < self.trainer.batches:
+            begun = self.step
+            yield self._train(itertools.islice(photos, self._next_stop() - begun))
+            if (given := self.params.seconds) is not None:
+                now = monotonic()
+                self._plan(given, now - counted, self.step - begun)
+                counted = now
+            yield Progress(self.step / self.trainer.batches)
+            last = self.step == self.trainer.batches
             shown = last or self.step % self.config.checkpoint_every == 0
             if shown:
                 yield from self._show(last)
-            if not last and (shown or time.monotonic() - saved >= CHECKPOINT_SECONDS):
+            if not last and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
                 yield Checkpoint(self.step, self._state())
-                saved = time.monotonic()
+                saved = monotonic()
         self._write()
+
+    def _plan(self, given: float, seconds: float, batches: int) -> None:
+        """Plan the length anew, after `batches` that took `seconds`, so that training ends in the time given.
+
+        The pace is the mean of that of these batches and that of the whole training, as the load changes.
+        """
+        self.elapsed += seconds
+        pace = (seconds / batches + self.elapsed / self.step) / 2
+        left = max(0, round((given - self.elapsed) / pace))
+        self.trainer.batches = min(self.step + left, MOST_BATCHES)
+        if self.trainer.batches != self.plans[-1][1]:
+            self.plans.append((self.step, self.trainer.batches))
 
     def _show(self, last: bool) -> Iterator[Event]:
         """Yield a preview and, before the end, the network as it is."""
@@ -159,21 +187,25 @@ class _Training:
 
     def _loader(self) -> DataLoader[Tensor]:
         """Batches from this step on."""
-        steps = range(self.step, len(self.batches))
+        longest = len(self.batches) if self.params.seconds is None else MOST_BATCHES
+        steps = range(self.step, longest)
         readers = 0 if self.job.device == "cpu" else GPU_READERS
         return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers)
 
     def _next_stop(self) -> int:
         """The next step after which a row of losses or a preview is due."""
-        periods = (max(REPORT_EVERY, len(self.batches) // 100), self.config.checkpoint_every)
-        return min(len(self.batches), *((self.step // period + 1) * period for period in periods))
+        total = self.trainer.batches
+        periods = [max(REPORT_EVERY, total // 100), self.config.checkpoint_every]
+        if self.params.seconds is not None:
+            periods.append(max(1, total // PLANS))
+        return min(total, *((self.step // period + 1) * period for period in periods))
 
     def _train(self, batches: Iterable[Tensor]) -> Metrics:
-        start = time.perf_counter()
+        start = perf_counter()
         losses = torch.stack(
             [self.trainer.update(photos) for photos in batches]
         ).cpu()  # waits for the device
-        seconds = (time.perf_counter() - start) / len(losses)
+        seconds = (perf_counter() - start) / len(losses)
         self._check_finite(losses)
         self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
         return Metrics(self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
@@ -196,7 +228,12 @@ class _Training:
     def _state(self) -> bytes:
         buffer = io.BytesIO()
         losses = [astuple(row) for row in self.losses]
-        state = self.trainer.state_dict() | {"losses": losses, "thumbnails": self.thumbnails}
+        state = self.trainer.state_dict() | {
+            "losses": losses,
+            "thumbnails": self.thumbnails,
+            "elapsed": self.elapsed,
+            "plans": self.plans,
+        }
         torch.save(state, buffer)
         return buffer.getvalue()
 
@@ -205,6 +242,8 @@ class _Training:
         self.trainer.load_state_dict(state)
         self.losses = [Losses(*row) for row in state["losses"]]
         self.thumbnails = state["thumbnails"]
+        self.elapsed, self.plans = state["elapsed"], state["plans"]
+        self.trainer.batches = self.plans[-1][1]
 
     def _preview(self) -> Artifact:
         """One photo of the last batch beside its stylised picture."""
@@ -215,6 +254,7 @@ class _Training:
         return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:
+        plans = {} if self.params.seconds is None else {"plans": self.plans}
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
         pruning = {} if self.mask is None else {"pruning": self.mask.origin}
         loss, photo = self.trainer.loss, self.contact_photo
@@ -225,7 +265,7 @@ class _Training:
             style_sha256=hashlib.sha256(self.job.inputs["painting"].read_bytes()).hexdigest(),
             photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
             steps=self.step,
-            settings=asdict(self.params) | arithmetic | pruning,
+            settings=asdict(self.params) | arithmetic | pruning | plans,
             scores=self.losses[-1].named() | ratio,
             commit=self.job.commit,
         )

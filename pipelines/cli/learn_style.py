@@ -69,7 +69,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         if finished and not path.exists():
             raise _taken(output)
         plan = read_schedule(path) if path.exists() else _plan(path, request, inputs, executor)
-        params = TrainStyleParams(name, plan.config)
+        params = TrainStyleParams(name, plan.config, seconds=seconds)
         cell = Cell(name, train_style, params, inputs, {"style": name})
         if not store.has(cell):
             if finished:  # by another version, or its cell is lost

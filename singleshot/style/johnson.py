@@ -86,6 +86,9 @@ class TrainStyleParams:
     style: str
     johnson: JohnsonConfig
     seed: int = 0
+    seconds: float | None = None
+    """Time to train for. The number of batches then follows the machine's load, and `johnson.batches` is only
+    the first plan of it."""
 
 
 def initial_network(width: int, seed: int) -> TransformerNet:
@@ -139,7 +142,9 @@ class Trainer:
         dtype: torch.dtype,
     ) -> None:
         self.network, self.loss, self.config = network, loss, config
-        self.batches, self.seed, self.dtype = batches, seed, dtype
+        self.seed, self.dtype = seed, dtype
+        self.batches = batches
+        """Length of the training, which may be changed while it lasts."""
         self.device = str(next(network.parameters()).device)
         self.levels = levels.to(self.device)
         self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)

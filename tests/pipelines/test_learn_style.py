@@ -16,10 +16,10 @@ from singleshot.style import schedule as planning
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.weights import Origin
-from singleshot.style.johnson import JohnsonConfig
+from singleshot.style.johnson import JohnsonConfig, Trainer
 from singleshot.style.model_file import load_model
 from singleshot.style.perceptual_loss import PerceptualLoss
-from tasks import fetch_weights
+from tasks import fetch_weights, train_style
 
 ROOT = Path(__file__).parents[2]
 SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
@@ -54,6 +54,14 @@ def workplace(made, backbone, tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "PREVIEW_SECONDS", 2)
     monkeypatch.setattr(planning, "_seconds_per_batch", lambda *_: 1.0)
+    now, update = [0.0], Trainer.update
+
+    def in_a_second(self, photos):
+        now[0] += 1
+        return update(self, photos)
+
+    monkeypatch.setattr(Trainer, "update", in_a_second)
+    monkeypatch.setattr(train_style, "monotonic", lambda: now[0])
 
 
 def learn(seconds=6, **options):

@@ -13,7 +13,7 @@ from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
+from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.transformer_net import TransformerNet
 from tasks import train_style as module
@@ -33,8 +33,8 @@ def inputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def make_job(inputs, tmp_path_factory):
-    def make(seed=0, checkpoint=None, **settings):
-        params = TrainStyleParams("stripes", replace(TINY, **settings), seed)
+    def make(seed=0, checkpoint=None, seconds=None, **settings):
+        params = TrainStyleParams("stripes", replace(TINY, **settings), seed, seconds)
         output = tmp_path_factory.mktemp("output")
         return Job(params, inputs, output, checkpoint=checkpoint, commit="c0ffee")
 
@@ -194,6 +194,44 @@ def test_training_lowers_the_loss_it_is_asked_to(make_job):
     assert rows[-1]["style"] < 0.6 * rows[0]["style"]
     _, card = load_model(job.output / "model.safetensors")
     assert card.scores["style_ratio"] < 1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock on which a batch takes a second, and three seconds from the 21st batch on."""
+    now, update = [0.0], Trainer.update
+
+    def slower(self, photos):
+        now[0] += 1 if self.step < 20 else 3
+        return update(self, photos)
+
+    monkeypatch.setattr(Trainer, "update", slower)
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_time_given_is_kept_when_the_machine_slows_down(make_job, clock):
+    job = make_job(seconds=80.0, batches=80, checkpoint_every=10)
+    events = list(train_style([job]))
+    assert clock[0] == pytest.approx(80, rel=0.1)
+    assert [event.fraction for event in events if isinstance(event, Progress)][-1] == 1
+    _, card = load_model(job.output / "model.safetensors")
+    assert card.steps == pytest.approx(40, abs=2)  # 20 in 20 s, 20 in 60 s
+    plans = card.settings["plans"]
+    assert plans[0] == [0, 80]
+    assert plans[-1][1] == card.steps
+
+
+def test_an_interrupted_training_keeps_its_plans_and_goes_on_as_it_would_have(make_job, clock):
+    settings = {"seconds": 40.0, "batches": 60, "checkpoint_every": 6}
+    whole = make_job(**settings)
+    events = list(train_style([whole]))
+    clock[0] = 1e6  # some days later
+    state = next(event.state for event in events if isinstance(event, Checkpoint) and event.step == 12)
+    again = make_job(checkpoint=state, **settings)
+    list(train_style([again]))
+    for name in FILES:
+        assert (again.output / name).read_bytes() == (whole.output / name).read_bytes(), name
 
 
 @pytest.fixture(scope="module")
