@@ -78,10 +78,11 @@ def train_style(job: Job) -> Iterator[Event]:
     """Train a job's style (:class:`TrainStyleParams`).
 
     Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
-    and, for a pruned network, its `mask` (:func:`load_mask`). With a mask, initial weights, photos and
-    updates are those of the dense network, without the pruned weights. The output gets `model.safetensors`
-    (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and `contact_sheet.jpg`
-    (one photo through all previews). Every `checkpoint_every` batches there are two
+    and, for a pruned network, its `mask` (:func:`load_mask`); with `start`
+    (:func:`singleshot.style.start.save_start`), training begins with that network. With a mask, initial
+    weights, photos and updates are those of the dense network, without the pruned weights. The output gets
+    `model.safetensors` (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
+    `contact_sheet.jpg` (one photo through all previews). Every `checkpoint_every` batches there are two
     artifacts: `previews/000500.jpg`, a photo of the batch beside its stylised picture (also at the end), and
     `checkpoints/000500.safetensors`, a model file like `model.safetensors`. A training in a given time is
     planned anew as it goes; its plans are in the card, and checkpoints have them. On a CPU, equal parameters,
@@ -119,7 +120,7 @@ class _Training:
         self.batches = _Batches(self.photos, self.config, seed)
         self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
         dtype = resolve(self.config.precision, job.device)
-        network = initial_network(self.config.width, seed).to(job.device)
+        network = initial_network(self.config.width, seed, job.inputs.get("start")).to(job.device)
         self.mask: Mask | None = None
         if (path := job.inputs.get("mask")) is not None:
             self.mask = load_mask(path)

@@ -29,6 +29,7 @@ from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.schedule import Schedule, schedule
+from singleshot.style.start import START
 from tasks.fetch_painting import PaintingParams, fetch_painting
 from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 from tasks.fetch_weights import WeightsParams, fetch_weights
@@ -133,6 +134,7 @@ def _prepare(
         "photos": work / "photos",
         "painting": work / "painting/painting.png",
         "backbone": work / "vgg16/weights.safetensors",
+        "start": START,
     }
 
 

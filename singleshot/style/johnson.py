@@ -20,6 +20,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.losses import levels, levels_loss
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss
 from singleshot.style.precision import Precision, autocast, channels_last
+from singleshot.style.start import started_network
 from singleshot.style.transformer_net import TransformerNet
 
 WARMUP = 20
@@ -91,8 +92,10 @@ class TrainStyleParams:
     the first plan of it."""
 
 
-def initial_network(width: int, seed: int) -> TransformerNet:
-    """The network that training begins with, on the CPU."""
+def initial_network(width: int, seed: int, start: Path | None = None) -> TransformerNet:
+    """The network that training begins with, on the CPU: random, or that of the file `start` if it fits."""
+    if start and (network := started_network(start, width, seed)):
+        return network
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return channels_last(TransformerNet(width))

@@ -96,7 +96,7 @@ class PhotoSet:
         """
         name = self.names[index]
         if augment:
-            return _jittered(_random_crop(self.read(name), size, generator), generator)
+            return random_crop(self.read(name), size, generator)
         photo = self.read(name, short_side=size)
         top, left = (photo.shape[1] - size) // 2, (photo.shape[2] - size) // 2
         return photo[:, top : top + size, left : left + size]
@@ -137,7 +137,12 @@ def _uniform(low: float, high: float, generator: Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator))
 
 
-def _random_crop(photo: Tensor, size: int, generator: Generator) -> Tensor:
+def random_crop(photo: Tensor, size: int, generator: Generator) -> Tensor:
+    """A random part (3, size, size) of a photo (3, H, W), mirrored or not, in slightly other light."""
+    return _jittered(_part(photo, size, generator), generator)
+
+
+def _part(photo: Tensor, size: int, generator: Generator) -> Tensor:
     _, height, width = photo.shape
     side = min(height, width) * _uniform(*AREA, generator) ** 0.5
     stretch = _uniform(*ASPECT, generator) ** 0.5

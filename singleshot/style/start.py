@@ -1,0 +1,58 @@
+"""The network that `learn-style` begins with: trained on many drawn paintings, it knows how to copy a photo.
+
+`python -m benchmarks.style_start` makes the file.
+"""
+
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from singleshot.io.tensor_file import read_tensor_file
+from singleshot.random_streams import stream
+from singleshot.style.precision import channels_last
+from singleshot.style.transformer_net import TransformerNet
+
+START = Path(__file__).with_name("start.safetensors")
+"""Weights in float16, by their names in the network."""
+UNEVEN = 0.2
+"""How unequally copies of a channel share its weights, so that they learn different things."""
+
+
+def save_start(network: TransformerNet, path: Path) -> None:
+    """Write a network as a file for :func:`started_network`."""
+    tensors = {name: tensor.half().contiguous() for name, tensor in network.state_dict().items()}
+    path.write_bytes(safetensors.torch.save(tensors))
+
+
+def started_network(path: Path, width: int, seed: int) -> TransformerNet | None:
+    """The network of a file with `width` channels; None if that is no multiple of the file's width.
+
+    A wider network has each channel several times and computes the same (Chen et al. 2016, "Net2Net"): the
+    convolutions that read copies share the weight out among them, not quite evenly.
+    """
+    tensors = read_tensor_file(path, "check out singleshot/style/start.safetensors again").tensors
+    last = f"stages.{len(TransformerNet(1).stages) - 1}."
+    times, rest = divmod(width, len(tensors["stages.0.bias"]))
+    if rest:
+        return None
+    network = TransformerNet(width)
+    generator = stream("start", seed, bits=64)
+    state = {}
+    for name, tensor in tensors.items():
+        values = tensor.float()
+        if values.dim() > 1:
+            values = values if name.startswith(last) else values.repeat(times, 1, 1, 1)
+            values = values if name.startswith("stages.0.") else _shared_out(values, times, generator)
+        elif not name.startswith(last):
+            values = values.repeat(times)
+        state[name] = values
+    network.load_state_dict(state)
+    return channels_last(network)
+
+
+def _shared_out(kernel: Tensor, times: int, generator: torch.Generator) -> Tensor:
+    """A kernel (O, times · I, h, w) that reads `times` copies of the channels of `kernel` (O, I, h, w)."""
+    shares = 1 + UNEVEN * (torch.rand(times, *kernel.shape[:2], 1, 1, generator=generator) - 0.5)
+    return torch.cat(list(kernel * shares / shares.sum(dim=0)), dim=1)
