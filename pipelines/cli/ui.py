@@ -14,8 +14,8 @@ from pipelines.engine.tracking import tracking_uri
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
-START = "/#/experiments"
-SWITCH = "choose Model training at the top left: MLflow begins with its pages for language models"
+START = "/#/experiments?workflowType=machine_learning"
+"""The list of experiments, in the pages for training: MLflow's own start has those for language models."""
 GRACE_SECONDS = 10
 
 
@@ -27,11 +27,11 @@ def serve_runs(port: int) -> None:
     """
     uri = tracking_uri(load_config().tracking)
     if uri.startswith(("http://", "https://")):
-        print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}; {SWITCH}")
+        print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}")
         return
     _check_database(uri)
     _check_port(port)
-    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it); {SWITCH}", flush=True)
+    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it)", flush=True)
     options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     # One worker instead of the default four, which take memory and seconds: SQLite has one writer anyway.
     options += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]

@@ -66,7 +66,7 @@ def test_a_port_that_may_not_be_used_is_not_called_taken(monkeypatch):
 def test_a_server_that_has_the_runs_is_told(monkeypatch, port, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000/")
     serve_runs(port)
-    assert "http://mlflow:5000/#/experiments;" in capsys.readouterr().out
+    assert "http://mlflow:5000/#/experiments?workflowType=machine_learning" in capsys.readouterr().out
 
 
 @contextlib.contextmanager
