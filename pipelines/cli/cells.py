@@ -4,6 +4,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -14,6 +15,9 @@ from pipelines.engine.comparison import differences, nearest
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS, Step
 from singleshot.errors import UserError
+
+COMPUTED = "computed"
+"""How the explanation of a computed cell begins."""
 
 
 def explain(name: str) -> None:
@@ -44,9 +48,26 @@ def explain(name: str) -> None:
             + "".join(unplanned)
         )
     manifests = store.manifests()
-    for step, cell in found:
-        for line in _explanation(cell, store, manifests):
-            print(f"{step}/{cell.name}: {line}")
+    said = {f"{step}/{cell.name}": list(_explanation(cell, store, manifests)) for step, cell in found}
+    for line in _summary(said) if name in STEPS else chain.from_iterable(_named(said)):
+        print(line)
+
+
+def _named(said: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    for name, lines in said.items():
+        yield [f"{name}: {line}" for line in lines]
+
+
+def _summary(said: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """How many cells are computed; then, for each difference once, how many cells have it and one of them."""
+    missing = {name: lines for name, lines in said.items() if not lines[0].startswith(COMPUTED)}
+    yield f"{len(said) - len(missing)} of {len(said)} cells are {COMPUTED}, and nothing differs"
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, (first, *rest) in missing.items():
+        alike.setdefault(tuple(rest) or (first,), []).append(name)
+    for lines, names in alike.items():
+        yield f"{len(names)} not, such as {names[0]}: {missing[names[0]][0]}"
+        yield from lines if lines[0].startswith(" ") else ()
 
 
 class _Planned(Exception):  # noqa: N818  # not an error
@@ -90,7 +111,8 @@ def _explanation(cell: Cell, store: CellStore, manifests: Sequence[Mapping[str, 
     different = differences(cell, before)
     made = before["made"]
     if not different:
-        yield f"computed {made['finished']} in {made['seconds']:g} s; nothing differs ({store.path(digest)})"
+        when = f"{made['finished']} in {made['seconds']:g} s"
+        yield f"{COMPUTED} {when}; nothing differs ({store.path(digest)})"
         return
     yield f"not computed; the nearest cell, {before['name']} of {made['finished']}, differs from it:"
     for difference in different:

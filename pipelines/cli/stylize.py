@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,11 +10,10 @@ from pathlib import Path
 
 import joblib
 
-from pipelines.catalog.paths import LEARNED, STYLES
-from pipelines.catalog.styles import model_of
 from pipelines.catalog.videos import segment_cells
 from pipelines.cli.fastest_runtime import fastest_runtime
 from pipelines.cli.media import STANDARD, Medium, find_media, plan_targets
+from pipelines.cli.trained import share_of, style_model
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of, temporary_directory
@@ -66,7 +66,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         UserError: there is no such style, or an input or the output cannot be used.
     """
     executor = _on_all_cores(load_config().executor)
-    network, _ = load_model(model := _model(style))
+    network, _ = load_model(model := style_model(style))
     if STANDARD in (*inputs, str(output)):
         stylize_stream(network.to(device_of(executor, gpu=True)), _streamed(inputs, output), options.settings)
         return
@@ -76,6 +76,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         _check_free(target, medium, options.force)
     pictures = {target: medium.file for target, medium in targets.items() if medium.kind == "picture"}
     failures = []
+    start = time.perf_counter()
     if pictures:
         try:
             written = stylize_pictures(
@@ -88,17 +89,19 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         except UserError as error:
             failures.append(str(error))
         else:
-            print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)}")
+            seconds = time.perf_counter() - start
+            print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)} in {seconds:.1f} s by PyTorch")
     with _kept(model) as kept:
         for target, medium in targets.items():
             if medium.kind == "picture":
                 continue
+            start = time.perf_counter()
             try:
                 _stylize_video(medium, target, kept, executor, options)
             except UserError as error:
                 failures.append(str(error))
             else:
-                print(target)
+                print(f"{target}: {time.perf_counter() - start:.1f} s")
     print("".join(f"{words}\n" for words in media.words()), end="")
     if failures:
         raise UserError("\n".join(failures))
@@ -130,11 +133,11 @@ def blended(styles: Sequence[str]) -> Iterator[str]:
     Raises:
         UserError: there is no such style, or a share is not above 0.
     """
-    named = [_share(style) for style in styles]
+    named = [share_of(style) for style in styles]
     if len(named) == 1:
         yield named[0][0]
         return
-    loaded = [load_model(_model(name)) for name, _ in named]
+    loaded = [load_model(style_model(name)) for name, _ in named]
     network = blend([network for network, _ in loaded], [share for _, share in named])
     card = replace(loaded[0][1], style=" ".join(styles), scores={})
     with temporary_directory() as directory:
@@ -142,39 +145,11 @@ def blended(styles: Sequence[str]) -> Iterator[str]:
         yield str(path)
 
 
-def _share(style: str) -> tuple[str, float]:
-    """Name and share of `name:share`."""
-    name, colon, share = style.rpartition(":")
-    try:
-        return (name, float(share)) if colon else (style, 1.0)
-    except ValueError:  # a path with a colon
-        return style, 1.0
-
-
 @contextmanager
 def _kept(model: Path) -> Iterator[Path]:
     """A temporary copy of a model, as the stage `styles` removes the original when it begins."""
     with temporary_directory() as directory:
         yield Path(shutil.copy(model, directory))
-
-
-def _model(style: str) -> Path:
-    if Path(style).suffix == ".safetensors":
-        return Path(style)
-    if (Path(style) / "model.safetensors").is_file():
-        return Path(style) / "model.safetensors"
-    if (LEARNED / style / "model.safetensors").is_file():
-        return LEARNED / style / "model.safetensors"
-    model = model_of(style)
-    if not model.exists():
-        found = [(root, path) for root in (LEARNED, STYLES) for path in root.rglob("model.safetensors")]
-        # E.g. `mine`, `ink`, and the pruned `ink/snip-0.95`.
-        known = ", ".join(sorted(path.parent.relative_to(root).as_posix() for root, path in found))
-        raise UserError(
-            f"no style {style!r} in {STYLES} or {LEARNED}; "
-            + (f"there are {known}" if known else "run `make repro` first")
-        )
-    return model
 
 
 def _check_free(target: Path, medium: Medium, force: bool) -> None:

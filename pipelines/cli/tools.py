@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines.catalog.paths import AGENTS, EXPERTS, GRAPHS
+from pipelines.cli.trained import complete_cell, complete_graph, complete_style, share_of, style_model
 from singleshot.errors import UserError
 
 if TYPE_CHECKING:
@@ -94,7 +95,11 @@ app.add_typer(cells, name="cells", rich_help_panel=PANEL)
 def cells_why(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="A cell's name, as MLflow shows it, or STAGE/NAME; or a STAGE."),
+        typer.Argument(
+            autocompletion=complete_cell,
+            metavar="NAME",
+            help="A cell's name, as MLflow shows it, or STAGE/NAME; or a STAGE.",
+        ),
     ],
 ) -> None:
     """Say why a cell is computed again: the parameter, input, source file or package that differs.
@@ -171,7 +176,8 @@ def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
     score = d4rl_score(TASKS[task], float(returns.mean()))
-    print(f"mean {returns.mean():.1f} ± {returns.std():.1f}, D4RL score {score:.1f}")
+    spread = f"{returns.std():.1f} (standard deviation over episodes)"
+    print(f"mean {returns.mean():.1f} ± {spread}, D4RL score {score:.1f}")
 
 
 def _scored_in(description: Path) -> Literal["v5", "v4"]:
@@ -205,6 +211,7 @@ def stylize(
             metavar="STYLE",
             help="Name of a trained style, or a model file (.safetensors); several with their shares, e.g. "
             "-s swirls:0.7 -s waves:0.3, are blended.",
+            autocompletion=complete_style,
         ),
     ],
     inputs: Annotated[
@@ -255,6 +262,9 @@ def stylize(
     Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
     RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
+    for style in styles:  # before PyTorch is imported: a wrong name should not take seconds
+        if not Path(style).is_file():
+            style_model(share_of(style)[0])
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
     from singleshot.style.apply.regions import read_mask
@@ -311,7 +321,12 @@ def learn_style(
 )
 def act(
     model: Annotated[
-        Path, typer.Option(metavar="FILE.onnx", help="ONNX graph of a policy, from models/onnx.")
+        Path,
+        typer.Option(
+            metavar="FILE.onnx",
+            help="ONNX graph of a policy, from models/onnx.",
+            autocompletion=complete_graph,
+        ),
     ],
     task: Annotated[
         TaskName | None,

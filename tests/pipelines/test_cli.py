@@ -171,7 +171,9 @@ def test_an_agent_plays(run, agent):
     status, out, _ = run("evaluate-agent", agent.parent, "--episodes", 2)
     assert status == 0
     returns = [float(value) for value in re.findall(r"^episode +\d+ +return +(\S+)$", out, re.M)]
-    mean, score = re.search(r"^mean (\S+) ± \S+, D4RL score (\S+)$", out, re.M).groups()
+    mean, score = re.search(
+        r"^mean (\S+) ± \S+ \(standard deviation over episodes\), D4RL score (\S+)$", out, re.M
+    ).groups()
     assert float(mean) == pytest.approx(sum(returns) / 2, abs=0.1)
     # D4RL: a random Hopper has -20.272305, an expert 3234.3
     assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)

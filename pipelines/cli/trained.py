@@ -1,0 +1,74 @@
+"""Trained networks by the names that a user types, and what Tab completes. Imports nothing slow."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from pipelines.catalog.paths import AGENTS, GRAPHS, LEARNED, STYLES
+from pipelines.catalog.stages import STEPS
+from singleshot.errors import UserError
+
+MODEL = "model.safetensors"
+
+
+def styles() -> dict[str, Path]:
+    """Model files of the trained styles by name, e.g. `mine`, `ink`, and the pruned `ink/snip-0.95`.
+
+    A style of the user's own hides one of the pipeline that has its name.
+    """
+    return {
+        path.parent.relative_to(root).as_posix(): path
+        for root in (STYLES, LEARNED)
+        for path in sorted(root.rglob(MODEL))
+    }
+
+
+def style_model(style: str) -> Path:
+    """The model file of a style, which is given by its name, its file or that file's directory.
+
+    A pruned style is `ink/snip-0.95`; `ink-snip-0.95`, as in the names of graphs, is understood.
+
+    Raises:
+        UserError: there is no such style.
+    """
+    if Path(style).suffix == ".safetensors":
+        return Path(style)
+    if (Path(style) / MODEL).is_file():
+        return Path(style) / MODEL
+    found = styles()
+    dashed = {name.replace("/", "-"): path for name, path in found.items()}
+    if model := found.get(style) or dashed.get(style):
+        return model
+    near = get_close_matches(style, found, n=1)
+    fix = f"did you mean {near[0]}? " if near else ""
+    fix += f"There are {', '.join(sorted(found))}" if found else "run `make repro` first"
+    raise UserError(f"no style {style!r} in {STYLES} or {LEARNED}; {fix}")
+
+
+def share_of(style: str) -> tuple[str, float]:
+    """Name and share of `name:share`."""
+    name, colon, share = style.rpartition(":")
+    try:
+        return (name, float(share)) if colon else (style, 1.0)
+    except ValueError:  # a path with a colon
+        return style, 1.0
+
+
+def complete_style(incomplete: str) -> list[str]:
+    """Names of styles that begin like this."""
+    return [name for name in sorted(styles()) if name.startswith(incomplete)]
+
+
+def complete_graph(incomplete: str) -> list[str]:
+    """Exported graphs whose path begins like this."""
+    return [path for path in sorted(map(str, GRAPHS.rglob("*.onnx"))) if path.startswith(incomplete)]
+
+
+def complete_cell(incomplete: str) -> list[str]:
+    """Steps, and agents that were trained, whose names begin like this."""
+    return [name for name in (*STEPS, *sorted(_agents())) if name.startswith(incomplete)]
+
+
+def _agents() -> Iterator[str]:
+    for path in AGENTS.rglob("agent.safetensors"):
+        yield f"train/{path.parent.relative_to(AGENTS).as_posix()}"
