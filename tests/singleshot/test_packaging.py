@@ -11,6 +11,7 @@ from pathlib import Path
 import grimp
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import singleshot
 
@@ -26,7 +27,7 @@ requests urllib3."""
 def declared(*extras):
     """Names of the distributions that an installation with `extras` asks for."""
     lines = PROJECT["dependencies"] + [line for e in extras for line in PROJECT["optional-dependencies"][e]]
-    return {Requirement(line).name.lower() for line in lines}
+    return {canonicalize_name(Requirement(line).name) for line in lines}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def undeclared(graph, names, *packages, without=frozenset()):
     return {
         m
         for m in modules - set(sys.stdlib_module_names) - ELSEWHERE
-        if not m.startswith("singleshot") and not names & {name.lower() for name in by_module[m]}
+        if not m.startswith("singleshot") and not names & set(map(canonicalize_name, by_module[m]))
     }
 
 
