@@ -168,7 +168,7 @@ def _stylize_video(
     video, info = medium.file, probe(medium.file)
     check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
-    with ends_with_its_parents(), one_at_a_time(store.root.with_suffix(".lock"), str(target)):
+    with ends_with_its_parents(), one_at_a_time(store.root / "lock", str(target)):
         _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
