@@ -1,7 +1,9 @@
 """`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
 
+import hashlib
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -168,7 +170,7 @@ def _stylize_video(
     video, info = medium.file, probe(medium.file)
     check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
-    with ends_with_its_parents(), one_at_a_time(store.root / "lock", str(target)):
+    with ends_with_its_parents(), one_at_a_time(_lock(target), str(target)):
         _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
         runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
@@ -194,6 +196,12 @@ def _stylize_video(
             (store.root / JOINING).touch()
         join_segments(segments, video, info, target)
         shutil.rmtree(store.root)
+
+
+def _lock(target: Path) -> Path:
+    """The lock of those who write `target`: not beside it, where the file would stay."""
+    name = hashlib.sha256(str(target.absolute()).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"singleshot-{name}.lock"
 
 
 def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:

@@ -325,7 +325,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (["pipelines", "measure"], ["measure-quality", "measure-speed", "measure-pruned-styles"]),
+        (["pipelines", "measure"], ["measure-agents", "measure-styles"]),
         (["pipelines", "act", "--task", "Ho"], ["Hopper"]),
         (["pipelines", "classify", "--to"], ["--top"]),
         (["pipelines", "act", "--model", "no-such-f"], [""]),
