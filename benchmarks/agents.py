@@ -13,14 +13,15 @@ from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import TASKS
+from singleshot.rl.environments import LOCOMOTION, spaces_of
 from singleshot.rl.execution import Execution
 from singleshot.rl.pruning import make_masks
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 from tasks.train_agents import TrainingConfig
 
-TASK = TASKS["HalfCheetah"]
+ENVIRONMENT = "HalfCheetah"
+SPACES = spaces_of(LOCOMOTION[ENVIRONMENT])
 CONFIGS: dict[str, AlgorithmConfig] = {
     "bc": BCConfig(),
     "bcq": BCQConfig(),
@@ -33,10 +34,10 @@ def random_transitions(count: int) -> Transitions:
     """Transitions with standard normal states and rewards, uniform actions, and no ends of episodes."""
     generator = np.random.default_rng(0)
     return Transitions.cast(
-        generator.standard_normal((count, TASK.observation_size)),
-        generator.uniform(-1, 1, (count, TASK.action_size)),
+        generator.standard_normal((count, SPACES.observation_size)),
+        generator.uniform(-1, 1, (count, SPACES.action_size)),
         generator.standard_normal(count),
-        generator.standard_normal((count, TASK.observation_size)),
+        generator.standard_normal((count, SPACES.observation_size)),
         np.zeros(count, np.bool_),
     )
 
@@ -54,10 +55,10 @@ def updating(
     """A function that updates a stack of agents (seeds 0, 1, …) under SNIP's masks; sparsity 0 is dense."""
     config = CONFIGS[algorithm_name]
     specs = [
-        AgentSpec(TASK.name, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)
+        AgentSpec(ENVIRONMENT, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)
         for seed in range(stack)
     ]
-    algorithm = make_algorithm(specs[0], config, TASK.observation_size, TASK.action_size)
+    algorithm = make_algorithm(specs[0], config, SPACES.observation_size, SPACES.action_size)
     own = [
         make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)
         if sparsity

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.agents import CONFIGS, TASK, random_transitions, updating
+from benchmarks.agents import CONFIGS, SPACES, random_transitions, updating
 from benchmarks.command import run_main
 from benchmarks.paired import heading, table, take_turns
 from singleshot.errors import UserError
@@ -87,7 +87,7 @@ def _peer(transitions: Transitions) -> Variants:
         critic_encoder_factory=hidden(hidden_units=[400, 300]),
         imitator_encoder_factory=hidden(hidden_units=[WIDTH, WIDTH]),
     ).create(device=False)
-    bcq.create_impl((TASK.observation_size,), TASK.action_size)
+    bcq.create_impl((SPACES.observation_size,), SPACES.action_size)
     buffer = d3rlpy.dataset.MDPDataset(
         transitions.observations,
         transitions.actions,

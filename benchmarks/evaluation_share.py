@@ -13,13 +13,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.agents import TASK, random_transitions
+from benchmarks.agents import ENVIRONMENT, random_transitions
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.catalog.agents import algorithm_config
 from pipelines.config.params import Config, configuration
 from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import AgentSpec
+from singleshot.rl.environments import LOCOMOTION
 from tasks.job import Job
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.train_agents import Training, TrainingConfig, TrainParams
@@ -56,8 +57,9 @@ def _agents(config: Config) -> Iterator[TrainParams]:
     schedules: dict[str, TrainingConfig] = {"bc": training.bc, "bcq": training.bcq}
     for algorithm, schedule in schedules.items():
         for pruner, sparsity in VARIANTS:
-            agent = AgentSpec(TASK.name, algorithm, pruner, sparsity, seed=0)
-            yield TrainParams(agent, algorithm_config(config, agent), schedule, config.offline_rl.evaluation)
+            agent = AgentSpec(ENVIRONMENT, algorithm, pruner, sparsity, seed=0)
+            environment, evaluation = LOCOMOTION[ENVIRONMENT], config.offline_rl.evaluation
+            yield TrainParams(agent, environment, algorithm_config(config, agent), schedule, evaluation)
 
 
 def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[object, ...]:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.agents import TASK, random_transitions
+from benchmarks.agents import ENVIRONMENT, random_transitions
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
 from pipelines.catalog.agents import agents, algorithm_config
 from pipelines.config.params import Config, configuration
 from singleshot.errors import UserError
 from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.training.cuda_graph import repeat
 from singleshot.rl.training.stack import Stack
 from tasks.job import Job
@@ -82,7 +83,7 @@ def _variants(jobs: Sequence[Job], device: str) -> list[tuple[str, Sequence[Job]
 def _jobs(directory: Path, count: int, device: str) -> list[Job]:
     """`count` agents of the grid with their masks, a dense agent first."""
     config = configuration("profile=paper")
-    grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (TASK.name, "bcq")]
+    grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (ENVIRONMENT, "bcq")]
     if count > len(grid):
         raise UserError(f"--agents {count}: the grid has {len(grid)}; give no more")
     grid.sort(key=lambda agent: agent.sparsity)
@@ -101,8 +102,9 @@ def _job(agent: AgentSpec, config: Config, directory: Path, device: str) -> Job:
             )
         )
         inputs["masks"] = output / "masks.safetensors"
-    training = config.offline_rl.training.bcq
-    return Job(TrainParams(agent, algorithm, training, config.offline_rl.evaluation), inputs, output, device)
+    training, evaluation = config.offline_rl.training.bcq, config.offline_rl.evaluation
+    params = TrainParams(agent, LOCOMOTION[ENVIRONMENT], algorithm, training, evaluation)
+    return Job(params, inputs, output, device)
 
 
 def _stack(jobs: Sequence[Job], captured: bool, updates: int) -> tuple[Stack, str]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, MinLen
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from singleshot.export.isolation import Worker, WorkerFailed
 from singleshot.export.network import Network
@@ -24,7 +25,8 @@ from singleshot.export.runtimes import NOT_INSTALLED, SLOW_TO_PREPARE, THREADS_A
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision
 from singleshot.export.timing import Timing, take_turns
 from singleshot.random_streams import stream
-from singleshot.rl.environments import TASKS, EnvironmentVersion, make_environment
+from singleshot.rl.actions import ActionBounds
+from singleshot.rl.environments import Environment, make_environment
 from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
 
@@ -54,8 +56,6 @@ class BenchmarkParams:
     """Timeout for an answer of a runtime, e.g. for compiling one network for one size, in seconds."""
     rollout_steps: Annotated[int, Ge(1)]
     """Number of states that a policy is compared on, from episodes that it plays itself."""
-    env_version: EnvironmentVersion
-    """Version of the environments of these episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,8 +297,16 @@ def _random(network: Network, size: Size) -> dict[str, NDArray[np.float32]]:
 
 @torch.inference_mode()
 def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.float32]]:
-    """The inputs of a policy in its first steps: states and latents, (steps, …)."""
-    environment = make_environment(TASKS[network.details["task"]], params.env_version)
+    """The inputs of a policy in its first steps: states and latents, (steps, …).
+
+    A policy without an environment gets random ones.
+    """
+    details = network.details
+    if not details["environment"]["id"]:
+        sizes = {"samples": 1, **details, "batch": params.rollout_steps}
+        return random_inputs(network.inputs, sizes, seed=0)
+    environment = make_environment(TypeAdapter(Environment).validate_python(details["environment"]))
+    bounds = ActionBounds(**details["bounds"]) if details["bounds"] else None
     generator = stream("benchmark", 0)
     _, *shapes = unbatched_shapes(network.inputs, network.details).values()
     observation, _ = environment.reset(seed=0)
@@ -309,7 +317,9 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
         steps.append(given)
         outputs = network.module(*given)
         action = outputs[0] if isinstance(outputs, tuple) else outputs
-        observation, _, terminated, truncated, _ = environment.step(action[0].numpy())
+        played = action[0].numpy()
+        played = bounds.to_unit(played) if bounds else played
+        observation, _, terminated, truncated, _ = environment.step(played)
         if terminated or truncated:
             observation, _ = environment.reset()
     environment.close()

@@ -12,8 +12,8 @@ from annotated_types import Ge
 from singleshot.export.actors import open_actor, pack_actor
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes.protocol import ModelFiles
+from singleshot.export.to_onnx import card_of, to_onnx
 from tasks.benchmark import BenchmarkParams, measure
-from tasks.export_graph import card_of, to_onnx
 from tasks.job import Event, Job, per_job
 
 

@@ -1,4 +1,4 @@
-"""Task: the dataset of a MuJoCo task, from whichever source is configured, with a card that describes it."""
+"""Task: the dataset of an environment, from whichever source is configured, with a card that describes it."""
 
 import json
 import tempfile
@@ -15,44 +15,52 @@ from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, is_minari_id, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
-from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName, d4rl_score
+from singleshot.rl.environments import LOCOMOTION, Environment, spaces_of
 from singleshot.rl.experts.collect import roll_out
 from singleshot.rl.experts.failures import SHARE, Rollout, judge, mix
 from singleshot.rl.experts.policy import Expert, load_expert
 from tasks.job import Event, Job, Metrics, Progress, per_job
 
+HELD_OUT = 0.1
+"""Fraction of the data, its end, on which agents without an environment are judged."""
 LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
 """Libraries whose versions are recorded in a card, because their physics and formats shape the data."""
 
 
 @dataclass(frozen=True)
 class DatasetParams:
-    """Everything that one task's dataset depends on, besides its input file."""
+    """Everything that one environment's dataset depends on, besides its input file."""
 
-    task: TaskName
-    env_version: EnvironmentVersion
+    task: str
+    """Name of the environment."""
+    environment: Environment
     data: DataConfig
 
     @classmethod
-    def of(cls, task: TaskName, env_version: EnvironmentVersion, data: DataConfig, draw: int | None) -> Self:
-        """Make parameters with only the settings that the configured source uses for this task.
+    def of(cls, task: str, environment: Environment, data: DataConfig, draw: int | None) -> Self:
+        """Make parameters with only the settings that the configured source uses for this environment.
 
         `draw` is the seed of an expert's rollouts.
 
-        So a change of any other setting does not change this task's dataset.
+        So a change of any other setting does not change this dataset.
 
         Raises:
-            UserError: the source has no entry for the task.
+            UserError: the source has no data for the environment.
         """
         if data.source == "expert":
-            return cls(task, env_version, replace(data, seed=draw, minari={}, d4rl={}))
+            if task not in LOCOMOTION:
+                raise UserError(
+                    f"{task} has no expert, only {', '.join(LOCOMOTION)} have; give its data: "
+                    "data@offline_rl.data=minari or d4rl"
+                )
+            return cls(task, environment, replace(data, seed=draw, minari={}, d4rl={}))
         unused = DataConfig(source=data.source)
         entries = data.minari if data.source == "minari" else data.d4rl
         if task not in entries:
             raise UserError(f"data.{data.source} has no entry for {task}, only {sorted(entries)}; add one")
         if data.source == "minari":
-            return cls(task, env_version, replace(unused, minari={task: data.minari[task]}))
-        return cls(task, env_version, replace(unused, d4rl={task: data.d4rl[task]}))
+            return cls(task, environment, replace(unused, minari={task: data.minari[task]}))
+        return cls(task, environment, replace(unused, d4rl={task: data.d4rl[task]}))
 
     def inputs(self, expert: Path) -> dict[str, Path]:
         """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""
@@ -81,14 +89,14 @@ class Returns:
     """D4RL score of the mean return."""
 
     @classmethod
-    def of(cls, dataset: Dataset, task: MujocoTask) -> Self | None:
+    def of(cls, dataset: Dataset, environment: Environment) -> Self | None:
         """Returns of the complete episodes of `dataset`; None if there are none."""
         returns = dataset.returns
         if len(returns) == 0:
             return None
         mean, std = float(returns.mean()), float(returns.std())
         return cls(
-            len(returns), mean, std, float(returns.min()), float(returns.max()), d4rl_score(task, mean)
+            len(returns), mean, std, float(returns.min()), float(returns.max()), environment.score(mean)
         )
 
 
@@ -123,7 +131,7 @@ class DatasetCard:
     sha256: str | None
     """SHA-256 of the expert or the D4RL file."""
     environment: str
-    """Gymnasium identifier of the environment to evaluate in. An expert's data were collected in it, too."""
+    """Gymnasium identifier of the environment to evaluate in; `none` if there is none."""
     action_noise: float | None
     seed: int | None
     """Seed of the rollouts. Like `action_noise`, None unless the source is `expert`."""
@@ -151,21 +159,33 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
     :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
     (:meth:`singleshot.rl.data.transitions.Transitions.load`), `card.json` (:class:`DatasetCard`), and for
-    rollouts `minari/`, the same episodes as a Minari dataset. Equal parameters and inputs give equal bytes.
+    rollouts `minari/`, the same episodes as a Minari dataset. If there is no environment, the last tenth of
+    the transitions is in `heldout.safetensors` instead. Equal parameters and inputs give equal bytes.
 
     Raises:
-        UserError: the source can't be reached, or its data are damaged or for another task.
+        UserError: the source can't be reached, or its data are damaged or another environment's.
     """
     params: DatasetParams = job.params
-    task = TASKS[params.task]
     failures = None
     if params.data.source == "expert":
-        dataset, origin, failures = yield from _roll_out(job, task)
+        dataset, origin, failures = yield from _roll_out(job)
     elif params.data.source == "minari":
-        dataset, origin = _read_minari(job, task)
+        dataset, origin = _read_minari(job)
     else:
-        dataset, origin = _read_d4rl(job, task)
-    dataset.transitions.save(job.output / "transitions.safetensors")
+        dataset, origin = _read_d4rl(job)
+    kept = dataset.transitions
+    if params.environment.id is None:
+        size = len(kept)
+        kept, held_out = (
+            kept.part(0, size - round(HELD_OUT * size)),
+            kept.part(size - round(HELD_OUT * size), size),
+        )
+        if not (len(kept) and len(held_out)):
+            raise UserError(
+                f"{origin.name}: has {size} transitions, too few to hold a tenth out; give at least 5"
+            )
+        held_out.save(job.output / "heldout.safetensors")
+    kept.save(job.output / "transitions.safetensors")
     card = _card(params, dataset, origin, failures)
     (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
     if card.returns:
@@ -173,13 +193,13 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         yield Metrics(card.transitions, values)
 
 
-def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Dataset, _Origin, Failures]]:
+def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failures]]:
     params: DatasetParams = job.params
     data = params.data
-    expert = _expert(job.inputs["expert"], task)
+    expert = _expert(job.inputs["expert"], params.task)
     assert data.seed is not None, "DatasetParams.of sets the draw"
     threshold = SHARE * expert.card.deterministic.mean
-    played_episodes = roll_out(expert.act, task, params.env_version, data.action_noise, data.seed)
+    played_episodes = roll_out(expert.act, params.environment, data.action_noise, data.seed)
     played, failed = 0, dict[int, float]()
 
     def play() -> Iterator[Rollout]:
@@ -204,10 +224,10 @@ def _roll_out(job: Job, task: MujocoTask) -> Generator[Event, None, tuple[Datase
     seconds = time.perf_counter() - start
     yield Metrics(data.transitions, {"steps_per_second": data.transitions / seconds})
     dataset = from_episodes(episodes)
-    dataset.transitions.check(job.inputs["expert"], task)
+    dataset.transitions.check(job.inputs["expert"])
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
-    environment_id = f"{task.name}-{params.env_version}"
-    write_minari(episodes, job.output / "minari", f"{task.name.lower()}-expert-v0", environment_id, algorithm)
+    name = f"{params.task.lower()}-expert-v0"
+    write_minari(episodes, job.output / "minari", name, params.environment, algorithm)
     name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
     failures = Failures(
         threshold,
@@ -224,29 +244,32 @@ def _listed(returns: Mapping[int, float]) -> str:
     return f"{len(shown)} ({', '.join(shown[:10])}{', …' if len(shown) > 10 else ''})" if shown else "no"
 
 
-def _expert(path: Path, task: MujocoTask) -> Expert:
+def _expert(path: Path, name: str) -> Expert:
     expert = load_expert(path)
-    if expert.card.task != task.name:
-        raise UserError(
-            f"{path}: an expert for {expert.card.task}, not for {task.name}; give that task's file"
-        )
+    if expert.card.task != name:
+        raise UserError(f"{path}: an expert for {expert.card.task}, not for {name}; give that one's file")
+    spaces = spaces_of(LOCOMOTION[name])
+    if (len(expert.weights[0]), len(expert.biases[-1])) != (spaces.observation_size, spaces.action_size):
+        raise UserError(f"{path}: its states or actions have another size than {name}'s; train one for it")
     return expert
 
 
-def _read_minari(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
-    entry, version = job.params.data.minari[task.name], job.params.env_version
+def _read_minari(job: Job) -> tuple[Dataset, _Origin]:
+    params: DatasetParams = job.params
+    entry, environment = params.data.minari[params.task], params.environment
     if "minari" in job.inputs:
-        return read_minari(job.inputs["minari"], task, version), _Origin(Path(entry).name)
+        return read_minari(job.inputs["minari"], environment), _Origin(Path(entry).name)
     with tempfile.TemporaryDirectory(dir=job.output) as directory:
-        return read_minari(fetch_minari(entry, Path(directory)), task, version), _Origin(entry)
+        return read_minari(fetch_minari(entry, Path(directory)), environment), _Origin(entry)
 
 
-def _read_d4rl(job: Job, task: MujocoTask) -> tuple[Dataset, _Origin]:
-    file = job.params.data.d4rl[task.name]
+def _read_d4rl(job: Job) -> tuple[Dataset, _Origin]:
+    name = job.params.task
+    file = job.params.data.d4rl[name]
     path, origin, sha256 = local_or_cached(
-        job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{task.name}.url"
+        job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{name}.url"
     )
-    return read_d4rl(path, task), _Origin(origin, sha256)
+    return read_d4rl(path, job.params.environment), _Origin(origin, sha256)
 
 
 def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Failures | None) -> DatasetCard:
@@ -256,12 +279,12 @@ def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Fa
         source=params.data.source,
         origin=origin.name,
         sha256=origin.sha256,
-        environment=f"{params.task}-{params.env_version}",
+        environment=params.environment.id or "none",
         action_noise=params.data.action_noise if rolled_out else None,
         seed=params.data.seed if rolled_out else None,
         transitions=len(dataset.transitions),
         episodes=dataset.episodes,
-        returns=Returns.of(dataset, TASKS[params.task]),
+        returns=Returns.of(dataset, params.environment),
         failures=failures,
         doubts=dataset.doubts,
         versions={library: version(library) for library in LIBRARIES},

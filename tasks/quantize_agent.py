@@ -11,7 +11,7 @@ from annotated_types import Ge, MinLen
 
 from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.agents import Agent, AgentSpec, load_agent
-from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.execution import acting_networks
 from singleshot.rl.randomness import Randomness
@@ -26,6 +26,7 @@ class QuantizeParams:
     """Everything that the results depend on, besides the agent's file."""
 
     agent: AgentSpec
+    environment: Environment
     values: Annotated[tuple[ValuesName, ...], MinLen(1)]
     """Kinds of values that the agent is packed with, one after another."""
     evaluation: EvaluationConfig
@@ -79,15 +80,15 @@ def quantize_agent(job: Job) -> Iterator[Event]:
 
 def _score(job: Job, values: ValuesName) -> QuantizedRow:
     params: QuantizeParams = job.params
-    task, spec = TASKS[params.agent.task], params.agent
+    spec = params.agent
     data = pack(read_tensor_file(job.inputs["agent"]), values)
     agent = _open(data, job.output)
-    environments = make_environments(task, params.evaluation.final, agents=1)
+    environments = make_environments(params.environment, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [spec.seed], params.update)
     (returns,) = play(agent.algorithm, acting_networks(agent), environments, randomness)
     environments.close()
     mean = float(returns.mean())
-    score = d4rl_score(task, mean)
+    score = params.environment.score(mean)
     return QuantizedRow(
         **asdict(spec),
         values=values,

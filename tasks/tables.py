@@ -18,18 +18,21 @@ def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[Datacl
         writer.writerows(astuple(row) for row in rows)
 
 
-def concatenate(parts: Sequence[Path], output: Path) -> None:
-    """Write the rows of `parts`, one or more tables with the same columns, one after another.
+def concatenate(parts: Sequence[Path], output: Path, row: "type[DataclassInstance] | None" = None) -> None:
+    """Write the rows of `parts`, tables with the same columns, one after another.
 
-    Values are copied as text: numbers keep every digit.
+    If there may be no part, `row` is the dataclass of their rows. Values are copied as text: numbers keep
+    every digit.
 
     Raises:
         ValueError: the columns of a part differ from those of the first.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    columns: list[str] | None = None
+    columns = [column.name for column in fields(row)] if row else None
     with output.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
+        if columns:
+            writer.writerow(columns)
         for part in parts:
             with part.open(newline="") as table:
                 header, *rows = csv.reader(table)

@@ -16,9 +16,10 @@ from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.execution import Execution
@@ -48,6 +49,7 @@ class TrainParams:
     """Everything that one training job depends on, besides its dataset and masks."""
 
     agent: AgentSpec
+    environment: Environment
     algorithm: AlgorithmConfig
     training: TrainingConfig
     evaluation: EvaluationConfig
@@ -75,15 +77,32 @@ class ScoreRow(Score, AgentSpec):
     """A row of `scores.csv`: the agent's columns, then the evaluation's."""
 
 
+@dataclass(frozen=True)
+class HeldoutLoss:
+    """A loss of one agent on data that were held out."""
+
+    update: int
+    loss: str
+    """Name of the loss, or `action_error` (:func:`~singleshot.rl.evaluation.heldout.heldout_losses`)."""
+    value: float
+
+
+@dataclass(frozen=True)
+class HeldoutRow(HeldoutLoss, AgentSpec):
+    """A row of `heldout.csv`: the agent's columns, then the loss's."""
+
+
 def train(jobs: Sequence[Job]) -> Iterator[Event]:
     """Train the agents of all jobs as one stack.
 
-    The agents share task, algorithm and configuration, and differ in pruner, sparsity, seed and dataset, of
-    which all have the same number of transitions. Inputs are
-    `dataset`, and `masks` if the agent begins with masks. Each job's output gets `agent.safetensors`,
+    The agents share environment, algorithm and configuration, and differ in pruner, sparsity, seed and
+    dataset, of which all have the same number of transitions. Inputs are `dataset`, and `masks` if the agent
+    begins with masks. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
     `episode.safetensors`, the first episode of the last evaluation
-    (:class:`~singleshot.rl.evaluation.episode.Episode`).
+    (:class:`~singleshot.rl.evaluation.episode.Episode`). Agents without an environment have an input
+    `heldout`, the transitions that they are judged by, and `heldout.csv` (:class:`HeldoutRow`) instead of an
+    episode; their `scores.csv` has no rows.
 
     Raises:
         ValueError: the jobs don't belong in one stack, or their checkpoints are of different updates; the
@@ -119,7 +138,6 @@ class Training:
         self.jobs = jobs
         self.params = params = _shared_params(jobs)
         self.specs: list[AgentSpec] = [job.params.agent for job in jobs]
-        self.task = TASKS[self.specs[0].task]
         paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
         datasets = [Transitions.load(path) for path in paths]
         positions = [paths.index(job.inputs["dataset"]) for job in jobs]
@@ -141,14 +159,20 @@ class Training:
             execution=params.execution,
             scopes=[job.params.scope for job in jobs],
         )
-        self.environments = self._make_environments(params.evaluation)
+        self.environments = self._make_environments(params.evaluation) if params.environment.id else None
+        self.held_out = (
+            None if self.environments else [Transitions.load(job.inputs["heldout"]) for job in jobs]
+        )
         self.scores: list[list[Score]] = [[] for _ in jobs]
+        self.losses: list[list[HeldoutLoss]] = [[] for _ in jobs]
         self.episodes: list[Episode] = []
         """The first episode of the last evaluation, for each agent."""
         self.stopwatch = _Stopwatch()
 
     def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
-        return make_environments(self.task, evaluation, len(self.jobs), cores=torch.get_num_threads())
+        return make_environments(
+            self.params.environment, evaluation, len(self.jobs), cores=torch.get_num_threads()
+        )
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`, and measure the time that they take."""
@@ -158,31 +182,45 @@ class Training:
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
+        speed = {"updates_per_second": self.stopwatch.updates_per_second()}
+        found = self._play(self.environments) if self.environments else self._hold_out()
+        for i, values in enumerate(found):
+            yield Metrics(self.stack.update, self.stack.losses.means(i) | values | speed, job=i)
+        self.stack.losses.clear()
+        self.stopwatch = _Stopwatch()
+
+    def _play(self, environments: Environments) -> Iterator[dict[str, float]]:
+        """Play with every agent; returns what MLflow gets."""
         stack, evaluation = self.stack, self.params.evaluation
         if stack.update == stack.updates and evaluation.final != evaluation:
-            self.environments.close()
-            self.environments = self._make_environments(evaluation.final)
+            environments.close()
+            self.environments = environments = self._make_environments(evaluation.final)
         # A stream for each seed and update: evaluating leaves the training's generators unchanged.
         seeds, device = stack.randomness.seeds, stack.randomness.device
         randomness = Randomness("evaluation", seeds, stack.update, device=device)
         networks, normalizer = stack.learner.networks, stack.data.normalizer
-        returns = play(stack.algorithm, networks, self.environments, randomness, normalizer)
-        self.episodes = self.environments.first_episodes()
-        speed = self.stopwatch.updates_per_second()
+        returns = play(stack.algorithm, networks, environments, randomness, normalizer)
+        self.episodes = environments.first_episodes()
         for i, own in enumerate(returns):
             mean, std = float(own.mean()), float(own.std())
-            score = Score(stack.update, mean, std, d4rl_score(self.task, mean), len(own))
+            score = Score(stack.update, mean, std, self.params.environment.score(mean), len(own))
             self.scores[i].append(score)
-            values = {"return_mean": mean, "d4rl_score": score.d4rl_score, "updates_per_second": speed}
-            yield Metrics(stack.update, stack.losses.means(i) | values, job=i)
-        stack.losses.clear()
-        self.stopwatch = _Stopwatch()
+            yield {"return_mean": mean, "d4rl_score": score.d4rl_score}
+
+    def _hold_out(self) -> Iterator[dict[str, float]]:
+        """Compute every agent's losses on its data that were held out; returns what MLflow gets."""
+        for i, transitions in enumerate(self.held_out or ()):
+            losses = heldout_losses(self.stack.agent(i), transitions, self.specs[i].seed)
+            self.losses[i] += [HeldoutLoss(self.stack.update, name, value) for name, value in losses.items()]
+            yield {f"heldout_{name}": value for name, value in losses.items()}
 
     def checkpoints(self) -> Iterator[Event]:
         """Yield each agent's own part of everything that later updates, evaluations and files depend on."""
         for i, scores in enumerate(self.scores):
             rows = torch.tensor([astuple(score) for score in scores], dtype=torch.float64)
-            state = safetensors.torch.save({"scores": rows, **self.stack.agent_state(i)})
+            losses = json.dumps([astuple(loss) for loss in self.losses[i]])
+            tensors = {"scores": rows, "losses": torch.tensor(list(losses.encode()), dtype=torch.uint8)}
+            state = safetensors.torch.save(tensors | self.stack.agent_state(i))
             yield Checkpoint(self.stack.update, state, job=i)
 
     def restore(self, checkpoints: Sequence[bytes | None]) -> None:
@@ -190,20 +228,27 @@ class Training:
         agents = [safetensors.torch.load(state) if state else {} for state in checkpoints]
         self.stack.restore(agents)
         self.scores = [[_score(row) for row in agent["scores"].tolist()] if agent else [] for agent in agents]
+        self.losses = [_losses(agent["losses"]) if agent else [] for agent in agents]
 
     def close(self) -> None:
         """End the processes that step environments."""
-        self.environments.close()
+        if self.environments:
+            self.environments.close()
 
     def write(self) -> None:
         """Write each job's files."""
         for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
-            self.stack.agent(i).save(job.output / "agent.safetensors")
+            agent = replace(self.stack.agent(i), environment=self.params.environment)
+            agent.save(job.output / "agent.safetensors")
             description = asdict(job.params) | {"stack_size": len(self.jobs)}
             (job.output / "agent.json").write_text(
                 json.dumps(description, indent=2, sort_keys=True) + "\n", encoding="utf-8"
             )
-            self.episodes[i].save(job.output / EPISODE)
+            if self.episodes:
+                self.episodes[i].save(job.output / EPISODE)
+            losses = [HeldoutRow(**asdict(spec), **asdict(loss)) for loss in self.losses[i]]
+            if losses:
+                write_csv(job.output / "heldout.csv", HeldoutRow, losses)
             rows = [ScoreRow(**asdict(spec), **asdict(score)) for score in self.scores[i]]
             write_csv(job.output / "scores.csv", ScoreRow, rows)
 
@@ -224,14 +269,10 @@ class _Stopwatch:
 
 def _shared_params(jobs: Sequence[Job]) -> TrainParams:
     """The parameters that all agents of a stack have to share; `agent` is the first one's."""
-    shared = {
-        (
-            replace(job.params, agent=job.params.agent.unpruned, scope="part"),
-            job.device,
-        )
-        for job in jobs
-    }
-    if len(shared) != 1:
+    shared = [
+        (replace(job.params, agent=job.params.agent.unpruned, scope="part"), job.device) for job in jobs
+    ]
+    if any(own != shared[0] for own in shared):
         raise ValueError(
             "the agents of a stack may differ in pruner, sparsity, seed and dataset, but these differ in more"
         )
@@ -240,6 +281,11 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
 
 def _algorithm(params: TrainParams, data: Transitions) -> Algorithm:
     return make_algorithm(params.agent, params.algorithm, data.state_size, data.action_size)
+
+
+def _losses(encoded: torch.Tensor) -> list[HeldoutLoss]:
+    """The losses in a checkpoint, which are the bytes of JSON."""
+    return [HeldoutLoss(*row) for row in json.loads(bytes(encoded.tolist()))]
 
 
 def _score(row: Sequence[float]) -> Score:

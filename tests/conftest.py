@@ -34,14 +34,13 @@ settings.load_profile("patient")
 def transitions():
     """512 random transitions of Hopper's sizes, every tenth terminal."""
     from singleshot.rl.data.transitions import Transitions
-    from singleshot.rl.environments import TASKS
 
-    task, rng, n = TASKS["Hopper"], np.random.default_rng(0), 512
+    rng, n = np.random.default_rng(0), 512
     return Transitions.cast(
-        rng.normal(size=(n, task.observation_size)),
-        rng.uniform(-1, 1, size=(n, task.action_size)),
+        rng.normal(size=(n, 11)),
+        rng.uniform(-1, 1, size=(n, 3)),
         rng.normal(size=n),
-        rng.normal(size=(n, task.observation_size)),
+        rng.normal(size=(n, 11)),
         np.arange(n) % 10 == 9,
     )
 

@@ -9,7 +9,7 @@ from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import DENSE, AgentSpec
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms import module_of
-from singleshot.rl.environments import TaskName
+from singleshot.rl.environments import Environment
 from tasks.train_agents import TrainingConfig
 
 
@@ -17,7 +17,7 @@ def agents(config: Config) -> Iterator[AgentSpec]:
     """Every agent of the sweep. Sparsity 0 gives one dense agent, whatever the number of pruners."""
     sweep = config.offline_rl.sweep
     sparsities = sorted(set(sweep.sparsities) - {0})
-    for task in dict.fromkeys(sweep.tasks):
+    for task in config.offline_rl.environments:
         for algorithm in dict.fromkeys(sweep.algorithms):
             for seed in dict.fromkeys(sweep.seeds):
                 if 0 in sweep.sparsities:
@@ -64,6 +64,11 @@ def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
     return own
 
 
+def environment_of(config: Config, agent: AgentSpec) -> Environment:
+    """Where an agent acts."""
+    return config.offline_rl.environments[agent.task]
+
+
 def draw_of(config: Config, agent: AgentSpec) -> int | None:
     """The draw of an expert's data that an agent is trained on; None if the source has no draws."""
     data = config.offline_rl.data
@@ -72,7 +77,7 @@ def draw_of(config: Config, agent: AgentSpec) -> int | None:
     return agent.seed if data.seed is None else data.seed
 
 
-def dataset_name(task: TaskName, draw: int | None) -> str:
+def dataset_name(task: str, draw: int | None) -> str:
     """A dataset's directory below `DATASETS`."""
     return task if draw is None else f"{task}/draw-{draw}"
 
@@ -80,6 +85,11 @@ def dataset_name(task: TaskName, draw: int | None) -> str:
 def dataset_of(config: Config, agent: AgentSpec) -> Path:
     """The file of the transitions that an agent is trained on."""
     return DATASETS / dataset_name(agent.task, draw_of(config, agent)) / "transitions.safetensors"
+
+
+def heldout_of(config: Config, agent: AgentSpec) -> Path:
+    """The file of the transitions by which an agent without an environment is judged."""
+    return dataset_of(config, agent).with_name("heldout.safetensors")
 
 
 def masks_of(agent: AgentSpec) -> Path:

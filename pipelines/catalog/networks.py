@@ -47,11 +47,11 @@ def exported_agents(config: Config) -> Iterator[AgentSpec]:
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     """The exported agents that are timed."""
     chosen = config.deployment.benchmark.agents
-    tasks = chosen.tasks or config.offline_rl.sweep.tasks[:1]
+    environments = chosen.environments or tuple(config.offline_rl.environments)[:1]
     return (
         agent
         for agent in exported_agents(config)
-        if agent.task in tasks
+        if agent.task in environments
         and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}
         and agent.sparsity in chosen.sparsities

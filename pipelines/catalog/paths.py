@@ -23,6 +23,8 @@ LEARNED = Path("styles")
 GRAPHS = Path("models/onnx")
 
 SCORES = Path("results/offline_rl/scores.csv")
+HELDOUT = Path("results/offline_rl/heldout.csv")
+"""Losses of agents without an environment on data that they were not trained on."""
 STATISTICS = Path("results/offline_rl/statistics.csv")
 PROFILES = Path("results/offline_rl/profiles.csv")
 ANIMATIONS = Path("results/offline_rl/animations")

@@ -428,9 +428,9 @@ def explain_ray(address: str, log: str) -> Finding:
 
 def check_mujoco() -> Finding:
     """Check that MuJoCo can simulate a step."""
-    from singleshot.rl.environments import TASKS, make_environment
+    from singleshot.rl.environments import LOCOMOTION, make_environment
 
-    with closing(make_environment(TASKS["HalfCheetah"])) as environment:
+    with closing(make_environment(LOCOMOTION["HalfCheetah"])) as environment:
         environment.reset(seed=0)
         environment.step(environment.action_space.sample())
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("mujoco", "gymnasium")]
@@ -507,11 +507,11 @@ def check_rendering() -> Finding:
 
 def draw_frame() -> None:
     """Draw a frame in the way of a video's frames, and print the OpenGL library that was used."""
-    from singleshot.rl.environments import TASKS, make_environment
+    from singleshot.rl.environments import LOCOMOTION, make_environment
     from singleshot.rl.evaluation.video import choose_opengl, render
 
     choose_opengl()
-    environment = make_environment(TASKS["HalfCheetah"], render_mode="rgb_array")
+    environment = make_environment(LOCOMOTION["HalfCheetah"], render_mode="rgb_array")
     environment.reset(seed=0)
     try:
         render(environment)
@@ -523,10 +523,10 @@ def draw_frame() -> None:
 def check_experts() -> Finding:
     """Check that the policies whose rollouts are the default data exist and are complete."""
     from pipelines.catalog.paths import EXPERTS
-    from singleshot.rl.environments import TASKS
+    from singleshot.rl.environments import LOCOMOTION
     from singleshot.rl.experts.policy import load_expert
 
-    cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in TASKS]
+    cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in LOCOMOTION]
     scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]
     return Finding("ok", f"D4RL scores: {', '.join(scores)}")
 

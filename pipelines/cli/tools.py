@@ -7,7 +7,6 @@ wait.
 import contextlib
 import dataclasses
 import difflib
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from singleshot.rl.environments import Environment
+
 app = typer.Typer()
 PANEL = "Tools"
-TaskName = Literal["HalfCheetah", "Hopper", "Walker2d"]
-"""As in singleshot/rl/environments.py, whose import takes too long for `--help`."""
+ExpertName = Literal["HalfCheetah", "Hopper", "Walker2d"]
+"""As in singleshot/rl/experts/config.py, whose import takes too long for `--help`."""
 
 
 def count(about: str, least: int = 1) -> Any:
@@ -122,10 +123,12 @@ def evaluate_agent(
     ],
     episodes: Annotated[int, count("Episodes to play.")] = 10,
     seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
-    env_version: Annotated[
-        Literal["v5", "v4"] | None,
+    environment: Annotated[
+        str | None,
         typer.Option(
-            help="Version of the Gymnasium environment.", show_default="the one it was scored in, else v5"
+            metavar="ID",
+            help="Gymnasium's id of the environment, e.g. Hopper-v4.",
+            show_default="the one it was trained for",
         ),
     ] = None,
     video: Annotated[
@@ -148,12 +151,12 @@ def evaluate_agent(
     path = agent / "agent.safetensors" if agent.is_dir() else agent
     refuse_packed(path)
     trained = load_agent(path)
-    version = env_version or _scored_in(path.with_name("agent.json"))
-    print(f"{trained.spec}, in {trained.spec.task}-{version}")
-    returns, first = evaluate(trained, episodes, seed, version)
-    _print_returns(trained.spec.task, returns)
+    where = _where(environment, trained.environment)
+    print(f"{trained.spec}, in {where.id}")
+    returns, first = evaluate(trained, where, episodes, seed)
+    _print_returns(where, returns)
     if video and renderer == "mujoco":
-        write_rendering(video, first, version)
+        write_rendering(video, first)
     elif video:
         write_drawing(video, first, str(trained.spec))
     if video:
@@ -170,27 +173,21 @@ def _check_video(path: Path) -> None:
         raise UserError(f"{path}: exists; give --video another name")
 
 
-def _print_returns(task: TaskName, returns: "NDArray[np.float64]") -> None:
-    from singleshot.rl.environments import TASKS, d4rl_score
+def _where(given: str | None, own: "Environment | None") -> "Environment":
+    """The environment to play in: the agent's own, perhaps by another id."""
+    from singleshot.rl.environments import Environment
 
+    own = own or Environment(None)
+    return dataclasses.replace(own, id=given) if given else own
+
+
+def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
-    score = d4rl_score(TASKS[task], float(returns.mean()))
+    scored = f", D4RL score {environment.score(float(returns.mean())):.1f}"
+    scored = scored if environment.reference_returns else ""
     spread = f"{returns.std():.1f} (standard deviation over episodes)"
-    print(f"mean {returns.mean():.1f} ± {spread}, D4RL score {score:.1f}")
-
-
-def _scored_in(description: Path) -> Literal["v5", "v4"]:
-    """The environment version in which the stage `agents` scored an agent, from the agent's description."""
-    if not description.exists():
-        return "v5"
-    try:
-        version = json.loads(description.read_text("utf-8"))["evaluation"]["env_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{description}: not an agent's description ({error}); give --env-version") from error
-    if version not in ("v5", "v4"):
-        raise UserError(f"{description}: its env_version is {version!r}, not v5 or v4; give --env-version")
-    return version
+    print(f"mean {returns.mean():.1f} ± {spread}{scored}")
 
 
 @app.command(
@@ -328,27 +325,25 @@ def act(
             autocompletion=complete_graph,
         ),
     ],
-    task: Annotated[
-        TaskName | None,
+    environment: Annotated[
+        str | None,
         typer.Option(
-            metavar="TASK",
-            help="Refuse a policy that was trained for another task.",
+            metavar="ID",
+            help="Gymnasium's id of the environment, e.g. Hopper-v4.",
             show_default="the one it was trained for",
         ),
     ] = None,
     episodes: Annotated[int, count("Episodes to play.")] = 10,
     seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
-    env_version: Annotated[
-        Literal["v5", "v4"], typer.Option(help="Version of the Gymnasium environment.")
-    ] = "v5",
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
     from singleshot.export.rollout import load_policy, play_onnx
 
     check_exists(model, GRAPHS.glob("*.onnx"))
-    policy = load_policy(model, task)
-    print(f"{policy.model.card.cell}, {policy.model.card.form}, in {policy.task.name}-{env_version}")
-    _print_returns(policy.task.name, play_onnx(model, episodes, seed, env_version))
+    policy = load_policy(model)
+    where = _where(environment, policy.environment)
+    print(f"{policy.model.card.cell}, {policy.model.card.form}, in {where.id}")
+    _print_returns(where, play_onnx(model, where, episodes, seed))
 
 
 @app.command(
@@ -527,7 +522,7 @@ def study_page(output: Annotated[Path, directory("Directory of the tables.")] = 
 )
 def train_expert(
     task: Annotated[
-        TaskName,
+        ExpertName,
         typer.Argument(metavar="TASK", help="HalfCheetah, Hopper or Walker2d."),
     ],
     output: Annotated[

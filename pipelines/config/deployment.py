@@ -8,7 +8,6 @@ from annotated_types import Ge, Gt, Le, MinLen
 from pipelines.config.names import AlgorithmName, RuntimeName
 from singleshot.errors import UserError
 from singleshot.export.classifier import TRAINED, Architecture, WeightsSource
-from singleshot.rl.environments import TaskName
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class ClassifierConfig:
 class BenchmarkedAgents:
     """The agents of the sweep that are timed. A policy's latency depends on little but its shape."""
 
-    tasks: Annotated[tuple[TaskName, ...], MinLen(1)] | None
-    """With null, the first task of the sweep."""
+    environments: Annotated[tuple[str, ...], MinLen(1)] | None
+    """With null, the first environment of the sweep."""
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: tuple[str, ...]
     """Pruners of the timed agents. Dense agents are timed if `sparsities` has 0."""

@@ -1,5 +1,7 @@
 """The part of the configuration that is about offline RL (Arnob et al. 2021)."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.transitions import DataConfig
-from singleshot.rl.environments import TaskName
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
 from singleshot.rl.execution import Execution
 from singleshot.sparse.values import ValuesName
@@ -23,9 +25,8 @@ from tasks.train_agents import TrainingConfig
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """The grid of agents: all combinations, except that sparsity 0 gives one agent, with pruner `dense`."""
+    """The grid of agents in each environment: all combinations, but one agent, `dense`, for sparsity 0."""
 
-    tasks: Annotated[tuple[TaskName, ...], MinLen(1)]
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: Annotated[tuple[AgentPrunerName, ...], MinLen(1)]
     sparsities: Annotated[tuple[Annotated[float, Ge(0), Lt(1)], ...], MinLen(1)]
@@ -70,6 +71,8 @@ class QuantizationConfig:
 class OfflineRLConfig:
     """Single-shot pruning of offline-RL agents (Arnob et al. 2021)."""
 
+    environments: Mapping[str, Environment]
+    """The environments of the sweep, by name: those whose files in `conf/environment/` are selected."""
     sweep: SweepConfig
     data: DataConfig
     pruning: PruningConfig
@@ -81,3 +84,12 @@ class OfflineRLConfig:
     statistics: BootstrapConfig
     quantization: QuantizationConfig
     algorithms: AlgorithmConfigs
+
+    def __post_init__(self) -> None:
+        if not self.environments:
+            raise UserError("offline_rl.environments is empty; select one, e.g. environment=[Hopper]")
+        for name in self.environments:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+                raise UserError(
+                    f"offline_rl.environments: {name!r} can't name a folder; take letters, digits, - and _"
+                )

@@ -213,13 +213,14 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         """See :mod:`pipelines.serving.watching`."""
         if not 1 <= len(policies) <= MAX_AGENTS:
             raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
-        await watching(socket, policies, [there[_known("policy", name, list(there))] for name in policies])
+        cards = [there[_known("policy", name, list(there))] for name in policies]
+        await watching.start(cards[0])
+        await watching(socket, policies, cards)
 
     @app.get("/watch/{task}", responses=_refusals(406, 408, 413, 415, 422, 503, 504))
     async def start(task: str) -> dict[str, Any]:
         """The body of a task's agent as it is before the first step."""
-        await policies_of(task)
-        return await watching.start(task)
+        return await watching.start(next(iter((await policies_of(task)).values())))
 
     @app.get(
         "/paintings/{style:path}",

@@ -27,7 +27,7 @@ def _export(source: Path, graph: Path) -> None:
     import onnx
 
     from singleshot.export.networks import open_style
-    from tasks.export_graph import card_of, to_onnx
+    from singleshot.export.to_onnx import card_of, to_onnx
 
     print(f"{source.parent}: exported as ONNX, once", flush=True)
     network = open_style(source, "dense")

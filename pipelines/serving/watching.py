@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import WebSocket, WebSocketDisconnect
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi import HTTPException, WebSocket, WebSocketDisconnect
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipelines.serving.services import Decision, Services
+from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
-from singleshot.rl.environments import TASKS
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.live import PACE_SECONDS, LiveEpisode
 
 FRAMES_PER_SECOND = 30
@@ -44,16 +45,23 @@ class Watching:
         self._services, self._watchers = services, 0
         self._simulator = ThreadPoolExecutor(1)
 
-    async def start(self, task: str) -> dict[str, Any]:
-        """The body of a task's agent as an episode begins, like an agent in :func:`__call__`'s messages."""
-        episode = await self._simulated(LiveEpisode, TASKS[task], 0)
+    async def start(self, card: GraphCard) -> dict[str, Any]:
+        """A policy's body as an episode begins, like an agent in :func:`__call__`'s messages.
+
+        Raises:
+            HTTPException: there is nothing to watch, as the environment has no body, or there is none.
+        """
+        try:
+            episode = await self._simulated(LiveEpisode, _environment(card), 0)
+        except UserError as error:
+            raise HTTPException(404, str(error)) from None
         try:
             return _told("", episode)
         finally:
             episode.close()
 
     async def __call__(self, socket: WebSocket, policies: Sequence[str], cards: Sequence[GraphCard]) -> None:
-        """Play policies of one task side by side, from the same states, until the watcher leaves."""
+        """Play policies of one environment side by side, from the same states, until the watcher leaves."""
         await socket.accept()
         if self._watchers >= MAX_WATCHERS:
             await socket.close(TRY_AGAIN, f"{MAX_WATCHERS} others are watching; try again")
@@ -79,9 +87,9 @@ class Watching:
         cards: Sequence[GraphCard],
         pushes: asyncio.Queue[float],
     ) -> None:
-        seed, task = 0, TASKS[cards[0].details["task"]]
+        seed, environment = 0, _environment(cards[0])
         while True:
-            episodes = [await self._simulated(LiveEpisode, task, seed) for _ in policies]
+            episodes = [await self._simulated(LiveEpisode, environment, seed) for _ in policies]
             generators = [np.random.default_rng(seed) for _ in policies]
             try:
                 await self._play(socket, policies, cards, episodes, generators, pushes)
@@ -144,6 +152,11 @@ async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
             return 'send {"push": NEWTON}, from -2000 to 2000'
         if not pushes.full():
             pushes.put_nowait(push.push)
+
+
+def _environment(card: GraphCard) -> Environment:
+    """Where a policy acts."""
+    return TypeAdapter(Environment).validate_python(card.details.get("environment") or {"id": None})
 
 
 def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:

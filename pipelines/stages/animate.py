@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from pipelines.catalog.agents import agents, episode_of, name_of, tags_of
+from pipelines.catalog.agents import agents, environment_of, episode_of, name_of, tags_of
 from pipelines.catalog.paths import ANIMATIONS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -39,7 +39,10 @@ def _shown(config: Config) -> Iterator[AgentSpec]:
     return (
         agent
         for agent in agents(config)
-        if agent.seed == sweep.seeds[0] and agent.sparsity in sparsities and agent.pruner in pruners
+        if environment_of(config, agent).id
+        and agent.seed == sweep.seeds[0]
+        and agent.sparsity in sparsities
+        and agent.pruner in pruners
     )
 
 

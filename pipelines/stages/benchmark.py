@@ -80,7 +80,6 @@ def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkPar
         seconds=measured.seconds,
         time_limit_s=measured.time_limit_s,
         rollout_steps=measured.rollout_steps,
-        env_version=config.offline_rl.evaluation.env_version,
     )
 
 

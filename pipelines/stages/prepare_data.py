@@ -12,7 +12,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.transitions import DataConfig
-from singleshot.rl.environments import TaskName
+from singleshot.rl.environments import LOCOMOTION
 from tasks.prepare_dataset import DatasetParams, Failures, prepare_dataset
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,10 @@ def cells(config: Config) -> Iterator[Cell]:
         yield cell(config, task, draw)
 
 
-def cell(config: Config, task: TaskName, draw: int | None) -> Cell:
+def cell(config: Config, task: str, draw: int | None) -> Cell:
     """The cell that makes a dataset of a task."""
     offline_rl = config.offline_rl
-    params = DatasetParams.of(task, offline_rl.evaluation.env_version, offline_rl.data, draw)
+    params = DatasetParams.of(task, offline_rl.environments[task], offline_rl.data, draw)
     inputs = params.inputs(EXPERTS / f"{task.lower()}.safetensors")
     tags = {"task": task, "source": offline_rl.data.source}
     return Cell(dataset_name(task, draw), prepare_dataset, params, inputs, tags)
@@ -48,7 +48,9 @@ def cell(config: Config, task: TaskName, draw: int | None) -> Cell:
 
 def check_digest(params: DatasetParams, dataset: Path) -> None:
     """Warn if a dataset of the default settings is not the one whose digest is in the repository."""
-    if params != DatasetParams(params.task, "v5", DataConfig(seed=params.data.seed)):
+    if params != DatasetParams(
+        params.task, LOCOMOTION.get(params.task, params.environment), DataConfig(seed=params.data.seed)
+    ):
         return
     lines = (line.split() for line in DIGESTS.read_text("utf-8").splitlines())
     known = {path: digest for digest, path in lines}.get(dataset.as_posix())

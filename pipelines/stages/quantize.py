@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from pipelines.catalog.agents import agents, model_of, modules_of, name_of, tags_of, training_config
+from pipelines.catalog.agents import (
+    agents,
+    environment_of,
+    model_of,
+    modules_of,
+    name_of,
+    tags_of,
+    training_config,
+)
 from pipelines.catalog.paths import QUANTIZED
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -23,7 +31,11 @@ def _chosen(config: Config) -> Iterator[AgentSpec]:
     sweep = config.offline_rl.sweep
     seeds = list(dict.fromkeys(sweep.seeds))[: config.offline_rl.quantization.seeds]
     return (
-        agent for agent in agents(config) if agent.sparsity == max(sweep.sparsities) and agent.seed in seeds
+        agent
+        for agent in agents(config)
+        if agent.sparsity == max(sweep.sparsities)
+        and agent.seed in seeds
+        and environment_of(config, agent).id
     )
 
 
@@ -31,6 +43,8 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that packs an agent with each kind of values and scores it."""
     offline_rl = config.offline_rl
     updates = training_config(config, agent).updates
-    params = QuantizeParams(agent, offline_rl.quantization.values, offline_rl.evaluation, updates)
+    params = QuantizeParams(
+        agent, environment_of(config, agent), offline_rl.quantization.values, offline_rl.evaluation, updates
+    )
     inputs = {"agent": model_of(agent)}
     return Cell(name_of(agent), quantize_agent, params, inputs, tags_of(agent), modules=modules_of(agent))

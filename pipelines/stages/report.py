@@ -41,8 +41,8 @@ def departures(config: OfflineRLConfig) -> Iterator[Departure]:
             "minari": "Minari's data sets of experts",
         }[config.data.source]
         yield Departure("data", here, "1,000,000 transitions of D4RL's experts")
-    version = f"Gymnasium's -{config.evaluation.env_version}, scored by D4RL's reference returns of -v2"
-    yield Departure("environments", version, "-v2")
+    ids = ", ".join(str(environment.id or "none") for environment in config.environments.values())
+    yield Departure("environments", f"Gymnasium's {ids}, scored by D4RL's reference returns of -v2", "-v2")
     if config.pruning.scope != "part":
         yield Departure("scope of pruning", config.pruning.scope, "part")
     for algorithm in config.sweep.algorithms:

@@ -5,11 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from singleshot.errors import UserError
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import DENSE, SMALL, Agent, AgentSpec, load_agent
 from singleshot.rl.algorithm import Policy
 from singleshot.sparse.compaction import Layer, compact
@@ -26,9 +28,8 @@ STATE_MEANING = (
     "Observations as the environment gives them, a row each. If the agent was trained on normalised states, "
     "the graph's first layers normalise them."
 )
-ACTION_MEANING = (
-    "Actions from -1 to 1, a row for each state; the environment's bounds are mapped to -1 and 1."
-)
+ACTION_MEANING = "Actions from -1 to 1, the environment's bounds, a row for each state."
+BOUNDED_MEANING = "Actions within the environment's bounds, a row for each state."
 LATENT_MEANING = (
     "Standard normal numbers, new ones for each call; or zeros for actions that depend on the state alone."
 )
@@ -50,6 +51,11 @@ def open_policy(source: Path, form: Form) -> Network:
     forms = forms_of(agent.spec)
     if form not in forms:
         raise UserError(f"{source}: {agent.spec} has no {form} form; ask for {' or '.join(forms)}")
+    return policy_network(agent, form)
+
+
+def policy_network(agent: Agent, form: Form) -> Network:
+    """A trained agent's policy, which returns actions within the agent's bounds."""
     algorithm = agent.algorithm
     module = make_policy(agent, compacted=form == "compacted")
     inputs = [GraphInput("state", ("batch", algorithm.state_size), -STATES, STATES)]
@@ -58,8 +64,10 @@ def open_policy(source: Path, form: Form) -> Network:
         "algorithm": agent.spec.algorithm,
         "config": asdict(algorithm.config),
         "action_size": algorithm.action_size,
+        "bounds": asdict(agent.bounds) if agent.bounds else None,
+        "environment": asdict(agent.environment) if agent.environment else None,
     }
-    meanings = {"state": STATE_MEANING, "action": ACTION_MEANING}
+    meanings = {"state": STATE_MEANING, "action": BOUNDED_MEANING if agent.bounds else ACTION_MEANING}
     match algorithm.noise_shape:
         case (size,):
             meanings["latents"] = LATENT_MEANING
@@ -89,7 +97,32 @@ def make_policy(agent: Agent, compacted: bool = False) -> Policy:
         return sequential(compact(masked) if compacted else masked)
 
     policy = agent.algorithm.policy(perceptron)
-    return policy.eval()
+    return in_bounds(policy, agent.bounds).eval()
+
+
+class _BoundedPolicy(Policy):
+    """A policy whose actions are scaled from [-1, 1] to bounds."""
+
+    def __init__(self, policy: Policy, bounds: ActionBounds) -> None:
+        super().__init__()
+        self.policy, self.outputs = policy, policy.outputs  # type: ignore[misc]
+        self.scale: Tensor
+        self.offset: Tensor
+        self.register_buffer("scale", torch.tensor(bounds.half, dtype=torch.float32))
+        self.register_buffer("offset", torch.tensor(bounds.middle, dtype=torch.float32))
+
+    def forward(self, state: Tensor, latents: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """The policy's outputs, of which the first is actions. Policies that sample take `latents`."""
+        outputs = self.policy(state) if latents is None else self.policy(state, latents)
+        if isinstance(outputs, tuple):
+            return (outputs[0] * self.scale + self.offset, *outputs[1:])
+        scaled: Tensor = outputs * self.scale + self.offset
+        return scaled
+
+
+def in_bounds(policy: Policy, bounds: ActionBounds | None) -> Policy:
+    """The policy with actions within `bounds`."""
+    return _BoundedPolicy(policy, bounds) if bounds else policy
 
 
 def masked_layers(agent: Agent, network: str, layers: Sequence[str]) -> list[Layer]:

@@ -9,14 +9,16 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, read_card, unbatched_shapes
 from singleshot.export.sparse_policy import FastestPolicy
 from singleshot.io.tensor_file import reading
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask, TaskName
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.networks import DenseNetwork
 from singleshot.rl.randomness import Randomness
@@ -30,7 +32,10 @@ class OnnxPolicy:
     """A policy's graph, for use as the algorithm of :func:`singleshot.rl.evaluation.play.play`."""
 
     model: FastestPolicy
-    task: MujocoTask
+    environment: Environment | None
+    """The environment for which it was trained."""
+    bounds: ActionBounds
+    """The bounds of its actions; environments are played with actions within [-1, 1]."""
     noise_shape: tuple[int, ...]
     """Shape of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
 
@@ -41,29 +46,31 @@ class OnnxPolicy:
         """
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
-        if action.shape != (state.shape[1], self.task.action_size) or not np.isfinite(action).all():
+        if action.shape != (state.shape[1], len(self.bounds.low)) or not np.isfinite(action).all():
             name = self.model.card.cell
-            raise UserError(f"{name}: its action isn't finite, or not for {self.task.name}; export it again")
-        return torch.from_numpy(action)[None]
+            raise UserError(f"{name}: its action isn't finite, or of another size; export it again")
+        return torch.from_numpy(self.bounds.to_unit(action)).float()[None]
 
 
-def load_policy(path: Path, task: TaskName | None = None) -> OnnxPolicy:
-    """Open a policy's graph; `task` is the expected task, None allows any.
+def load_policy(path: Path) -> OnnxPolicy:
+    """Open a policy's graph.
 
     Raises:
-        UserError: the file is missing or damaged, holds no policy, or is for another task.
+        UserError: the file is missing or damaged, or holds no policy.
     """
     card = read_card(path)
-    if card.kind != "policy" or card.details.get("task") not in list(TASKS):
-        raise UserError(f"{path}: a {card.kind}, not a policy of {', '.join(TASKS)}; give a policy's .onnx")
-    if task not in (None, card.details["task"]):
-        raise UserError(
-            f"{path}: a policy for {card.details['task']}, not for {task}; leave --task out, or give {task}'s"
-        )
+    if card.kind != "policy":
+        raise UserError(f"{path}: a {card.kind}, not a policy; give a policy's .onnx")
     with reading(path, "a policy's graph", "export it again with `dvc repro export`"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
-        return OnnxPolicy(FastestPolicy(path), TASKS[card.details["task"]], _noise_shape(card))
+        bounds, environment = card.details["bounds"], card.details["environment"]
+        return OnnxPolicy(
+            FastestPolicy(path),
+            TypeAdapter(Environment).validate_python(environment) if environment else None,
+            ActionBounds(**bounds) if bounds else ActionBounds.unit(int(card.details["action_size"])),
+            _noise_shape(card),
+        )
 
 
 def _noise_shape(card: GraphCard) -> tuple[int, ...]:
@@ -74,9 +81,11 @@ def _noise_shape(card: GraphCard) -> tuple[int, ...]:
 
 
 def play_onnx(
-    path: Path, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
+    path: Path, environment: Environment | None = None, episodes: int = 10, seed: int = 0
 ) -> NDArray[np.float64]:
     """Undiscounted returns of an exported policy over some episodes; `seed` is the seed of its latents.
+
+    `environment` is by default the one for which the policy was trained.
 
     Initial states and latents are the same as in :func:`singleshot.rl.evaluation.play.evaluate`. Later
     states are the same until rounding errors have grown, after some hundred steps of Hopper or some ten of
@@ -87,7 +96,12 @@ def play_onnx(
         UserError: see :func:`load_policy`.
     """
     policy = load_policy(path)
-    environments = make_environments(policy.task, EvaluationConfig(episodes, env_version), agents=1)
+    environment = environment or policy.environment
+    if environment is None:
+        raise UserError(f"{path}: doesn't say for which environment it was trained; give --environment")
+    environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
+    (state,) = (each for each in policy.model.card.inputs if each.name == "state")
+    environments.check(int(state.shape[1]), len(policy.bounds.low))
     # `play` uses only `act` and `noise_shape` of an algorithm.
     returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))
     return returns[0]

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from singleshot.export.onnx_model import GraphCard, OnnxModel, load_onnx
 from singleshot.export.parity import random_inputs
-from singleshot.export.policies import sequential
+from singleshot.export.policies import in_bounds, sequential
 from singleshot.export.runtimes.numba_sparse import with_kept_weights
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import layers_of
 from singleshot.rl.algorithms import algorithm_class, algorithm_names
 from singleshot.sparse.compaction import Layer
@@ -95,6 +96,9 @@ def _kept_weights(path: Path, card: GraphCard) -> Policy:
     policy = algorithm.policy(unpruned).eval()
     for network, full in list(policy.named_children()):
         setattr(policy, network, with_kept_weights(pruned(network, list(full.children()))))
+
+    bounds = card.details["bounds"]
+    policy = in_bounds(policy, ActionBounds(**bounds) if bounds else None).eval()
 
     @torch.inference_mode()
     def run(**inputs: NDArray) -> dict[str, NDArray]:

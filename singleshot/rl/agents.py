@@ -17,9 +17,11 @@ from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.objective import Parts
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
 from singleshot.rl.architecture import Architecture
+from singleshot.rl.environments import Environment
 from singleshot.rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
 
 AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
@@ -63,7 +65,7 @@ class AgentSpec:
 
     @property
     def unpruned(self) -> "AgentSpec":
-        """An agent, the same for all agents that may be stacked: of this task, algorithm and size."""
+        """An agent, the same for all agents that may be stacked: of this environment, algorithm and size."""
         if self.pruner == SMALL:
             return replace(self, seed=0)
         return replace(self, pruner=DENSE, sparsity=0.0, seed=0)
@@ -81,6 +83,10 @@ class Agent:
     """The algorithm, which turns the networks into a policy."""
     networks: Mapping[str, DenseNetwork]
     masks: AgentMasks
+    bounds: ActionBounds | None = None
+    """The actions that -1 and 1 of the networks stand for; None for -1 and 1 themselves."""
+    environment: Environment | None = None
+    """Where the agent acts; None if nobody said."""
 
     def save(self, path: Path) -> None:
         """Write the agent as safetensors; equal agents give equal bytes.
@@ -100,6 +106,8 @@ class Agent:
             "config": asdict(self.algorithm.config),
             "state_size": self.algorithm.state_size,
             "action_size": self.algorithm.action_size,
+            "bounds": asdict(self.bounds) if self.bounds else None,
+            "environment": asdict(self.environment) if self.environment else None,
         }
         contiguous = {
             # A negative weight becomes -0.0 when it is pruned. Adding 0.0 makes it +0.0 like all other pruned
@@ -110,6 +118,14 @@ class Agent:
         safetensors.torch.save_file(
             contiguous, path, metadata={"agent": json.dumps(description, sort_keys=True)}
         )
+
+
+@dataclass(frozen=True)
+class _About:
+    """The part of a file's description that an agent can be without."""
+
+    bounds: ActionBounds | None
+    environment: Environment | None
 
 
 def load_agent(path: Path) -> Agent:
@@ -137,7 +153,9 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
-    return Agent(spec, algorithm, networks, masks)
+    given = {name: description[name] for name in ("bounds", "environment")}
+    about = TypeAdapter(_About).validate_python(given)
+    return Agent(spec, algorithm, networks, masks, **vars(about))
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:

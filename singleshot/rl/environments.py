@@ -1,74 +1,148 @@
-"""The locomotion tasks of D4RL (Fu et al. 2020) on Gymnasium's MuJoCo environments, and D4RL's score."""
+"""Environments in which agents act: Gymnasium's, those of other packages, or one's own; and D4RL's score."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import gymnasium
 import mujoco
 import numpy as np
+from annotated_types import Ge
+from gymnasium.spaces import Box
+from gymnasium.wrappers import RescaleAction
 from numpy.typing import NDArray
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
+from singleshot.rl.actions import ActionBounds
 
-TaskName = Literal["HalfCheetah", "Hopper", "Walker2d"]
-EnvironmentVersion = Literal["v5", "v4"]
 Score = TypeVar("Score", float, NDArray[np.floating])
-
-TIME_LIMIT = 1000
-"""Steps after which every one of these environments truncates an episode."""
+Env = gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
-class MujocoTask:
-    """A locomotion task. Actions are in [-1, 1]; each observation and action is a flat vector."""
+class Environment:
+    """Where agents act, and how their returns are scored."""
 
-    name: TaskName
-    observation_size: int
-    action_size: int
-    min_return: float
-    """Mean return of a random policy: D4RL score 0."""
-    max_return: float
-    """Mean return of D4RL's online SAC expert: D4RL score 100."""
+    id: str | None
+    """Gymnasium's id, such as `Hopper-v5`, or `package.module:Name-v0`, whose module registers `Name-v0`.
+    With null there is no environment, only data: sizes come from the data, and agents are judged by their
+    losses on data that they were not trained on."""
+    kwargs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """Arguments of the environment, by name."""
+    time_limit: Annotated[int, Ge(1)] | None = None
+    """Number of steps after which an episode is cut; with null, the environment's own."""
+    reference_returns: tuple[float, float] | None = None
+    """Mean returns of a random policy and of an expert: scores 0 and 100. With null, scores are returns."""
+
+    @property
+    def name(self) -> str:
+        """The id without its version, in messages."""
+        return (self.id or "no environment").rpartition("-v")[0] or str(self.id)
+
+    def score(self, return_: Score) -> Score:
+        """D4RL's score 100 · (R - min) / (max - min) of undiscounted returns R (Fu et al. 2020, section 5.1).
+
+        This is for returns only: multiply a standard deviation by 100 / (max - min), without subtracting min.
+        Without reference returns, the score of a return is the return.
+        """
+        if self.reference_returns is None:
+            return return_
+        low, high = self.reference_returns
+        return 100 * (return_ - low) / (high - low)
 
 
 # Reference returns are from D4RL's `d4rl/infos.py`, REF_MIN_SCORE and REF_MAX_SCORE, which are the same for
 # -v0, -v1 and -v2.
-TASKS: Mapping[str, MujocoTask] = MappingProxyType(
+LOCOMOTION: Mapping[str, Environment] = MappingProxyType(
     {
-        "HalfCheetah": MujocoTask("HalfCheetah", 17, 6, -280.178953, 12135.0),
-        "Hopper": MujocoTask("Hopper", 11, 3, -20.272305, 3234.3),
-        "Walker2d": MujocoTask("Walker2d", 17, 6, 1.629008, 4592.3),
+        "HalfCheetah": Environment("HalfCheetah-v5", reference_returns=(-280.178953, 12135.0)),
+        "Hopper": Environment("Hopper-v5", reference_returns=(-20.272305, 3234.3)),
+        "Walker2d": Environment("Walker2d-v5", reference_returns=(1.629008, 4592.3)),
     }
 )
+"""The environments for which this project has experts."""
 
 
-def d4rl_score(task: MujocoTask, return_: Score) -> Score:
-    """Normalised score 100 · (R - min) / (max - min) of undiscounted returns R (Fu et al. 2020, section 5.1).
+@dataclass(frozen=True)
+class Spaces:
+    """What agents and data of an environment have in common. Observations and actions are flat vectors."""
 
-    This is for returns only: multiply a standard deviation by 100 / (max - min), without subtracting min.
-    """
-    return 100 * (return_ - task.min_return) / (task.max_return - task.min_return)
+    name: str
+    """The environment's, in messages."""
+    observation_size: int
+    bounds: ActionBounds
+    time_limit: int | None
+    """Number of steps after which an episode is cut; None if it never is."""
+
+    @property
+    def action_size(self) -> int:
+        """Number of coordinates of an action."""
+        return len(self.bounds.low)
 
 
-def make_environment(
-    task: MujocoTask, version: EnvironmentVersion = "v5", render_mode: str | None = None
-) -> gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]:
-    """Gymnasium's `{task.name}-{version}`, truncated after :data:`TIME_LIMIT` steps.
+def known_spaces(environment: Environment | None) -> Spaces | None:
+    """An environment's spaces; None if there is no environment."""
+    return spaces_of(environment) if environment and environment.id else None
+
+
+def spaces_of(environment: Environment) -> Spaces:
+    """An environment's spaces; the environment is made for that.
 
     Raises:
-        UserError: this Gymnasium has no such environment, or it can't be made here.
+        UserError: see :func:`make_environment`.
     """
-    identifier = f"{task.name}-{version}"
-    try:
-        return gymnasium.make(identifier, render_mode=render_mode)
-    except (gymnasium.error.Error, ImportError) as error:
+    made = make_environment(environment)
+    low, high = (tuple(np.asarray(each, float).tolist()) for each in _own_bounds(made))
+    size, spec = int(np.prod(made.observation_space.shape or ())), made.spec
+    made.close()
+    return Spaces(environment.name, size, ActionBounds(low, high), spec.max_episode_steps if spec else None)
+
+
+def make_environment(environment: Environment, render_mode: str | None = None) -> Env:
+    """An environment that takes actions within [-1, 1], whatever its own bounds are.
+
+    Raises:
+        UserError: there is no such environment here, it can't be made, or its observations or actions are
+            not flat vectors, or its actions have no bounds.
+    """
+    if environment.id is None:
         raise UserError(
-            f"environment {identifier} can't be made with gymnasium {gymnasium.__version__} and mujoco "
-            f"{mujoco.__version__}: {error}. Use env_version v5 and the versions in requirements.lock"
+            "there is no environment (its id is null), so nothing can be played; give --environment"
+        )
+    arguments: dict[str, Any] = dict(environment.kwargs)
+    if environment.time_limit:
+        arguments["max_episode_steps"] = environment.time_limit
+    if render_mode:  # an environment without pictures need not take this argument
+        arguments["render_mode"] = render_mode
+    try:
+        made: Env = gymnasium.make(environment.id, **arguments)
+    except Exception as error:  # from Gymnasium, from an import, or from the environment itself
+        raise UserError(
+            f"environment {environment.id} can't be made with gymnasium {gymnasium.__version__} and mujoco "
+            f"{mujoco.__version__} ({in_a_line(error)}); correct its id or kwargs, or install what it needs"
         ) from error
+    for name, space in (("observations", made.observation_space), ("actions", made.action_space)):
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            raise UserError(
+                f"environment {environment.id}: its {name} are {space}, agents take flat vectors; wrap it, "
+                "e.g. in gymnasium.wrappers.FlattenObservation"
+            )
+    low, high = _own_bounds(made)
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise UserError(f"environment {environment.id}: its actions have no bounds; clip them in a wrapper")
+    return (
+        made
+        if (low == -1).all() and (high == 1).all()
+        else RescaleAction(made, np.float32(-1), np.float32(1))
+    )
+
+
+def _own_bounds(made: Env) -> tuple[NDArray, NDArray]:
+    """The bounds of actions before they were rescaled."""
+    own: Any = made.env.action_space if isinstance(made, RescaleAction) else made.action_space
+    return own.low, own.high
 
 
 def _log_mujoco_warning(message: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,10 +91,13 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
         UserError: an agent has no score for a task and a seed for which others have one.
     """
     scores = _read(job.inputs["scores"])
-    runs = scores["d4rl_score"].unstack(RUN)
-    rows = list(_statistics(scores, job.params))
+    rows: list[StatisticsRow] = []
+    profiles: Iterable[ProfileRow] = ()
+    if len(scores):  # there are none if no agent has an environment
+        rows = list(_statistics(scores, job.params))
+        profiles = _profiles(scores["d4rl_score"].unstack(RUN), job.params)
     write_csv(job.output / "statistics.csv", StatisticsRow, rows)
-    write_csv(job.output / "profiles.csv", ProfileRow, _profiles(runs, job.params))
+    write_csv(job.output / "profiles.csv", ProfileRow, profiles)
     summary = _summary(rows)
     (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     yield Metrics(0, {name: value for name, value in summary.items() if value is not None})
@@ -107,6 +110,8 @@ def _read(path: Path) -> pandas.DataFrame:
         UserError: a score is missing or not a number.
     """
     scores = agent_scores(pandas.read_csv(path), [*VARIANT, *RUN]).set_index([*VARIANT, *RUN])
+    if scores.empty:
+        return scores
     runs = scores["d4rl_score"].unstack(RUN)
     if (holes := runs.isna().stack(RUN, future_stack=True)).any():
         raise UserError(f"{path}: no score of {holes.idxmax()}; remove the file and run `dvc repro`")

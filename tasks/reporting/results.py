@@ -25,6 +25,10 @@ class Source:
 SCORES = Source(
     "results/offline_rl/scores.csv", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
 )
+HELDOUT = Source(
+    "results/offline_rl/heldout.csv",
+    "task, algorithm, pruner, sparsity, seed, update, loss, value",
+)
 STATISTICS = Source(
     "results/offline_rl/statistics.csv",
     "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
@@ -76,7 +80,7 @@ CLASSIFICATION = Source(
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
 TABLES = (
-    SCORES, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
+    SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
 STUDY = Source("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")

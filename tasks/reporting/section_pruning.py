@@ -414,7 +414,7 @@ def draw_profile(axis: Axes, rows: pandas.DataFrame) -> None:
 def arnob(found: Results) -> Section:
     """Section `arnob`: Figures 1 to 4 and Table 1 of the paper."""
     scores = found.table(results.SCORES)
-    blocks: list[Block] = [_claim(found)]
+    blocks: list[Block] = [*_heldout(found), _claim(found)]
     for pruner, figure in PRUNER_FIGURES.items():
         blocks.append(_learning_curves(scores, pruner, f"{paper.ARNOB.name}, {figure}"))
     blocks += [*_return_by_sparsity(found), *_layers(found), _table_1(found), *_memory_figure(found)]
@@ -440,6 +440,25 @@ def _claim(found: Results) -> Text:
     return Text(
         f"The paper shows curves and prints no score. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
     )
+
+
+def _heldout(found: Results) -> list[Block]:
+    """The losses of agents without an environment, if there are any."""
+    losses = found.table(results.HELDOUT)
+    if losses.empty:
+        return []
+    kind = ["task", "algorithm", "pruner", "sparsity", "loss"]
+    last = losses[losses["update"] == losses.groupby(kind[:2])["update"].transform("max")]
+    means = last.groupby(kind)["value"].agg(["mean", "count"]).reset_index()
+    rows = [(*row[:3], f"{100 * row[3]:g}", row[4], row[6], f"{row[5]:.3g}") for row in means.to_numpy()]
+    title = (
+        "Agents of data without an environment have no scores. This table has the means of their losses on "
+        "the last tenth of the data, on which they were not trained; action_error is the mean squared error "
+        "of their actions, whose range is [-1, 1]"
+    )
+    numbers = ("sparsity, %", "seeds", "mean")
+    head = ("data", "algorithm", "pruner", "sparsity, %", "loss", "seeds", "mean")
+    return [Table(title, head, rows, numbers=numbers)]
 
 
 def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:

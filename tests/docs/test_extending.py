@@ -40,6 +40,12 @@ def python(checkout, script, **environment):
 
 
 FILES = {
+    "environment": [
+        "?? cart.py",
+        "?? conf/environment/Cart.yaml",
+        "?? conf/environment/Logs.yaml",
+        "?? make_cart_data.py",
+    ],
     "algorithm": ["M pipelines/config/offline_rl.py", "?? singleshot/rl/algorithms/clone.py"],
     "pruner": ["M singleshot/pruning/pruners.py"],
     "runtime": [
@@ -47,7 +53,6 @@ FILES = {
         "?? singleshot/export/runtimes/onnx_reference.py",
     ],
     "style": [],
-    "task": ["M singleshot/rl/environments.py", "?? make_ant_data.py"],
 }
 
 
@@ -85,6 +90,7 @@ from tasks.job import Job, Metrics
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.clone import CloneConfig
 from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig
 from tasks.train_agents import TrainingConfig, TrainParams, train
 
@@ -95,7 +101,8 @@ data, out = Path("transitions.safetensors"), Path("out")
 out.mkdir()
 Transitions.cast(states, actions, np.zeros(2000), states, np.zeros(2000, bool)).save(data)
 spec = AgentSpec("Hopper", "clone", "dense", 0.0, 0)
-params = TrainParams(spec, CloneConfig(), TrainingConfig(200, 100, 100), EvaluationConfig(1))
+hopper, training = LOCOMOTION["Hopper"], TrainingConfig(200, 100, 100)
+params = TrainParams(spec, hopper, CloneConfig(), training, EvaluationConfig(1))
 events = list(train([Job(params, {"dataset": data}, out)]))
 print(*(event.values["cloning_loss"] for event in events if isinstance(event, Metrics)))
 policy = open_policy(out / "agent.safetensors", "dense").module
@@ -153,26 +160,33 @@ def test_an_algorithm_of_ones_own_goes_through_the_whole_pipeline(follow):
     assert sorted(own["form"].unique()) == ["compacted", "dense", "masked"]
 
 
-ANT = """
+CART = """
 from pathlib import Path
+from pipelines.config.params import check
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.environments import TASKS, d4rl_score, make_environment
+from singleshot.rl.environments import make_environment, spaces_of
 
-task = TASKS["Ant"]
-environment = make_environment(task)
-print(task.observation_size, *environment.observation_space.shape)
-print(task.action_size, *environment.action_space.shape, environment.action_space.low.min())
-print(d4rl_score(task, -325.6), d4rl_score(task, 3879.7))
-print(read_d4rl(Path("ant.hdf5"), task).transitions.observations.shape)
+(environment,) = check().offline_rl.environments.values()
+print(spaces_of(environment))
+print(make_environment(environment).unwrapped.drag)
+transitions = read_d4rl(Path("cart.hdf5"), environment).transitions
+print(len(transitions), transitions.bounds, abs(transitions.actions).max() <= 1)
 """
 
 
-def test_a_task_of_ones_own_fits_its_environment_and_its_data(follow):
-    checkout = follow("task")
-    checkout.run(*commands("extending/task")[0].split())
-    sizes, actions, scores, shape = python(checkout, ANT).splitlines()
-    assert (sizes, actions, scores) == ("105 105", "8 8 -1.0", "0.0 100.0")
-    assert 1900 < int(shape.split(",")[0].strip("(")) <= 2000
+def test_an_environment_of_ones_own_fits_its_data(follow):
+    checkout = follow("environment")
+    for command in commands("extending/environment")[:2]:
+        checkout.run(*shlex.split(command))
+    spaces, drag, data = python(checkout, CART).splitlines()
+    bounds = "ActionBounds(low=(-2.0,), high=(2.0,))"
+    assert spaces == f"Spaces(name='cart:Cart', observation_size=2, bounds={bounds}, time_limit=100)"
+    assert drag == "0.1"
+    assert data == f"1980 {bounds} True"  # 20 episodes, whose last step has no recorded s'
+
+
+def test_an_environment_of_ones_own_leaves_all_other_cells_alone(follow, working_tree):
+    assert python(follow("environment"), SOURCES) == python(working_tree, SOURCES)
 
 
 STYLE = """
@@ -240,10 +254,16 @@ def check_algorithm(checkout):
     assert scores["update"].max() == 50
 
 
-def check_task(checkout):
-    scores = read(checkout, "offline_rl/scores.csv")
-    assert set(scores["task"]) == {"Ant"}
-    assert set(scores["algorithm"]) == {"bc", "bcq"}
+def check_environment(checkout):
+    """What the last commands left: agents of data without an environment."""
+    assert read(checkout, "offline_rl/scores.csv").empty
+    losses = read(checkout, "offline_rl/heldout.csv")
+    assert set(losses["task"]) == {"Logs"}
+    assert set(losses["algorithm"]) == {"bc", "bcq"}
+    errors = losses[losses["loss"] == "action_error"]
+    assert errors["value"].between(0, 4).all()
+    exports = read(checkout, "deployment/exports.csv")
+    assert exports["model"].str.startswith("Logs/").sum() == 2 * 5
 
 
 def check_style(checkout):
@@ -261,7 +281,7 @@ def check_runtime(checkout):
 CHECKS = {
     "pruner": check_pruner,
     "algorithm": check_algorithm,
-    "task": check_task,
+    "environment": check_environment,
     "style": check_style,
     "runtime": check_runtime,
 }

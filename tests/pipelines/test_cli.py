@@ -1,7 +1,6 @@
 import dataclasses
 import errno
 import inspect
-import json
 import re
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pipelines.cli import tools
 from singleshot.export.stylizers import StylizerName
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.experts.config import ExpertConfig
 
 COMMANDS = typer.main.get_command(command_line.app).commands
@@ -66,7 +66,8 @@ def agent(tmp_path):
     spec = AgentSpec("Hopper", "bc", "dense", 0.0, seed=0)
     algorithm = make_algorithm(spec, BCConfig(), 11, 3)
     networks = {name: stack.agent(0) for name, stack in initial_networks(algorithm, [0]).items()}
-    Agent(spec, algorithm, networks, dense_masks(algorithm)).save(tmp_path / "agent.safetensors")
+    own = Agent(spec, algorithm, networks, dense_masks(algorithm), environment=LOCOMOTION["Hopper"])
+    own.save(tmp_path / "agent.safetensors")
     return tmp_path / "agent.safetensors"
 
 
@@ -118,7 +119,7 @@ def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(run, checkout
     ("override", "words"),
     [
         ("profle=paper", ["conf: no key profle", "did you mean profile?"]),
-        ("offline_rl.sweep.taks=[Hopper]", ["conf: ", "did you mean offline_rl.sweep.tasks?"]),
+        ("offline_rl.sweep.sparsites=[0.5]", ["conf: ", "did you mean offline_rl.sweep.sparsities?"]),
         (
             "style.training.johnsn.width=8",
             ["conf: ", "style.training.johnsn", "did you mean style.training.johnson?"],
@@ -187,28 +188,19 @@ def test_an_agent_is_drawn_playing(run, agent, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("recorded", "given", "played"),
-    [(None, [], "v5"), ("v4", [], "v4"), ("v4", ["--env-version", "v5"], "v5")],
+    ("given", "played"), [([], "Hopper-v5"), (["--environment", "Hopper-v4"], "Hopper-v4")]
 )
-def test_an_agent_plays_where_it_was_scored(run, agent, monkeypatch, recorded, given, played):
-    if recorded:
-        agent.with_name("agent.json").write_text(json.dumps({"evaluation": {"env_version": recorded}}))
+def test_an_agent_plays_where_it_was_trained_for(run, agent, monkeypatch, given, played):
     played_in = []
 
-    def evaluate(_agent, _episodes, _seed, version):
-        played_in.append(version)
+    def evaluate(_agent, environment, _episodes, _seed):
+        played_in.append(environment.id)
         return torch.ones(1).numpy(), None
 
     monkeypatch.setattr("singleshot.rl.evaluation.play.evaluate", evaluate)
     status, out, _ = run("evaluate-agent", agent, *given)
     assert (status, played_in) == (0, [played])
-    assert f"in Hopper-{played}" in out
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"evaluation": {"env_version": "v9"}}'])
-def test_a_damaged_description_of_an_agent(run, agent, text):
-    agent.with_name("agent.json").write_text(text)
-    assert_one_line(run("evaluate-agent", agent), agent.with_name("agent.json"), "--env-version")
+    assert f"in {played}" in out
 
 
 def test_a_missing_agent(run, tmp_path):
@@ -326,7 +318,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("typed", "offered"),
     [
         (["pipelines", "measure"], ["measure-agents", "measure-styles"]),
-        (["pipelines", "act", "--task", "Ho"], ["Hopper"]),
+        (["pipelines", "train-expert", "Ho"], ["Hopper"]),
         (["pipelines", "classify", "--to"], ["--top"]),
         (["pipelines", "act", "--model", "no-such-f"], [""]),
         (["json.tool", "--he"], [""]),  # another module's, which is none of our business

@@ -112,7 +112,9 @@ def leaves(values, prefix=()):
 
 
 OTHER = {
-    "offline_rl.sweep.tasks": ["Walker2d"],
+    "offline_rl.environments.Hopper.kwargs": {"reset_noise_scale": 0.01},
+    "offline_rl.environments.Hopper.time_limit": 99,
+    "offline_rl.environments.Hopper.reference_returns": [0.0, 1.0],
     "offline_rl.sweep.algorithms": ["bc"],
     "offline_rl.sweep.pruners": ["random"],
     "offline_rl.sweep.sparsities": [0.5],
@@ -123,7 +125,6 @@ OTHER = {
     "offline_rl.pruning.scope": "layer",
     "offline_rl.pruning.batch_size": 7,
     "offline_rl.pruning.normalize_states": True,
-    "offline_rl.evaluation.env_version": "v4",
     "offline_rl.evaluation.final_episodes": 7,
     "offline_rl.execution": "masked",
     "offline_rl.quantization.values": ["fp16"],
@@ -161,7 +162,7 @@ OTHER = {
     "style.speed.backbones": ["vgg16"],
     "deployment.classifier.weights": "random",
     "deployment.benchmark.runtimes": ["torch"],
-    "deployment.benchmark.agents.tasks": ["Walker2d"],
+    "deployment.benchmark.agents.environments": ["Walker2d"],
     "deployment.benchmark.agents.algorithms": ["bc"],
     "deployment.benchmark.agents.pruners": ["grasp"],
     "deployment.benchmark.agents.sparsities": [0],
@@ -190,6 +191,9 @@ def changed(values, leaf):
         at |= {"architecture": "resnet50", "weights": "random"}
     elif name in {"style.photos.source", "style.samples.source"}:
         at |= {"source": "folder", "path": "/data/photos"}
+    elif name == "offline_rl.environments.Hopper.id":  # one more environment, for stages that only name them
+        known = other["offline_rl"]["environments"]
+        other["offline_rl"]["environments"] = {"Walker2d": {"id": "Walker2d-v5"}, **known}
     elif name in OTHER:
         at[leaf[-1]] = OTHER[name]
     elif isinstance(at[leaf[-1]], bool):

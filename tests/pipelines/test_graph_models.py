@@ -24,7 +24,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import TrackingConfig, tracking
 from singleshot.export.networks import open_network
 from singleshot.export.onnx_model import GraphCard, GraphInput, load_onnx
-from tasks.export_graph import to_onnx, with_sparse_initializers
+from singleshot.export.to_onnx import to_onnx, with_sparse_initializers
 
 CELL = Cell("Hopper/bcq/snip-0.95/seed-0", add_up, SumParams(1))
 

@@ -24,7 +24,7 @@ from pipelines.serving.batching import BatchQueue, Served
 from pipelines.serving.models import contents_of, find_models, received
 from pipelines.serving.watching import _posture
 from singleshot.errors import UserError
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment
 
 STATES = {"state": [0] * STATE}
 
@@ -285,7 +285,7 @@ def test_agents_are_watched_where_mujoco_has_them_until_they_leave(models):
         socket.send_json({"push": 500})
         frames += [socket.receive_json()["agents"] for _ in range(3)]
     assert all([agent["policy"] for agent in agents] == [BC, BCQ] for agents in frames)
-    environment = make_environment(TASKS["HalfCheetah"])
+    environment = make_environment(LOCOMOTION["HalfCheetah"])
     environment.reset(seed=0)
     radii = [capsule[4] for capsule in frames[0][0]["capsules"]]
     sizes = environment.unwrapped.model.geom_size[1:, 0]  # the first is the floor

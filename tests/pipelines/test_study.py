@@ -12,7 +12,7 @@ from pipelines.cli.study import _experiments
 from singleshot.errors import UserError
 
 SMALL = [
-    "offline_rl.sweep.tasks=[Hopper]",
+    "environment=[Hopper]",
     "offline_rl.sweep.algorithms=[bc]",
     "offline_rl.sweep.pruners=[snip,snip-shuffled]",
     "offline_rl.data.transitions=2000",

@@ -79,7 +79,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from singleshot.rl.data.d4rl import read_d4rl
     from singleshot.rl.data.minari import read_minari
     from singleshot.rl.data.transitions import Transitions
-    from singleshot.rl.environments import TASKS
+    from singleshot.rl.environments import LOCOMOTION
     from singleshot.rl.evaluation.episode import load_episode
     from singleshot.rl.experts.policy import load_expert
     from singleshot.sparse.packed import read_packed
@@ -97,7 +97,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
 
     def act(path: Path) -> None:
         policy = load_policy(path)
-        state = torch.zeros(1, 1, policy.task.observation_size)
+        state = torch.zeros(1, 1, 11)
         policy.act({}, state, torch.zeros(1, 1, *policy.noise_shape))
 
     def read_last_half(path: Path) -> None:
@@ -105,7 +105,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         for _ in read_segment(path, info.segment(info.frames // 2, info.frames)):
             pass
 
-    hopper = TASKS["Hopper"]
+    hopper = LOCOMOTION["Hopper"]
     return {
         "params.yaml": load_config,
         "picture": read_rgb,
@@ -124,7 +124,7 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "episode": load_episode,
         "D4RL file": lambda path: read_d4rl(path, hopper),
         "Minari data set": lambda path: read_minari(path / "hopper-tiny-v0", hopper),
-        "transitions": lambda path: Transitions.load(path, hopper),
+        "transitions": lambda path: Transitions.load(path),
         "expert": load_expert,
         "packed file": read_packed,
         "safetensors file": read_tensor_file,

@@ -11,7 +11,7 @@ import torch
 from singleshot.io.images import encode_jpeg, encode_png
 from tasks.reporting import results
 
-TASKS, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
+LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
 VARIANTS = (("dense", 0.0), ("snip", 0.9), ("snip", 0.95), ("grasp", 0.95))
 AGENT = "HalfCheetah/bcq/snip-0.95/seed-0"
 RUNTIMES = {"torch": "float32", "onnxruntime": "float32", "openvino-bf16": "bfloat16"}
@@ -42,7 +42,7 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
         _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
-    for task in TASKS:
+    for task in LOCOMOTION:
         motion = root / f"results/offline_rl/animations/{task}/bcq"
         _write(motion / "still.jpg", encode_jpeg(_noise(30, 40)))
         _write(motion / "animation.mp4", f"{task} in motion".encode())
@@ -61,13 +61,13 @@ def find(root: Path) -> dict[str, Path]:
 
 
 def _scores(seeds):
-    for task, (pruner, sparsity), seed, update in product(TASKS, VARIANTS, seeds, UPDATES):
+    for task, (pruner, sparsity), seed, update in product(LOCOMOTION, VARIANTS, seeds, UPDATES):
         yield task, "bcq", pruner, sparsity, seed, update, update / 20 - 10 * sparsity + seed
 
 
 def _statistics(seeds):
     bounded = len(seeds) > 2
-    for task in (*TASKS, "all"):
+    for task in (*LOCOMOTION, "all"):
         for i, (pruner, sparsity) in enumerate(VARIANTS):
             score, kept = 50 - 7.5 * i, (50 - 7.5 * i) / 50
             low_high = (score - 3, score + 3) if bounded else (None, None)
@@ -83,7 +83,7 @@ def _profiles():
 
 
 def _layers():
-    for task in TASKS:
+    for task in LOCOMOTION:
         for seed in SEEDS:
             for pruner, sparsity in VARIANTS[1:]:
                 yield task, "bcq", "actor", "actor", "pi.0", pruner, sparsity, seed, 9200, 400 + 100 * seed
@@ -110,7 +110,7 @@ def _sizes():
 
 
 def _quantized():
-    for task, seed in product(TASKS, SEEDS):
+    for task, seed in product(LOCOMOTION, SEEDS):
         for values, size, lost in (("raw", 370_000, 0), ("fp16", 200_000, 1), ("int8", 125_000, 10)):
             yield task, "bcq", "snip", 0.95, seed, values, size + 2000 * seed, 60 + 4 * seed - lost
 

@@ -22,16 +22,17 @@ from small_networks import save_agent, save_style
 
 from singleshot.export.actors import pack_actor
 from singleshot.export.policies import open_policy
+from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.data.minari import write_minari
 from singleshot.rl.data.transitions import Episode, Transitions
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation import episode as played
 from singleshot.sparse.packed import pack
 from singleshot.style.backbones import Backbone, save_backbone
 from singleshot.style.pruning.masks import Mask, prunable
 from singleshot.style.schedule import SIZES, Schedule
 from singleshot.style.transformer_net import TransformerNet
-from tasks.export_graph import card_of, to_onnx, with_sparse_initializers
 
 HOPPER = (11, 3)
 """Sizes of a state and an action."""
@@ -89,7 +90,7 @@ def _episodes() -> list[Episode]:
 
 
 def _minari(path: Path) -> None:
-    write_minari(_episodes(), path, "hopper-tiny-v0", "Hopper-v5", "none")
+    write_minari(_episodes(), path, "hopper-tiny-v0", LOCOMOTION["Hopper"], "none")
 
 
 def _transitions(path: Path) -> None:
@@ -130,7 +131,7 @@ def _actor(path: Path) -> None:
 
 
 def _episode(path: Path) -> None:
-    played.Episode("Hopper", np.zeros((6, 6)), np.ones(5), 0.008).save(path)
+    played.Episode(LOCOMOTION["Hopper"], np.zeros((6, 6)), np.ones(5), 0.008, True).save(path)
 
 
 def _schedule(path: Path) -> None:

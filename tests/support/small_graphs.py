@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from singleshot.export.classifier import PREPROCESSING, ClassifierCard, WeightsOrigin
 from singleshot.export.onnx_model import GraphCard, GraphInput
+from singleshot.rl.environments import Environment
 
 STATE, ACTION, LATENT, SAMPLES = 17, 6, 12, 3
 LABELS = tuple(f"class {index}" for index in range(9))
@@ -58,12 +60,19 @@ def write_style(path: Path, style: str) -> None:
 
 def write_bc(path: Path, cell: str = BC, form: str = "dense") -> None:
     state = GraphInput("state", ("batch", STATE), -5, 5)
-    card = _card("policy", cell, (state,), ("action",), {"task": cell.split("/")[0], "algorithm": "bc"}, form)
+    card = _card("policy", cell, (state,), ("action",), _about(cell.split("/")[0], "bc"), form)
     nodes = [
         helper.make_node("MatMul", ["state", "w_state"], ["sum"]),
         helper.make_node("Tanh", ["sum"], ["action"]),
     ]
     _write(path, card, nodes, {"w_state": W_STATE})
+
+
+def _about(environment: str, algorithm: str) -> dict[str, Any]:
+    """Details of a policy's card, as the export writes them."""
+    where = Environment(f"{environment}-v5")
+    sizes = {"action_size": ACTION, "bounds": None}
+    return {"task": environment, "algorithm": algorithm, **sizes, "environment": asdict(where)}
 
 
 def _write_bcq(path: Path) -> None:
@@ -72,8 +81,7 @@ def _write_bcq(path: Path) -> None:
         GraphInput("latents", ("batch", "samples", LATENT), -3, 3),
     )
     details = {
-        "task": "HalfCheetah",
-        "algorithm": "bcq",
+        **_about("HalfCheetah", "bcq"),
         "samples": SAMPLES,
         "latent_size": LATENT,
         "phi": 0.05,

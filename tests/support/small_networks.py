@@ -13,6 +13,7 @@ from singleshot.io.images import encode_jpeg, encode_png
 from singleshot.rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.style.backbones import Backbone, save_backbone
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
@@ -36,7 +37,7 @@ def make_agent(algorithm: str, sparsity: float, seed: int = 0, task: str = "Hopp
         for layer, mask in layers.items():
             layers[layer] = torch.rand(mask.shape, generator=generator) >= sparsity
             networks[name].weights[layer] *= layers[layer].T
-    return Agent(spec, made, networks, masks)
+    return Agent(spec, made, networks, masks, environment=LOCOMOTION[task])
 
 
 def save_agent(path: Path, *arguments: Any, **keywords: Any) -> Path:

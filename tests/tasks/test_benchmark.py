@@ -39,7 +39,7 @@ def export(task, save, directory, *arguments):
 def run(inputs, output, names, threads=(1,), sizes=(ONE,)):
     output.mkdir()
     here = tuple(RuntimeAt(name, None if name == "absent" else "1") for name in names)
-    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5, env_version="v5")
+    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5)
     events = list(benchmark([Job(params, inputs, output)]))
     with (output / "timings.csv").open() as file:
         return list(csv.DictReader(file)), events

@@ -1,4 +1,5 @@
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -119,7 +120,10 @@ def test_a_file_says_what_it_is(pruned):
             "algorithm": "bcq",
             "samples": 10,
             "latent_size": 6,
-            "config": asdict(make_agent("bcq", 0.0).config),
+            "config": asdict(make_agent("bcq", 0.0).algorithm.config),
+            "action_size": 3,
+            "bounds": None,
+            "environment": json.loads(json.dumps(asdict(make_agent("bcq", 0.0).environment))),
         }
 
 

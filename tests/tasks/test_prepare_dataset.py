@@ -15,14 +15,14 @@ from singleshot.errors import UserError
 from singleshot.io import download
 from singleshot.rl.data.minari import read_minari
 from singleshot.rl.data.transitions import D4RLFile, DataConfig, Transitions
-from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
 from tasks import prepare_dataset as module
 from tasks.job import Event, Job, Metrics, Progress
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
 
-HOPPER = TASKS["Hopper"]
-ROLLOUTS = DatasetParams("Hopper", "v5", DataConfig(transitions=1500, action_noise=0.2, seed=7))
+HOPPER = LOCOMOTION["Hopper"]
+ROLLOUTS = DatasetParams("Hopper", HOPPER, DataConfig(transitions=1500, action_noise=0.2, seed=7))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_rollouts_are_transitions_a_minari_dataset_and_a_card(
     assert fractions[-1] == 1
     assert any("steps_per_second" in event.values for event in events if isinstance(event, Metrics))
 
-    transitions = Transitions.load(output / "transitions.safetensors", HOPPER)
+    transitions = Transitions.load(output / "transitions.safetensors")
     assert len(transitions) == 1500
     again = read_minari(output / "minari" / "hopper-expert-v0", HOPPER).transitions
     for name in ("observations", "actions", "rewards", "next_observations", "terminals"):
@@ -78,9 +78,7 @@ def test_rollouts_are_transitions_a_minari_dataset_and_a_card(
     assert card["returns"]["std"] == pytest.approx(np.std(returns), rel=1e-4)
     assert card["returns"]["min"] == pytest.approx(min(returns), rel=1e-5)
     assert card["returns"]["max"] == pytest.approx(max(returns), rel=1e-5)
-    assert card["returns"]["d4rl_score"] == pytest.approx(
-        d4rl_score(HOPPER, float(np.mean(returns))), rel=1e-5
-    )
+    assert card["returns"]["d4rl_score"] == pytest.approx(HOPPER.score(float(np.mean(returns))), rel=1e-5)
     assert card["sha256"] == hashlib.sha256(expert.read_bytes()).hexdigest()
     assert (card["source"], card["environment"], card["transitions"]) == ("expert", "Hopper-v5", 1500)
     assert (card["action_noise"], card["seed"]) == (0.2, 7)
@@ -164,7 +162,11 @@ def test_another_seed_or_noise_is_other_data(expert: Path, tmp_path: Path) -> No
 
 def test_an_expert_for_another_task(expert: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"hopper\.safetensors: an expert for Hopper, not for Walker2d"):
-        run(DatasetParams("Walker2d", "v5", DataConfig()), {"expert": expert}, tmp_path / "out")
+        run(
+            DatasetParams("Walker2d", LOCOMOTION["Walker2d"], DataConfig(seed=0)),
+            {"expert": expert},
+            tmp_path / "out",
+        )
 
 
 @pytest.fixture
@@ -180,7 +182,7 @@ def d4rl_file(tmp_path: Path) -> Path:
 
 
 def d4rl_params(url: str, sha256: str | None = None) -> DatasetParams:
-    return DatasetParams("Hopper", "v5", DataConfig(source="d4rl", d4rl={"Hopper": D4RLFile(url, sha256)}))
+    return DatasetParams("Hopper", HOPPER, DataConfig(source="d4rl", d4rl={"Hopper": D4RLFile(url, sha256)}))
 
 
 def read_card(output: Path) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_p
     run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
     directory = tmp_path / "first" / "minari" / "hopper-expert-v0"
     config = DataConfig(source="minari", minari={"Hopper": str(directory)})
-    params = DatasetParams.of("Hopper", "v5", config, None)
+    params = DatasetParams.of("Hopper", HOPPER, config, None)
     assert params.inputs(expert) == {"minari": directory}
     run(params, params.inputs(expert), tmp_path / "second")
     first, second = files(tmp_path / "first"), files(tmp_path / "second")
@@ -245,7 +247,7 @@ def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_p
 @pytest.mark.parametrize("name", ["/nowhere/hopper-expert-v0", "./hopper-expert-v0", "data/hopper"])
 def test_a_minari_path_is_an_input_even_before_it_exists(expert: Path, name: str) -> None:
     """So that a mistyped one is found before anything is computed."""
-    params = DatasetParams("Hopper", "v5", DataConfig(source="minari", minari={"Hopper": name}))
+    params = DatasetParams("Hopper", HOPPER, DataConfig(source="minari", minari={"Hopper": name}))
     assert params.inputs(expert) == {"minari": Path(name)}
 
 
@@ -255,7 +257,9 @@ def test_a_minari_id_that_is_on_this_machine_is_read_there_and_the_card_has_its_
     run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
     kept = tmp_path / "first" / "minari" / "hopper-expert-v0"
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(kept.parent))
-    params = DatasetParams("Hopper", "v4", DataConfig(source="minari", minari={"Hopper": kept.name}))
+    params = DatasetParams(
+        "Hopper", replace(HOPPER, id="Hopper-v4"), DataConfig(source="minari", minari={"Hopper": kept.name})
+    )
     assert params.inputs(expert) == {"minari": kept}
     run(params, params.inputs(expert), tmp_path / "second")
     assert read_card(tmp_path / "second")["doubts"] == [
@@ -268,7 +272,9 @@ def test_a_minari_id_is_fetched_and_only_its_transitions_kept(
 ) -> None:
     run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
     monkeypatch.setattr(module, "fetch_minari", lambda name, _: tmp_path / "first" / "minari" / name)
-    params = DatasetParams("Hopper", "v5", DataConfig(source="minari", minari={"Hopper": "hopper-expert-v0"}))
+    params = DatasetParams(
+        "Hopper", HOPPER, DataConfig(source="minari", minari={"Hopper": "hopper-expert-v0"})
+    )
     assert params.inputs(expert) == {}
     run(params, {}, tmp_path / "second")
     assert sorted(path.name for path in (tmp_path / "second").iterdir()) == [
@@ -286,16 +292,16 @@ def test_params_hold_only_what_the_source_uses_for_the_task() -> None:
         minari={"Hopper": "a-v0", "Walker2d": "b-v0"},
         d4rl={"Hopper": D4RLFile("c")},
     )
-    assert DatasetParams.of("Hopper", "v5", everything, None).data == DataConfig(
+    assert DatasetParams.of("Hopper", HOPPER, everything, None).data == DataConfig(
         source="minari", minari={"Hopper": "a-v0"}
     )
     d4rl = replace(everything, source="d4rl")
-    assert DatasetParams.of("Hopper", "v5", d4rl, None).data == DataConfig(
+    assert DatasetParams.of("Hopper", HOPPER, d4rl, None).data == DataConfig(
         source="d4rl", d4rl={"Hopper": D4RLFile("c")}
     )
     expert = replace(everything, source="expert")
-    assert DatasetParams.of("Hopper", "v5", expert, 7).data == DataConfig(transitions=5, seed=7)
+    assert DatasetParams.of("Hopper", HOPPER, expert, 7).data == DataConfig(transitions=5, seed=7)
     with pytest.raises(
         UserError, match=r"data\.minari has no entry for HalfCheetah, only \['Hopper', 'Walker2d'\]"
     ):
-        DatasetParams.of("HalfCheetah", "v5", everything, None)
+        DatasetParams.of("HalfCheetah", HOPPER, everything, None)

@@ -7,6 +7,7 @@ import pytest
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig
 from tasks.job import Job, Metrics
 from tasks.quantize_agent import QuantizeParams, quantize_agent
@@ -23,7 +24,7 @@ def trained(request, transitions, tmp_path):
     output.mkdir()
     name = "bc" if isinstance(request.param, BCConfig) else "bcq"
     spec = AgentSpec("Hopper", name, "dense", 0.0, 3)
-    params = TrainParams(spec, request.param, TrainingConfig(3, 2, 100), EPISODES)
+    params = TrainParams(spec, LOCOMOTION["Hopper"], request.param, TrainingConfig(3, 2, 100), EPISODES)
     list(train([Job(params, {"dataset": dataset}, output)]))
     return output, spec
 
@@ -35,7 +36,9 @@ def rows_of(path):
 
 def quantize(agent, spec, output, values):
     output.mkdir()
-    job = Job(QuantizeParams(spec, values, EPISODES, update=3), {"agent": agent}, output)
+    job = Job(
+        QuantizeParams(spec, LOCOMOTION["Hopper"], values, EPISODES, update=3), {"agent": agent}, output
+    )
     return list(quantize_agent([job]))
 
 

@@ -17,7 +17,7 @@ from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
-from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import EvaluationConfig, evaluate, make_environments, play
 from singleshot.rl.randomness import Randomness
@@ -53,7 +53,9 @@ def make_jobs(transitions, tmp_path):
                 inputs["masks"] = masks / "masks.safetensors"
             output = tmp_path / f"output-{next(count)}"
             output.mkdir()
-            params = TrainParams(spec, algorithm, training, EvaluationConfig(episodes=2), **others)
+            params = TrainParams(
+                spec, LOCOMOTION["Hopper"], algorithm, training, EvaluationConfig(episodes=2), **others
+            )
             jobs.append(Job(params, inputs, output))
         return jobs
 
@@ -210,7 +212,7 @@ def test_events_and_files(make_jobs):
         for row, event in zip(rows, [m for m in metrics if m.job == i], strict=True):
             assert (row["pruner"], float(row["sparsity"]), int(row["seed"])) == agent
             assert float(row["return_mean"]) == event.values["return_mean"]
-            score = d4rl_score(TASKS["Hopper"], float(row["return_mean"]))
+            score = LOCOMOTION["Hopper"].score(float(row["return_mean"]))
             assert float(row["d4rl_score"]) == score == event.values["d4rl_score"]
             assert row["episodes"] == "2"
         description = json.loads((job.output / "agent.json").read_text())
@@ -260,7 +262,7 @@ def test_trained_weights_are_zero_where_masked_and_the_file_is_the_policy(make_j
     for key, mask in masks.items():
         network, layer = key.split(".", 1)
         assert torch.equal(agent.networks[network].weights[layer][0].T != 0, mask), key
-    returns, _ = evaluate(agent, episodes=2, seed=0)
+    returns, _ = evaluate(agent, agent.environment, episodes=2, seed=0)
     # Other policy noise than the training's last evaluation, so another return; both of an untrained hopper.
     assert 0 < returns.mean() < 300
     assert 0 < last.values["return_mean"] < 300
@@ -271,7 +273,7 @@ def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, 
     (job,) = make_jobs(STACK[0], algorithm=replace(algorithm, normalize_states=True))
     (*_, last) = [event for event in train([job]) if isinstance(event, Metrics)]
     agent = load_agent(job.output / "agent.safetensors")
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=1)
     returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [0], 5))
     assert returns.mean() == pytest.approx(last.values["return_mean"], rel=1e-3)
     scored = load_episode(job.output / "episode.safetensors")

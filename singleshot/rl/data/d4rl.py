@@ -1,5 +1,6 @@
 """D4RL's HDF5 files (Fu et al. 2020): flat arrays of steps, in which episodes have to be found."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -7,22 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
 from singleshot.rl.data.transitions import Dataset, Transitions, check_finite
-from singleshot.rl.environments import TIME_LIMIT, MujocoTask
+from singleshot.rl.environments import Environment, Spaces, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 COLUMNS = ("rewards", "terminals", "timeouts", "episode_terminals")
 """Arrays of one number a step. `episode_terminals` is d3rlpy's: the last step of each episode."""
 
 
-def read_d4rl(path: Path, task: MujocoTask) -> Dataset:
+def read_d4rl(path: Path, environment: Environment | None = None) -> Dataset:
     """Read the transitions of a D4RL file.
 
     The file holds `observations`, `actions`, `rewards`, `terminals`, and optionally `timeouts` and
-    `next_observations`; columns (N, 1) count as (N,). As in D4RL's `qlearning_dataset`, an episode ends after
-    1,000 steps at the latest, also where `timeouts` don't say so. Without `next_observations`, s' is the next
+    `next_observations`; columns (N, 1) count as (N,). Agents will act in `environment`; if they act in none,
+    the data alone tell sizes and bounds of actions. As in D4RL's
+    `qlearning_dataset`, an episode ends at the environment's time limit at the latest, also where `timeouts`
+    don't say so. Without `next_observations`, s' is the next
     row's observation; a step that is cut by a time limit or by the end of the file has no s' and is left out.
     Unlike in `qlearning_dataset`, a terminal's s' is never the start of the next episode, a terminal at the
     time limit counts as a time-out, and the last step of the file is kept if it is terminal or if its s' is
@@ -34,25 +38,29 @@ def read_d4rl(path: Path, task: MujocoTask) -> Dataset:
         UserError: the file is unreadable, a key is missing, lengths differ, or :meth:`Transitions.check`
             fails.
     """
-    doubts = Doubts(path)
+    doubts, spaces = Doubts(path), known_spaces(environment)
+    limit = spaces.time_limit if spaces else None
     arrays = _read(path)
     last_state = _align(arrays, doubts)
-    _check_shapes(arrays, path, task)
-    observations, actions = arrays["observations"], doubts.clip_actions(arrays["actions"])
+    _check_shapes(arrays, path, spaces)
+    bounds = spaces.bounds if spaces else ActionBounds.of(arrays["actions"])
+    observations, actions = arrays["observations"], doubts.clip_actions(bounds.to_unit(arrays["actions"]))
     rewards = doubts.check_rewards(arrays["rewards"])
     if "next_observations" in arrays:
         next_observations = arrays["next_observations"]
         continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
-        terminals, timeouts = _ends(arrays, continues, doubts)
+        terminals, timeouts = _ends(arrays, continues, limit, doubts)
         kept = ~_other_episodes(continues, terminals, timeouts, doubts)
     else:
-        terminals, timeouts = _ends(arrays, None, doubts)
+        terminals, timeouts = _ends(arrays, None, limit, doubts)
         next_observations, kept = _next_observations(observations, last_state, terminals, timeouts)
     transitions = Transitions.cast(
         observations[kept], actions[kept], rewards[kept], next_observations[kept], terminals[kept]
     )
-    episodes, returns = _returns(rewards, terminals, timeouts)
-    return Dataset(transitions.check(path, task), episodes, returns, doubts.told())
+    if not bounds.is_unit:
+        transitions = replace(transitions, bounds=bounds)
+    episodes, returns = _returns(rewards, terminals, timeouts, limit)
+    return Dataset(transitions.check(path, spaces), episodes, returns, doubts.told())
 
 
 def _read(path: Path) -> dict[str, NDArray]:
@@ -87,7 +95,7 @@ def _align(arrays: dict[str, NDArray], doubts: Doubts) -> NDArray:
     return observations[-1:]
 
 
-def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> None:
+def _check_shapes(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> None:
     lengths = {key: values.shape[0] if values.ndim else 0 for key, values in arrays.items()}
     for key, length in lengths.items():
         if length != lengths["actions"]:
@@ -95,19 +103,23 @@ def _check_shapes(arrays: dict[str, NDArray], path: Path, task: MujocoTask) -> N
                 f"{path}: '{key}' has {length:,} rows, 'actions' {lengths['actions']:,}; give a file with a "
                 "row of each for every step"
             )
-    widths = {"observations": (task.observation_size,), "next_observations": (task.observation_size,)}
-    widths["actions"] = (task.action_size,)
+    wide = {name: arrays[name].shape[1:] for name in ("observations", "actions")}
+    if spaces:
+        wide = {"observations": (spaces.observation_size,), "actions": (spaces.action_size,)}
+    if not all(len(own) == 1 for own in wide.values()):
+        raise UserError(f"{path}: 'observations' and 'actions' have shapes {wide}; give vectors, (N, size)")
+    widths = {**wide, "next_observations": wide["observations"]}
     for key, values in arrays.items():
         if values.shape[1:] != widths.get(key, ()):
             raise UserError(
-                f"{path}: '{key}' has shape {values.shape}, {task.name} needs "
+                f"{path}: '{key}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
                 f"{(len(values), *widths.get(key, ()))}; is it another environment's file?"
             )
         check_finite(values, key, path)
 
 
 def _ends(
-    arrays: dict[str, NDArray], continues: NDArray[np.bool_] | None, doubts: Doubts
+    arrays: dict[str, NDArray], continues: NDArray[np.bool_] | None, limit: int | None, doubts: Doubts
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """The steps into a terminal state, and the other last steps of episodes.
 
@@ -117,7 +129,7 @@ def _ends(
     terminals, nothing = arrays["terminals"].astype(bool), np.zeros(len(arrays["terminals"]), bool)
     timeouts = arrays.get("timeouts", arrays.get("episode_terminals", nothing)).astype(bool)
     steps = _steps(terminals | timeouts)
-    late = terminals & (steps == TIME_LIMIT - 1)
+    late = terminals & (steps + 1 == limit)
     if late.any():
         doubts.add(f"{late.sum():,} 'terminals' stand at the time limit, read as time-outs")
         terminals, timeouts = terminals & ~late, timeouts | late
@@ -132,11 +144,11 @@ def _ends(
         if unmarked.any():
             doubts.add(f"{unmarked.sum():,} episodes end without a terminal or a time-out that says so")
             return terminals, timeouts | unmarked
-    unmarked = (_steps(ends) % TIME_LIMIT == TIME_LIMIT - 1) & ~ends
+    unmarked = (_steps(ends) % limit == limit - 1) & ~ends if limit else nothing
     if unmarked.any() and continues is None:
         marked = f"'timeouts' marks {'not all' if timeouts.any() else 'no'} ends of episodes"
         said = marked if "timeouts" in arrays else "there are no 'timeouts' for the ends of episodes"
-        doubts.add(f"{said}: cut after {TIME_LIMIT:,} steps")
+        doubts.add(f"{said}: cut after {limit:,} steps")
         timeouts = timeouts | unmarked
     return terminals, timeouts
 
@@ -171,12 +183,16 @@ def _next_observations(
 
 
 def _returns(
-    rewards: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
+    rewards: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_], limit: int | None
 ) -> tuple[int, NDArray[np.float64]]:
-    """Number of episodes, and the returns of the complete ones, which are terminal or of full length."""
+    """Number of episodes, and the returns of the complete ones, which are terminal or of full length.
+
+    Without a time limit, those that time out are complete, too.
+    """
     ends = np.flatnonzero(terminals | timeouts)
     starts = np.concatenate([[0], ends + 1])
     starts = starts[starts < len(rewards)]
     lengths = np.diff(np.append(starts, len(rewards)))
-    complete = terminals[starts + lengths - 1] | (lengths == TIME_LIMIT)
+    last = starts + lengths - 1
+    complete = terminals[last] | ((lengths == limit) if limit else timeouts[last])
     return len(starts), np.add.reduceat(rewards.astype(np.float64), starts)[complete]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
-from singleshot.rl.data.transitions import ACTION_TOLERANCE
+from singleshot.rl.actions import TOLERANCE
 
 LARGE_REWARD = 1e6
 """Rewards of a thousand times the largest in D4RL's environments."""
@@ -55,7 +55,7 @@ class Doubts:
     def clip_actions(self, actions: NDArray) -> NDArray:
         """The same actions, clipped to [-1, 1] if a few are a little beyond."""
         size = np.abs(actions)
-        if 1 + ACTION_TOLERANCE < size.max(initial=0) <= LARGEST_CLIPPED and np.median(size) <= 1:
+        if 1 + TOLERANCE < size.max(initial=0) <= LARGEST_CLIPPED and np.median(size) <= 1:
             self.add(f"{(size > 1).mean():.1%} of 'actions' are beyond [-1, 1] and were clipped")
             return np.clip(actions, -1, 1)
         return actions

@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import h5py
 import minari
 import numpy as np
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_dataset import parse_dataset_id
 from minari.dataset.minari_storage import METADATA_FILE_NAME, MinariStorage
+from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
 from singleshot.rl.data.transitions import Dataset, Episode, from_episodes
-from singleshot.rl.environments import TIME_LIMIT, MujocoTask
+from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 MAIN_FILE = "main_data.hdf5"
 RENDERING = (
@@ -37,30 +38,28 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 def write_minari(
-    episodes: Iterable[Episode], directory: Path, dataset_id: str, environment_id: str, algorithm: str
+    episodes: Iterable[Episode], directory: Path, dataset_id: str, environment: Environment, algorithm: str
 ) -> None:
     """Write `directory/dataset_id`, which Minari finds with `MINARI_DATASETS_PATH=directory`.
 
     An episode that doesn't end in a terminal state is marked truncated. Equal episodes give equal bytes.
     """
-    environment = gymnasium.make(environment_id)
+    made = make_environment(environment)
     data = directory.resolve() / dataset_id / "data"  # Minari joins a relative path to itself
     data.mkdir(parents=True)
-    storage = MinariStorage.new(
-        data, environment.observation_space, environment.action_space, env_spec=environment.spec
-    )
+    storage = MinariStorage.new(data, made.observation_space, made.action_space, env_spec=made.spec)
     storage.update_metadata(
         {"dataset_id": dataset_id, "minari_version": minari.__version__, "algorithm_name": algorithm}
     )
     storage.update_episodes(_buffer(episode) for episode in episodes)
 
 
-def read_minari(directory: Path, task: MujocoTask, version: str = "v5") -> Dataset:
+def read_minari(directory: Path, environment: Environment | None = None) -> Dataset:
     """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
     The dataset may be of another version of Minari, as far as it has episodes in HDF5 or Arrow. Where an
-    episode has no observation after its last step, that step is left out, unless it is terminal. `version` is
-    that of the environment in which agents will act.
+    episode has no observation after its last step, that step is left out, unless it is terminal. Agents will
+    act in `environment`; if they act in none, the data alone tell sizes and bounds of actions.
 
     What is doubtful, but can be used, is logged in one line.
 
@@ -68,18 +67,24 @@ def read_minari(directory: Path, task: MujocoTask, version: str = "v5") -> Datas
         UserError: the dataset is unreadable, is another environment's, has wrong shapes, or fails
             :meth:`Transitions.check`.
     """
-    doubts = Doubts(directory)
+    doubts, spaces = Doubts(directory), known_spaces(environment)
     data = _data_folder(directory)
     metadata = _metadata(data)
     _check_version(metadata, doubts)
-    _check_environment(metadata, directory, task, version, doubts)
+    if environment and spaces:
+        _check_environment(metadata, directory, environment, spaces, doubts)
     recorded = _from_arrow(data) if metadata.get("data_format") == "arrow" else _from_hdf5(data, metadata)
-    episodes = [_episode(arrays, f"{directory}: {name}", task, doubts) for name, arrays in recorded]
+    episodes = [_episode(arrays, f"{directory}: {name}", spaces, doubts) for name, arrays in recorded]
     if not episodes:
         raise UserError(f"{directory}: holds no episode; give a dataset that has some")
+    if len({episode.observations.shape[1:] + episode.actions.shape[1:] for episode in episodes}) > 1:
+        raise UserError(f"{directory}: its episodes differ in size; give a dataset of one environment")
     loaded = from_episodes(episodes)
-    loaded.transitions.check(directory, task)
-    return replace(loaded, doubts=doubts.told())
+    actions = loaded.transitions.actions
+    bounds = spaces.bounds if spaces else ActionBounds.of(actions)
+    actions = np.asarray(doubts.clip_actions(bounds.to_unit(actions)), np.float32)
+    transitions = replace(loaded.transitions, actions=actions, bounds=None if bounds.is_unit else bounds)
+    return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
 
 def _data_folder(directory: Path) -> Path:
@@ -118,7 +123,11 @@ def _check_version(metadata: Mapping[str, Any], doubts: Doubts) -> None:
 
 
 def _check_environment(
-    metadata: Mapping[str, Any], directory: Path, task: MujocoTask, version: str, doubts: Doubts
+    metadata: Mapping[str, Any],
+    directory: Path,
+    environment: Environment,
+    spaces: Spaces,
+    doubts: Doubts,
 ) -> None:
     """Compare the environment of the recording with the one in which agents will act.
 
@@ -126,24 +135,26 @@ def _check_environment(
     """
     try:
         spec = json.loads(metadata["env_spec"]) if metadata.get("env_spec") else None
-        name, _, recorded_version = spec["id"].rpartition("-") if spec else ("", "", "")
+        name = spec["id"].rpartition("-v")[0] if spec else ""
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{directory}: its 'env_spec' can't be read ({in_a_line(error)})") from error
     if spec is None:
-        doubts.add(f"it does not say in which environment it was recorded, so {task.name} is a guess")
+        doubts.add(f"it does not say in which environment it was recorded, so {environment.name} is a guess")
         return
-    if name.rpartition("/")[2] != task.name:
+    own = environment.name.rpartition(":")[2]
+    if name.rpartition("/")[2] != own.rpartition("/")[2]:
         raise UserError(
-            f"{directory}: was recorded in {spec['id']}, not in {task.name}; "
-            f"correct offline_rl.data.minari.{task.name}"
+            f"{directory}: was recorded in {spec['id']}, not in {environment.id}; correct "
+            "offline_rl.data.minari"
         )
-    if recorded_version != version:
-        doubts.add(f"it was recorded in {spec['id']}, and agents will act in {task.name}-{version}")
+    if spec["id"].rpartition("/")[2] != (environment.id or "").rpartition(":")[2].rpartition("/")[2]:
+        doubts.add(f"it was recorded in {spec['id']}, and agents will act in {environment.id}")
     changes = {key: value for key, value in (spec.get("kwargs") or {}).items() if key not in RENDERING}
-    if changes:
+    if changes != dict(environment.kwargs):
         doubts.add(f"its environment had {', '.join(f'{key}={value!r}' for key, value in changes.items())}")
-    if spec.get("max_episode_steps") not in (None, TIME_LIMIT):
-        doubts.add(f"its time limit was {spec['max_episode_steps']:,} steps instead of {TIME_LIMIT:,}")
+    limit, recorded = spaces.time_limit, spec.get("max_episode_steps")
+    if limit and recorded not in (None, limit):
+        doubts.add(f"its time limit was {recorded:,} steps instead of {limit:,}")
     if wrappers := spec.get("additional_wrappers"):
         names = ", ".join(str(wrapper.get("name")) for wrapper in wrappers)
         doubts.add(f"its environment was wrapped in {names}, which may change rewards and states")
@@ -257,7 +268,7 @@ def _buffer(episode: Episode) -> EpisodeBuffer:
     )
 
 
-def _episode(arrays: Mapping[str, Any], origin: str, task: MujocoTask, doubts: Doubts) -> Episode:
+def _episode(arrays: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
     if isinstance(arrays["observations"], Mapping):
         raise UserError(
             f"{origin}: 'observations' are several arrays ({', '.join(arrays['observations'])}), agents take "
@@ -268,20 +279,26 @@ def _episode(arrays: Mapping[str, Any], origin: str, task: MujocoTask, doubts: D
         if values[name].ndim == 2 and values[name].shape[1] == 1:
             values[name] = values[name][:, 0]
     steps = len(values["rewards"]) if values["rewards"].ndim else 0
-    shapes: dict[str, tuple[int, ...]] = {"actions": (steps, task.action_size)}
+    observation_size, action_size = (_width(values[name]) for name in ("observations", "actions"))
+    if spaces:
+        observation_size, action_size = spaces.observation_size, spaces.action_size
+    shapes: dict[str, tuple[int, ...]] = {"actions": (steps, action_size)}
     shapes |= dict.fromkeys(("rewards", "terminations", "truncations"), (steps,))
-    shapes["observations"] = (steps + 1, task.observation_size)
-    without_last = values["observations"].shape == (steps, task.observation_size) and steps > 0
+    shapes["observations"] = (steps + 1, observation_size)
+    without_last = values["observations"].shape == (steps, observation_size) and steps > 0
     for name, shape in shapes.items():
         if values[name].shape != shape and not (name == "observations" and without_last):
             raise UserError(
-                f"{origin}: '{name}' has shape {values[name].shape}, {task.name} needs {shape}; "
+                f"{origin}: '{name}' has shape {values[name].shape}, "
+                f"{spaces.name if spaces else 'an episode'} needs {shape}; "
                 "is it another environment's dataset?"
             )
     if (values["terminations"] | values["truncations"]).astype(bool)[:-1].any():
         raise UserError(f"{origin}: goes on after its end; split it there")
+    limit = spaces.time_limit if spaces else None
     terminated = bool(np.any(values["terminations"]))
-    if terminated and steps == TIME_LIMIT:
+    truncated = steps == limit if limit else bool(np.any(values["truncations"]))
+    if terminated and truncated:
         doubts.add("a terminal stands at the time limit, read as a time-out")
         terminated = False
     observations = values["observations"]
@@ -290,8 +307,13 @@ def _episode(arrays: Mapping[str, Any], origin: str, task: MujocoTask, doubts: D
         observations = np.concatenate([observations, observations[-1:]])
     episode = Episode(
         observations,
-        doubts.clip_actions(values["actions"]),
+        values["actions"],
         doubts.check_rewards(values["rewards"]),
         terminated,
+        truncated,
     )
     return episode.first(steps - 1) if without_last and not terminated else episode
+
+
+def _width(values: NDArray) -> int:
+    return values.shape[1] if values.ndim == 2 else 0

@@ -35,7 +35,7 @@ class ReplayBuffer:
     """
 
     def __init__(self, transitions: Transitions, device: str = "cpu", normalize_states: bool = False) -> None:
-        self.device = device
+        self.device, self.bounds = device, transitions.bounds
         self.size = len(transitions)
         """Number of transitions that an agent draws from."""
         self._first_row: Tensor | None = None
@@ -66,13 +66,16 @@ class ReplayBuffer:
         An agent gets the same minibatches as from a buffer of its dataset alone.
 
         Raises:
-            ValueError: the datasets differ in size, so that agents can't share the numbers that are drawn.
+            ValueError: the datasets differ in size, so that agents can't share the numbers that are drawn, or
+                in the bounds of actions.
         """
         first, *others = (cls(transitions, device, normalize_states) for transitions in datasets)
         if not others:
             return first
         if any(other.size != first.size for other in others):
             raise ValueError("the datasets of a stack need equal numbers of transitions")
+        if any(other.bounds != first.bounds for other in others):
+            raise ValueError("the datasets of a stack need equal bounds of actions")
         of_agent = torch.tensor(positions, device=device)
         if first.normalizer:
             normalizers = [each.normalizer for each in (first, *others) if each.normalizer]
@@ -84,8 +87,10 @@ class ReplayBuffer:
     def sample(self, randomness: Randomness, batch_size: int) -> Batch:
         """A minibatch for each seed, drawn with replacement."""
         i = randomness.integers(self.size, batch_size)  # (K, batch)
-        if self._first_row is not None:
-            i = i + self._first_row
+        return self.rows(i if self._first_row is None else i + self._first_row)
+
+    def rows(self, i: Tensor) -> Batch:
+        """The transitions in rows i, (K, batch)."""
         rows = self._rows.index_select(0, i.flatten()).unflatten(0, i.shape)
         state, action, reward, next_state, not_done = rows.split(self._sizes, dim=-1)
         return Batch(state, action, reward.squeeze(-1), next_state, not_done.squeeze(-1))

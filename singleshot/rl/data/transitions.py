@@ -1,7 +1,8 @@
 """Transitions: the common form into which data from every source are converted, checked and stored."""
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -10,13 +11,12 @@ import safetensors
 import safetensors.numpy
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from singleshot.errors import UserError
-from singleshot.io.tensor_file import read_tensor_file
-from singleshot.rl.environments import TIME_LIMIT, MujocoTask, TaskName
-
-ACTION_TOLERANCE = 1e-5
-"""How far beyond [-1, 1] an action may be: enough for float32 rounding, but not for another range."""
+from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.rl.actions import TOLERANCE, ActionBounds
+from singleshot.rl.environments import Spaces
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class D4RLFile:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where transitions come from, for every task."""
+    """Where transitions come from, for every environment."""
 
     source: Literal["expert", "minari", "d4rl"] = "expert"
     transitions: Annotated[int, Ge(1)] = 100_000
@@ -45,18 +45,18 @@ class DataConfig:
     """Fraction of an expert's episodes that failed: their return is below two thirds of the mean return
     of the expert without noise. Episodes are played until there are enough of both kinds. With null, they
     are used as they come."""
-    minari: Mapping[TaskName, str] = field(default_factory=dict)
+    minari: Mapping[str, str] = field(default_factory=dict)
     """Ids of published Minari datasets, or directories of local ones."""
-    d4rl: Mapping[TaskName, D4RLFile] = field(default_factory=dict)
+    d4rl: Mapping[str, D4RLFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Transitions:
     """N transitions (s, a, r, s', terminal), none of them across the end of an episode.
 
-    `terminals` marks transitions into a state that ends the task; an episode that is cut by a time limit ends
-    without a terminal. Where a terminal's s' was not recorded, s stands in for it: no target ever uses its
-    value.
+    `terminals` marks transitions into a state that ends the episode; an episode that is cut by a time limit
+    ends without a terminal. Where a terminal's s' was not recorded, s stands in for it: no target ever uses
+    its value.
     """
 
     observations: NDArray[np.float32]
@@ -69,6 +69,8 @@ class Transitions:
     """s', (N, S)"""
     terminals: NDArray[np.bool_]
     """(N,)"""
+    bounds: ActionBounds | None = None
+    """The actions that -1 and 1 stand for; None for -1 and 1 themselves."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -83,10 +85,14 @@ class Transitions:
         """A."""
         return _width(self.actions)
 
-    def check(self, origin: Path | str, task: MujocoTask | None = None) -> Self:
+    def part(self, start: int, stop: int) -> Self:
+        """Transitions number `start` to `stop` - 1."""
+        return replace(self, **{name: getattr(self, name)[start:stop] for name in ARRAYS})
+
+    def check(self, origin: Path | str, spaces: Spaces | None = None) -> Self:
         """Check these transitions and return them; error messages name `origin` as their source.
 
-        If `task` is given, the sizes of observations and actions are compared with the task's, too.
+        If `spaces` are given, the sizes of observations and actions are compared with them, too.
 
         Raises:
             UserError: there is no transition, or there are wrong shapes, NaN, infinity, or actions outside
@@ -95,8 +101,12 @@ class Transitions:
         if self.rewards.size == 0:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
         n, observation_size, action_size = self.rewards.size, self.state_size, self.action_size
-        if task:
-            observation_size, action_size = task.observation_size, task.action_size
+        for name, size in (("observations", observation_size), ("actions", action_size)):
+            if not size:
+                shape = getattr(self, name).shape
+                raise UserError(f"{origin}: '{name}' has shape {shape}; give a vector for each, ({n}, size)")
+        if spaces:
+            observation_size, action_size = spaces.observation_size, spaces.action_size
         expected = {
             "observations": (n, observation_size),
             "actions": (n, action_size),
@@ -107,33 +117,38 @@ class Transitions:
         for name, shape in expected.items():
             values = getattr(self, name)
             if values.shape != shape:
-                kind = task.name if task else "these"
+                kind = spaces.name if spaces else "these"
                 raise UserError(
                     f"{origin}: '{name}' has shape {values.shape}, {kind} transitions need {shape}; "
-                    "was it made for another task?"
+                    "was it made for another environment?"
                 )
             check_finite(values, name, origin)
         check_actions(self.actions, origin)
         return self
 
     def save(self, path: Path) -> None:
-        """Write as safetensors, one tensor per field; equal transitions give equal bytes."""
-        arrays = {f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
-        safetensors.numpy.save_file(arrays, path)
+        """Write as safetensors, one tensor per array; equal transitions give equal bytes."""
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ARRAYS}
+        metadata = {"bounds": json.dumps(asdict(self.bounds))} if self.bounds else None
+        safetensors.numpy.save_file(arrays, path, metadata)
 
     @classmethod
-    def load(cls, path: Path, task: MujocoTask | None = None) -> Self:
+    def load(cls, path: Path) -> Self:
         """Read what :meth:`save` wrote, and :meth:`check` it.
 
         Raises:
             UserError: the file is missing, truncated, lacks a field, or fails the check.
         """
-        tensors = read_tensor_file(path, "make it with `dvc repro`").tensors
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        missing = [f.name for f in fields(cls) if f.name not in arrays]
+        file = read_tensor_file(path, "make it with `dvc repro`")
+        arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
+        missing = [name for name in ARRAYS if name not in arrays]
         if missing:
             raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; `dvc repro -f data` makes it")
-        return cls.cast(**{f.name: arrays[f.name] for f in fields(cls)}).check(path, task)
+        made = cls.cast(**{name: arrays[name] for name in ARRAYS}).check(path)
+        if "bounds" not in file.metadata:
+            return made
+        with reading(path, "transitions", "make it with `dvc repro`"):
+            return replace(made, bounds=TypeAdapter(ActionBounds).validate_json(file.metadata["bounds"]))
 
     @classmethod
     def cast(
@@ -154,6 +169,10 @@ class Transitions:
         )
 
 
+ARRAYS = tuple(f.name for f in fields(Transitions) if f.name != "bounds")
+"""Names of the arrays of transitions."""
+
+
 @dataclass(frozen=True)
 class Episode:
     """T steps in order, from a reset to a terminal state, the time limit, or the end of the recording."""
@@ -165,7 +184,9 @@ class Episode:
     rewards: NDArray[np.floating]
     """(T,)"""
     terminated: bool
-    """Whether s_T ends the task."""
+    """Whether s_T ends the episode, and no time limit does."""
+    truncated: bool = False
+    """Whether a time limit ends it. An episode that neither ends is cut short."""
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -173,13 +194,15 @@ class Episode:
     @property
     def complete(self) -> bool:
         """Whether the episode ran to its end, so that its return counts."""
-        return self.terminated or len(self) == TIME_LIMIT
+        return self.terminated or self.truncated
 
     def first(self, steps: int) -> "Episode":
         """The episode's first `steps` steps; a cut episode is not terminated."""
         if steps >= len(self):
             return self
-        return Episode(self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps], False)
+        return Episode(
+            self.observations[: steps + 1], self.actions[:steps], self.rewards[:steps], terminated=False
+        )
 
 
 @dataclass(frozen=True)
@@ -224,9 +247,10 @@ def check_finite(values: NDArray, name: str, origin: Path | str) -> None:
 def check_actions(actions: NDArray, origin: Path | str) -> None:
     """Raise a :class:`UserError` if an action is outside [-1, 1]."""
     largest = float(np.abs(actions).max())
-    if largest > 1 + ACTION_TOLERANCE:
+    if largest > 1 + TOLERANCE:
         raise UserError(
-            f"{origin}: 'actions' reach {largest:g}, this task's are in [-1, 1]; rescale them to that range"
+            f"{origin}: 'actions' reach {largest:g} times the largest that the environment takes; "
+            "rescale them"
         )
 
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from scipy.ndimage import uniform_filter1d
 
 from singleshot.io.images import Frame
-from singleshot.rl.environments import TASKS, TaskName, make_environment
+from singleshot.rl.environments import Environment, make_environment
 from singleshot.rl.evaluation.episode import Episode
 
 Colour = tuple[int, int, int]
@@ -58,10 +58,10 @@ class Capsules:
 
 
 class Body:
-    """The geoms of a task's model, posed by MuJoCo's kinematics. Versions v4 and v5 have the same geoms."""
+    """The geoms of an environment's model, posed by MuJoCo's kinematics."""
 
-    def __init__(self, task: TaskName) -> None:
-        simulation = make_environment(TASKS[task]).unwrapped
+    def __init__(self, environment: Environment) -> None:
+        simulation = make_environment(environment).unwrapped
         assert isinstance(simulation, MujocoEnv)
         self.model: mujoco.MjModel = simulation.model
         self.data = mujoco.MjData(self.model)
@@ -70,7 +70,7 @@ class Body:
         self.geoms = np.flatnonzero(np.isin(self.model.geom_type, shapes))
         # Limbs on the far side are drawn first, the torso last.
         limbs = self._limbs()
-        self.shades = np.linspace(0.45, 0.0, max(limbs) + 1)[limbs]
+        self.shades = np.linspace(0.45, 0.0, limbs.max(initial=0) + 1)[limbs]
         """Fraction of white in each capsule's colour, which distinguishes one leg from the other."""
         self.order = np.argsort(limbs, kind="stable")
 
@@ -93,7 +93,7 @@ class Body:
                 body = parents[body]
             roots.append(int(body))
         limbs = sorted(set(roots) - {torso}, reverse=True)
-        return np.array([len(limbs) if root == torso else limbs.index(root) for root in roots])
+        return np.array([len(limbs) if root == torso else limbs.index(root) for root in roots], np.intp)
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,14 @@ class Lane:
     def __init__(self, episode: Episode, caption: Caption, width: int, height: int) -> None:
         self.episode, self.caption = episode, caption
         self.width, self.height = width, height
-        self.body = Body(episode.task)
+        self.body = Body(episode.environment) if episode.positions.size else None
         self.colour = np.array(ImageColor.getrgb(caption.colour), dtype=np.float64)
         self.ground = round(height * (1 - GROUND))
-        self.scale = self.ground / METRES_HIGH.get(episode.task, OTHER_METRES_HIGH)
+        self.scale = self.ground / METRES_HIGH.get(episode.environment.name, OTHER_METRES_HIGH)
         """Pixels per metre."""
         averaged = max(1, round(CAMERA_SECONDS / episode.step_seconds))
-        self.camera = uniform_filter1d(episode.positions[:, 0], averaged, mode="nearest")
+        self.distance = episode.positions[:, 0] if self.body else np.zeros(len(episode.positions))
+        self.camera = uniform_filter1d(self.distance, averaged, mode="nearest")
         """x of the middle of the picture after each step, in metres."""
         self.returns = episode.returns
         self.large, self.small = (ImageFont.load_default(height * share) for share in (0.083, 0.07))
@@ -145,6 +146,8 @@ class Lane:
         return seen
 
     def _draw_body(self, canvas: Frame, step: int, faded: float) -> None:
+        if self.body is None:
+            return
         capsules = self.body.capsules(self.episode.positions[step])
         origin = np.array([self.width / 2 - self.camera[step] * self.scale, self.ground])
         start, stop = (
@@ -175,13 +178,13 @@ class Lane:
             return f"fell after {step * self.episode.step_seconds:.1f} s"
         before = max(0, step - round(SPEED_SECONDS / self.episode.step_seconds))
         seconds = (step - before) * self.episode.step_seconds
-        metres = self.episode.positions[step, 0] - self.episode.positions[before, 0]
+        metres = self.distance[step] - self.distance[before]
         # Adding 0.0 turns -0.0 into 0.0: a speed that rounds to zero has no sign.
         return f"{round(metres / seconds, 1) + 0.0:.1f} m/s" if seconds else "0.0 m/s"
 
 
 class SideBySide:
-    """Episodes of one task in step, from their starts: a lane (height, width) for each, two per row."""
+    """Episodes of one environment in step: a lane (height, width) for each, two per row."""
 
     def __init__(
         self, episodes: Sequence[Episode], captions: Sequence[Caption], width: int, height: int

@@ -1,16 +1,17 @@
 """A recorded episode: enough data to draw it and to compute its return."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from singleshot.io.tensor_file import read_tensor_file, reading
-from singleshot.rl.environments import TASKS, TIME_LIMIT, TaskName
+from singleshot.rl.environments import Environment
 
 FILE = "episode.safetensors"
 
@@ -19,18 +20,16 @@ FILE = "episode.safetensors"
 class Episode:
     """T steps of one agent."""
 
-    task: TaskName
+    environment: Environment
     positions: NDArray[np.float64]
     """MuJoCo's generalised positions `qpos` before the first step and after each: (T + 1, coordinates).
-    Coordinate 0 is the torso's distance in metres."""
+    Coordinate 0 of a locomotion environment is the torso's distance in metres. There are no coordinates if
+    MuJoCo doesn't simulate the environment."""
     rewards: NDArray[np.float64]
     """(T,)"""
     step_seconds: float
-
-    @property
-    def fell(self) -> bool:
-        """Whether the episode ended before the time limit. HalfCheetah's episodes never do."""
-        return len(self.rewards) < TIME_LIMIT
+    fell: bool
+    """Whether the environment ended the episode, not the time limit. HalfCheetah's episodes never do."""
 
     @property
     def returns(self) -> NDArray[np.float64]:
@@ -39,9 +38,15 @@ class Episode:
 
     def save(self, path: Path) -> None:
         """Write as safetensors. Equal episodes give equal bytes."""
-        description = json.dumps({"task": self.task, "step_seconds": self.step_seconds}, sort_keys=True)
+        description = {
+            "environment": asdict(self.environment),
+            "step_seconds": self.step_seconds,
+            "fell": self.fell,
+        }
         arrays = {"positions": self.positions, "rewards": self.rewards}
-        safetensors.numpy.save_file(arrays, path, metadata={"episode": description})
+        safetensors.numpy.save_file(
+            arrays, path, metadata={"episode": json.dumps(description, sort_keys=True)}
+        )
 
 
 def load_episode(path: Path) -> Episode:
@@ -55,5 +60,6 @@ def load_episode(path: Path) -> Episode:
     with reading(path, "an agent's episode", fix):
         description = json.loads(file.metadata["episode"])
         positions, rewards = (file.tensors[name].numpy() for name in ("positions", "rewards"))
-        task: TaskName = description["task"]
-        return Episode(TASKS[task].name, positions, rewards, float(description["step_seconds"]))
+        environment = TypeAdapter(Environment).validate_python(description["environment"])
+        step_seconds, fell = float(description["step_seconds"]), bool(description["fell"])
+        return Episode(environment, positions, rewards, step_seconds, fell)

@@ -6,7 +6,8 @@ import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
-from singleshot.rl.environments import MujocoTask, make_environment
+from singleshot.errors import UserError
+from singleshot.rl.environments import Environment, make_environment
 from singleshot.rl.evaluation.drawing import Body
 
 PUSH_SECONDS = 0.1
@@ -20,11 +21,12 @@ PACE_SECONDS = 1.0
 class LiveEpisode:
     """An environment with the state, outcome and body position of its running episode."""
 
-    def __init__(self, task: MujocoTask, seed: int) -> None:
-        self._environment = make_environment(task)
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self._environment = make_environment(environment)
         simulation = self._environment.unwrapped
-        assert isinstance(simulation, MujocoEnv)
-        self._simulation, self._body = simulation, Body(task.name)
+        if not isinstance(simulation, MujocoEnv):
+            raise UserError(f"{environment.id} is not simulated by MuJoCo, so it can't be watched")
+        self._simulation, self._body = simulation, Body(environment)
         self.step_seconds = simulation.dt
         self.state: NDArray[np.float32] = self._environment.reset(seed=seed)[0].astype(np.float32)
         """State that a policy acts on, (state,)."""

@@ -11,13 +11,14 @@ import multiprocessing
 import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
-from singleshot.rl.environments import EnvironmentVersion, MujocoTask, make_environment
+from singleshot.errors import UserError
+from singleshot.rl.environments import Env, Environment, make_environment
 from singleshot.rl.evaluation.episode import Episode
 
 LEAST_SHARE = 16
@@ -39,20 +40,28 @@ class Environments:
 
     def __init__(
         self,
-        task: MujocoTask,
-        version: EnvironmentVersion,
+        environment: Environment,
         agents: int,
         seeds: Sequence[int],
         cores: int = 1,
     ) -> None:
         self.shape = agents, len(seeds)
-        self.state_size = task.observation_size
         every = list(seeds) * agents  # by agent, then episode
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
         # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
         own, *others = (every[i :: self.shares] for i in range(self.shares))
-        self._own = _Share(task, version, own, seeds[0])
-        self._others = [_Process(task, version, share, seeds[0]) for share in others]
+        self._own = _Share(environment, own, seeds[0])
+        self.state_size, self.action_size = self._own.state_size, self._own.action_size
+        self._others = [_Process(environment, share, seeds[0]) for share in others]
+
+    def check(self, state_size: int, action_size: int) -> None:
+        """Raise a :class:`UserError` unless agents with states and actions of these sizes can play here."""
+        if (state_size, action_size) != (self.state_size, self.action_size):
+            raise UserError(
+                f"environment {self._own.environment.id}: observations and actions have {self.state_size} "
+                f"and {self.action_size} coordinates, the agent's {state_size} and {action_size}; name the "
+                "environment that the agent's data is from"
+            )
 
     def reset(self) -> NDArray[np.float32]:
         """Begin new episodes from their seeds; return first observations (agents, episodes, state)."""
@@ -95,22 +104,23 @@ class Environments:
 class _Share:
     """Environments that one process steps, one after another. Episodes with the seed `kept` are recorded."""
 
-    def __init__(
-        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
-    ) -> None:
-        self.task = task
+    def __init__(self, environment: Environment, seeds: Sequence[int], kept: int) -> None:
+        self.environment = environment
         self.seeds = seeds
-        self.state_size = task.observation_size
-        self.environments = [make_environment(task, version) for _ in seeds]
-        self.simulations = [cast(MujocoEnv, environment.unwrapped) for environment in self.environments]
+        self.environments = [make_environment(environment) for _ in seeds]
+        first = self.environments[0]
+        self.state_size, self.action_size = (
+            int(np.prod(space.shape or ())) for space in (first.observation_space, first.action_space)
+        )
         self.kept = [position for position, seed in enumerate(seeds) if seed == kept]
 
     def reset(self) -> NDArray[np.float32]:
         """Begin new episodes from their seeds; return first observations (environments, state)."""
         pairs = zip(self.environments, self.seeds, strict=True)
         observations = [environment.reset(seed=seed)[0] for environment, seed in pairs]
-        self.positions = {i: [self.simulations[i].data.qpos.copy()] for i in self.kept}
+        self.positions = {i: [_position(self.environments[i])] for i in self.kept}
         self.rewards: dict[int, list[float]] = {i: [] for i in self.kept}
+        self.fell = dict.fromkeys(self.kept, False)
         return np.array(observations, dtype=np.float32)
 
     def step(self, positions: NDArray[np.intp], actions: NDArray[np.float32]) -> Step:
@@ -121,7 +131,8 @@ class _Share:
             observations[i], reward, terminated, truncated, _ = self.environments[position].step(actions[i])
             rewards[i], ended[i] = float(reward), terminated or truncated
             if position in self.positions:
-                self.positions[position].append(self.simulations[position].data.qpos.copy())
+                self.positions[position].append(_position(self.environments[position]))
+                self.fell[position] = terminated
                 self.rewards[position].append(float(reward))
         return observations, rewards, ended
 
@@ -129,25 +140,37 @@ class _Share:
         """The recorded episodes, by their positions in the share."""
         return {
             i: Episode(
-                self.task.name,
+                self.environment,
                 np.array(self.positions[i]),
                 np.array(self.rewards[i], dtype=np.float64),
-                self.simulations[i].dt,
+                _step_seconds(self.environments[i]),
+                bool(self.fell[i]),
             )
             for i in self.kept
         }
 
 
+def _position(environment: Env) -> NDArray[np.float64]:
+    """MuJoCo's generalised positions; none if MuJoCo doesn't simulate the environment."""
+    simulation = environment.unwrapped
+    return simulation.data.qpos.copy() if isinstance(simulation, MujocoEnv) else np.empty(0)
+
+
+def _step_seconds(environment: Env) -> float:
+    simulation = environment.unwrapped
+    if isinstance(simulation, MujocoEnv):
+        return float(simulation.dt)
+    return 1 / float(environment.metadata.get("render_fps") or 30)
+
+
 class _Process:
     """A :class:`_Share` in a process of its own, with separate calls for requests and answers."""
 
-    def __init__(
-        self, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
-    ) -> None:
+    def __init__(self, environment: Environment, seeds: Sequence[int], kept: int) -> None:
         # Not forked: a fork would copy the locks of this process's threads, and its hold on the GPU.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, task, version, seeds, kept), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, environment, seeds, kept), daemon=True)
         self.process.start()
         theirs.close()  # only the new process still has this end: when it exits, reading fails here
 
@@ -170,12 +193,10 @@ class _Process:
         self.process.join()
 
 
-def _serve(
-    connection: Connection, task: MujocoTask, version: EnvironmentVersion, seeds: Sequence[int], kept: int
-) -> None:
+def _serve(connection: Connection, environment: Environment, seeds: Sequence[int], kept: int) -> None:
     """Answer requests until the other end is closed, even if its process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches this process too; its parent ends it
-    share = _Share(task, version, seeds, kept)
+    share = _Share(environment, seeds, kept)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             method, arguments = connection.recv()

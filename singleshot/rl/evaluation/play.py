@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.normalization import Normalizer
-from singleshot.rl.environments import TASKS, EnvironmentVersion, MujocoTask
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import Episode
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.execution import acting_networks
@@ -31,7 +31,6 @@ class EvaluationConfig:
 
     episodes: Annotated[int, Ge(1)] = 10
     """Number of episodes of every evaluation; see also `final_episodes`."""
-    env_version: EnvironmentVersion = "v5"
     final_episodes: Annotated[int, Ge(1)] | None = None
     """Number of episodes of the evaluation after the last update, whose scores are compared: the standard
     error of an agent's score falls with the square root of this number. With null, there are as many
@@ -44,11 +43,11 @@ class EvaluationConfig:
 
 
 def make_environments(
-    task: MujocoTask, config: EvaluationConfig, agents: int, cores: int = 1
+    environment: Environment, config: EvaluationConfig, agents: int, cores: int = 1
 ) -> Environments:
     """Make an environment per agent and episode, for use in every evaluation, stepped on `cores` cores."""
     seeds = range(FIRST_EPISODE, FIRST_EPISODE + config.episodes)
-    return Environments(task, config.env_version, agents, seeds, cores)
+    return Environments(environment, agents, seeds, cores)
 
 
 def play(
@@ -82,13 +81,13 @@ def play(
 
 
 def evaluate(
-    agent: Agent, episodes: int = 10, seed: int = 0, env_version: EnvironmentVersion = "v5"
+    agent: Agent, environment: Environment, episodes: int = 10, seed: int = 0
 ) -> tuple[NDArray[np.float64], Episode]:
     """Undiscounted returns of a trained agent over some episodes, and the first episode.
 
     `seed` is the seed of the policy's noise.
     """
-    config = EvaluationConfig(episodes, env_version)
-    environments = make_environments(TASKS[agent.spec.task], config, agents=1)
+    environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
+    environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
     returns = play(agent.algorithm, acting_networks(agent), environments, Randomness("evaluation", [seed]))
     return returns[0], environments.first_episodes()[0]

@@ -16,7 +16,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from singleshot.errors import UserError
 from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
-from singleshot.rl.environments import TASKS, EnvironmentVersion, make_environment
+from singleshot.rl.environments import make_environment
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import Episode
 
@@ -51,26 +51,29 @@ def write_drawing(path: Path, episode: Episode, label: str) -> None:
     write_video(path, scene.frames(), scene.frames_per_second)
 
 
-def write_rendering(path: Path, episode: Episode, version: EnvironmentVersion) -> None:
+def write_rendering(path: Path, episode: Episode) -> None:
     """Write an episode as MuJoCo renders it, at its real speed.
 
     Raises:
         UserError: MuJoCo can't render on this machine.
     """
-    write_video(path, render_episode(episode, version), 1 / episode.step_seconds)
+    write_video(path, render_episode(episode), 1 / episode.step_seconds)
 
 
-def render_episode(episode: Episode, version: EnvironmentVersion = "v5") -> Iterator[Frame]:
+def render_episode(episode: Episode) -> Iterator[Frame]:
     """MuJoCo's own pictures of an episode, one per step, (480, 480, 3) RGB.
 
     Raises:
         UserError: MuJoCo can't render on this machine.
     """
     choose_opengl()
-    environment = make_environment(TASKS[episode.task], version, render_mode="rgb_array")
+    environment = make_environment(episode.environment, render_mode="rgb_array")
     environment.reset(seed=0)
     simulation = environment.unwrapped
-    assert isinstance(simulation, MujocoEnv)
+    if not isinstance(simulation, MujocoEnv):
+        raise UserError(
+            f"{episode.environment.id} is not simulated by MuJoCo, so its episodes have no pictures"
+        )
     for positions in episode.positions[1:]:
         simulation.set_state(positions, np.zeros(simulation.model.nv))
         yield render(environment)

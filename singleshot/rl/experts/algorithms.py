@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from singleshot.io.whole_file import move_synced
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment, spaces_of
 from singleshot.rl.experts.config import HIDDEN, ExpertConfig
 from singleshot.rl.experts.policy import ACTION_NOISE, Expert
 
@@ -53,7 +53,7 @@ class OffPolicy:
             entropy = "auto_0.05" if config.start_from else "auto"
             self.model = sbx.TQC(learning_rate=_decay(config.learning_rate), ent_coef=entropy, **options)
         else:
-            size = TASKS[config.task].action_size
+            size = spaces_of(LOCOMOTION[config.task]).action_size
             noise = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
             self.model = sbx.TD3(learning_rate=config.learning_rate, action_noise=noise, **options)
 
@@ -183,8 +183,8 @@ class _TanhPolicy(ActorCriticPolicy):  # type: ignore[misc]
 
 
 def _environments(config: ExpertConfig) -> DummyVecEnv:
-    task = TASKS[config.task]
-    return DummyVecEnv([lambda: make_environment(task, "v5")] * ENVIRONMENTS)
+    environment = LOCOMOTION[config.task]
+    return DummyVecEnv([lambda: make_environment(environment)] * ENVIRONMENTS)
 
 
 def _decay(learning_rate: float) -> Callable[[float], float]:

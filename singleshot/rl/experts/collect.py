@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import TIME_LIMIT, EnvironmentVersion, MujocoTask, make_environment
+from singleshot.rl.environments import Environment, make_environment
 
 Policy = Callable[[NDArray], NDArray]
 """Observations (n, S) to actions (n, A)."""
@@ -29,8 +29,7 @@ simulation is chaotic: a last bit that another processor rounds otherwise would 
 
 def roll_out(
     policy: Policy,
-    task: MujocoTask,
-    version: EnvironmentVersion,
+    environment: Environment,
     action_noise: float,
     seed: int,
     width: int = LOCKSTEP,
@@ -44,10 +43,10 @@ def roll_out(
     blas = ThreadpoolController()
     numbers = itertools.count()
 
-    def start(environment: gymnasium.Env) -> _Rollout:
-        return _Rollout(environment, next(numbers), task.action_size, action_noise, seed)
+    def start(made: gymnasium.Env) -> _Rollout:
+        return _Rollout(made, next(numbers), action_noise, seed)
 
-    rollouts = [start(make_environment(task, version)) for _ in range(width)]
+    rollouts = [start(make_environment(environment)) for _ in range(width)]
     finished: dict[int, Episode] = {}
     following = 0
     while True:
@@ -65,29 +64,35 @@ def roll_out(
 class _Rollout:
     """One episode while it runs."""
 
-    def __init__(
-        self, environment: gymnasium.Env, number: int, action_size: int, action_noise: float, seed: int
-    ):
+    def __init__(self, environment: gymnasium.Env, number: int, action_noise: float, seed: int) -> None:
         generator = np.random.default_rng([seed, number])
         self.environment, self.number = environment, number
         self.observation, _ = environment.reset(seed=int(generator.integers(2**31)))
-        self._noise = action_noise * generator.standard_normal((TIME_LIMIT, action_size))
+        steps = environment.spec.max_episode_steps if environment.spec else None
+        assert steps is not None, "an expert's environments have a time limit"
+        self._noise = action_noise * generator.standard_normal(
+            (steps, *(environment.action_space.shape or ()))
+        )
         self._observations = [self.observation]
         self._actions: list[NDArray] = []
         self._rewards: list[float] = []
-        self._terminated = False
+        self._terminated = self._truncated = False
 
     def step(self, action: NDArray) -> bool:
         """Take one noisy step; return whether the episode is over."""
         noisy = np.clip(action + self._noise[len(self._actions)], -1, 1)
         action = (np.rint(noisy / ACTION_GRID) * ACTION_GRID).astype(np.float32)
-        self.observation, reward, self._terminated, truncated, _ = self.environment.step(action)
+        self.observation, reward, self._terminated, self._truncated, _ = self.environment.step(action)
         self._observations.append(self.observation)
         self._actions.append(action)
         self._rewards.append(float(reward))
-        return self._terminated or truncated
+        return self._terminated or self._truncated
 
     def episode(self) -> Episode:
         return Episode(
-            np.array(self._observations), np.array(self._actions), np.array(self._rewards), self._terminated
+            np.array(self._observations),
+            np.array(self._actions),
+            np.array(self._rewards),
+            self._terminated,
+            self._truncated and not self._terminated,
         )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from singleshot.rl.environments import TaskName
-
+ExpertName = Literal["HalfCheetah", "Hopper", "Walker2d"]
+"""The names in `singleshot.rl.environments.LOCOMOTION`."""
 HIDDEN = [256, 256]
 """Widths of the hidden layers of actor and critics."""
 
@@ -14,7 +14,7 @@ HIDDEN = [256, 256]
 class ExpertConfig:
     """How to train an expert; the card of a shipped expert has the settings it was trained with."""
 
-    task: TaskName
+    task: ExpertName
     output: Path
     """The safetensors file to write."""
     checkpoint_dir: Path

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
-from singleshot.rl.environments import TASKS
+from singleshot.rl.environments import LOCOMOTION
 
 ACTION_NOISE = 0.1
 """Standard deviation of the Gaussian noise that makes a deterministic policy stochastic, as TD3 explores."""
@@ -34,7 +34,7 @@ class Returns:
     mean: float
     std: float
     d4rl_score: float
-    """Score of the mean return (:func:`singleshot.rl.environments.d4rl_score`)."""
+    """Score of the mean return (:meth:`singleshot.rl.environments.Environment.score`)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ExpertCard:
     """Origin and measured returns of a policy."""
 
     task: str
-    """Name in :data:`singleshot.rl.environments.TASKS`."""
+    """Name in :data:`singleshot.rl.environments.LOCOMOTION`."""
     environment: str
     """Gymnasium identifier of the environment it was trained and measured in."""
     algorithm: str
@@ -120,8 +120,8 @@ def load_expert(path: Path) -> Expert:
     """Read what :func:`save_expert` wrote.
 
     Raises:
-        UserError: the file is missing, truncated, or holds no policy for the task its card names, or the
-            policy has other functions or normalises observations.
+        UserError: the file is missing, truncated, or holds no policy, or the policy has other functions or
+            normalises observations.
     """
     fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
     file = read_tensor_file(path, fix)
@@ -151,17 +151,14 @@ def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> E
 
 
 def _check(expert: Expert, path: Path, fix: str) -> None:
-    task = TASKS.get(expert.card.task)
-    if task is None:
-        raise UserError(
-            f"{path}: made for the task {expert.card.task!r}, known are {', '.join(TASKS)}; {fix}"
-        )
-    sizes = [task.observation_size, *(len(bias) for bias in expert.biases[:-1]), task.action_size]
+    if expert.card.task not in LOCOMOTION:
+        raise UserError(f"{path}: made for {expert.card.task!r}, known are {', '.join(LOCOMOTION)}; {fix}")
+    sizes = [len(expert.weights[0]), *(len(bias) for bias in expert.biases)]
     tensors = [*expert.weights, *expert.biases]
     shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]
     expected = [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
     if shapes != expected:
-        raise UserError(f"{path}: tensors of shapes {shapes}, {task.name} needs {expected}; {fix}")
+        raise UserError(f"{path}: tensors of shapes {shapes}, a perceptron has {expected}; {fix}")
     if not all(np.isfinite(tensor).all() for tensor in tensors):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
 

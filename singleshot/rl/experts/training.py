@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from singleshot.errors import UserError
-from singleshot.rl.environments import TASKS, d4rl_score
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.experts.collect import LOCKSTEP, roll_out
 from singleshot.rl.experts.config import HIDDEN, ExpertConfig
 from singleshot.rl.experts.policy import (
@@ -79,11 +79,11 @@ def measure(expert: Expert, episodes: int, seed: int) -> Expert:
 
 
 def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Returns:
-    """Undiscounted returns of `episodes` whole episodes in the -v5 environment of the expert's task."""
-    task = TASKS[expert.card.task]
-    rollouts = roll_out(expert.act, task, "v5", action_noise, seed, width=min(LOCKSTEP, episodes))
+    """Undiscounted returns of `episodes` whole episodes in the expert's environment."""
+    environment = LOCOMOTION[expert.card.task]
+    rollouts = roll_out(expert.act, environment, action_noise, seed, width=min(LOCKSTEP, episodes))
     totals = np.array([episode.rewards.sum() for episode in itertools.islice(rollouts, episodes)])
-    score = d4rl_score(task, float(totals.mean()))
+    score = environment.score(float(totals.mean()))
     return Returns(round(float(totals.mean()), 1), round(float(totals.std()), 1), round(score, 2))
 
 
@@ -163,7 +163,7 @@ def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertC
     """A card whose measurements are still missing."""
     return ExpertCard(
         task=config.task,
-        environment=f"{config.task}-v5",
+        environment=str(LOCOMOTION[config.task].id),
         algorithm=config.algorithm,
         steps=steps,
         seed=config.seed,

@@ -200,7 +200,7 @@ class Learner:
         return state
 
     @torch.no_grad()
-    def restore(self, agents: Sequence[AgentState], updates: int) -> None:
+    def restore(self, agents: Sequence[Mapping[str, Tensor]], updates: int) -> None:
         """Resume from the states of all K agents, which have made `updates` updates."""
         for name, optimizer in self.optimizers.items():
             optimizer.restore_steps(self._steps(name, updates))

@@ -170,7 +170,7 @@ class Stack:
                 name: normalizer.fold(networks[name], architecture.state_layers)
                 for name, architecture in self.algorithm.architectures.items()
             }
-        return Agent(self.specs[i], self.algorithm, networks, self.masks[i])
+        return Agent(self.specs[i], self.algorithm, networks, self.masks[i], self.data.bounds)
 
     def agent_state(self, i: int) -> dict[str, Tensor]:
         """A copy, on the CPU, of agent i's own part of everything that later updates depend on."""

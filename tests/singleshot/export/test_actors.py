@@ -68,7 +68,7 @@ def test_runtimes_are_given_the_actor_and_leave_a_table(tmp_path):
     source = save_agent(tmp_path / "agent.safetensors", "bcq", 0.9)
     names = ("torch", "onnxruntime", "numba-sparse")
     sizes = (Size(1), Size(40))
-    benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5, "v5")
+    benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5)
     params = ActorParams("the/cell/actor", "compacted", 20, benchmark)
     output = tmp_path / "out"
     output.mkdir()

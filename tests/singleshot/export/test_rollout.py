@@ -22,10 +22,10 @@ from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, GraphInput
 from singleshot.export.policies import open_policy
 from singleshot.export.rollout import load_policy, play_onnx
-from singleshot.rl.environments import TASKS
+from singleshot.export.to_onnx import to_onnx
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig, evaluate, make_environments, play
 from singleshot.rl.randomness import Randomness
-from tasks.export_graph import to_onnx
 
 EPISODES = 4
 
@@ -61,10 +61,10 @@ def path(network, tmp_path_factory):
 
 
 def test_returns_are_pytorchs(agent, path):
-    expected, _ = evaluate(agent, EPISODES, seed=3)
+    expected, _ = evaluate(agent, agent.environment, EPISODES, seed=3)
     # Untrained agents fall within 50 steps, too soon for rounding to grow: 7e-8 here.
-    np.testing.assert_allclose(play_onnx(path, EPISODES, seed=3), expected, rtol=1e-5)
-    assert not np.isclose(play_onnx(path, EPISODES, seed=4), expected, rtol=1e-3).any()
+    np.testing.assert_allclose(play_onnx(path, episodes=EPISODES, seed=3), expected, rtol=1e-5)
+    assert not np.isclose(play_onnx(path, episodes=EPISODES, seed=4), expected, rtol=1e-3).any()
 
 
 class Compared:
@@ -87,7 +87,7 @@ class Compared:
 
 def test_actions_are_as_near_to_float64_as_pytorchs(agent, network, path):
     compared = Compared(agent, network, load_policy(path))
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(EPISODES), agents=1)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(EPISODES), agents=1)
     play(compared, agent.networks, environments, Randomness("evaluation", [0]))
     # Half of PyTorch's own error here. In one or two of 2,000 states of a trained BCQ agent float32 settles a
     # tie between two of the 100 candidates another way than float64, in PyTorch as in onnxruntime.
@@ -114,11 +114,9 @@ def make_graph(tmp_path):
     return make
 
 
-def test_a_policy_of_another_task_is_refused_by_both_names(make_graph):
-    path = make_graph("policy", {"task": "Walker2d", "algorithm": "bc"})
-    assert load_policy(path).task.name == load_policy(path, "Walker2d").task.name == "Walker2d"
-    with pytest.raises(UserError, match=r"graph\.onnx: a policy for Walker2d, not for Hopper"):
-        load_policy(path, "Hopper")
+def test_a_policy_of_other_sizes_is_refused(path):
+    with pytest.raises(UserError, match="17 and 6 coordinates, the agent's 11 and 3"):
+        play_onnx(path, LOCOMOTION["HalfCheetah"])
 
 
 def test_what_is_no_policy_is_refused(make_graph, tmp_path):

@@ -11,9 +11,9 @@ from singleshot.export.onnx_model import load_onnx
 from singleshot.export.parity import random_inputs
 from singleshot.export.policies import open_policy
 from singleshot.export.sparse_policy import BATCHES, FastestPolicy
+from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.rl import vae
 from singleshot.rl.algorithms import bc
-from tasks.export_graph import card_of, to_onnx, with_sparse_initializers
 
 
 def exported(directory, algorithm, sparsity, form, sparse=False):

@@ -159,7 +159,13 @@ def test_masks_of_other_sizes_are_refused(tmp_path):
 )
 def test_a_wrong_specification_is_refused_by_name(wrong, key):
     spec = {"task": "Hopper", "algorithm": "bcq", "pruner": "snip", "sparsity": 0.95, "seed": 0}
-    params = {"agent": spec | wrong, "algorithm": {}, "training": {}, "evaluation": {}}
+    params = {
+        "agent": spec | wrong,
+        "environment": {"id": None},
+        "algorithm": {},
+        "training": {},
+        "evaluation": {},
+    }
     with pytest.raises(pydantic.ValidationError) as caught:
         pydantic.TypeAdapter(TrainParams).validate_python(params)
     (error,) = caught.value.errors()

@@ -1,11 +1,15 @@
 import logging
+from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
+from pipelines.config.params import configuration
 from singleshot.errors import UserError
-from singleshot.rl.environments import TASKS, TIME_LIMIT, d4rl_score, make_environment
+from singleshot.rl.actions import ActionBounds
+from singleshot.rl.environments import LOCOMOTION, Environment, Spaces, make_environment, spaces_of
 
 
 @pytest.mark.parametrize(
@@ -24,33 +28,69 @@ from singleshot.rl.environments import TASKS, TIME_LIMIT, d4rl_score, make_envir
     ],
 )
 def test_known_scores_of_known_returns(task: str, return_: float, score: float) -> None:
-    assert d4rl_score(TASKS[task], return_) == pytest.approx(score, abs=0.051)
+    assert LOCOMOTION[task].score(return_) == pytest.approx(score, abs=0.051)
 
 
 def test_scores_of_many_returns_at_once() -> None:
-    np.testing.assert_allclose(d4rl_score(TASKS["Hopper"], np.array([-20.272305, 3234.3])), [0, 100])
+    np.testing.assert_allclose(LOCOMOTION["Hopper"].score(np.array([-20.272305, 3234.3])), [0, 100])
+
+
+def test_without_reference_returns_scores_are_returns() -> None:
+    assert Environment("Hopper-v5").score(12.5) == 12.5
 
 
 @pytest.mark.parametrize("version", ["v5", "v4"])
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("name", "observations", "actions"), [("HalfCheetah", 17, 6), ("Hopper", 11, 3), ("Walker2d", 17, 6)]
+)
 @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
-def test_environments_have_the_sizes_limits_and_actions_of_their_task(name: str, version: str) -> None:
-    task = TASKS[name]
-    environment = make_environment(task, version)
-    assert environment.spec.id == f"{name}-{version}"
-    assert environment.spec.max_episode_steps == TIME_LIMIT
-    assert environment.observation_space.shape == (task.observation_size,)
-    assert environment.action_space.shape == (task.action_size,)
-    assert (environment.action_space.low == -1).all()
-    assert (environment.action_space.high == 1).all()
-    environment.reset(seed=0)
-    observation, *_ = environment.step(np.zeros(task.action_size, np.float32))
-    assert observation.shape == (task.observation_size,)
+def test_locomotion_s_spaces(name: str, version: str, observations: int, actions: int) -> None:
+    environment = replace(LOCOMOTION[name], id=f"{name}-{version}")
+    assert spaces_of(environment) == Spaces(name, observations, ActionBounds.unit(actions), 1000)
+    made = make_environment(environment)
+    made.reset(seed=0)
+    observation, *_ = made.step(np.zeros(actions, np.float32))
+    assert observation.shape == (observations,)
 
 
-def test_an_unknown_version_is_one_clear_error() -> None:
-    with pytest.raises(UserError, match=r"Hopper-v99 can't be made .* Use env_version v5"):
-        make_environment(TASKS["Hopper"], "v99")
+def test_experts_environments_are_those_of_the_configuration() -> None:
+    for name, environment in LOCOMOTION.items():
+        assert configuration(f"environment={name}").offline_rl.environments == {name: environment}
+
+
+def test_actions_are_scaled_to_the_environment_s_bounds() -> None:
+    """InvertedPendulum takes forces within ±3."""
+    own, scaled = gymnasium.make("InvertedPendulum-v5"), make_environment(Environment("InvertedPendulum-v5"))
+    for each in (own, scaled):
+        each.reset(seed=0)
+    for force in (-3.0, 0.0, 1.5):
+        expected, found = own.step(np.array([force])), scaled.step(np.array([force / 3], np.float32))
+        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+
+
+def test_arguments_and_a_time_limit_are_passed_on() -> None:
+    environment = Environment("Reacher-v5", {"reward_control_weight": 0.0}, time_limit=3)
+    made = make_environment(environment)
+    assert spaces_of(environment).time_limit == 3
+    made.reset(seed=0)
+    ends = [made.step(np.ones(2, np.float32))[3] for _ in range(3)]
+    assert ends == [False, False, True]
+    assert made.unwrapped._reward_control_weight == 0
+
+
+@pytest.mark.parametrize(
+    ("id_", "message"),
+    [
+        ("Hopper-v99", r"Hopper-v99 can't be made .*correct its id"),
+        ("no.such.module:Robot-v0", r"no\.such\.module:Robot-v0 can't be made .*ModuleNotFound"),
+        ("CartPole-v1", r"its actions are Discrete\(2\), agents take flat vectors"),
+        (None, "there is no environment"),
+    ],
+)
+def test_an_environment_that_agents_can_t_act_in_is_one_clear_error(id_: str | None, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        make_environment(Environment(id_))
+    assert "\n" not in str(caught.value)
 
 
 def test_mujoco_writes_no_log_into_the_working_directory(
@@ -58,6 +98,6 @@ def test_mujoco_writes_no_log_into_the_working_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.DEBUG):
-        make_environment(TASKS["HalfCheetah"])
+        make_environment(LOCOMOTION["HalfCheetah"])
     assert "settotalmass" in caplog.text  # the warning that MuJoCo would have written there
     assert list(tmp_path.iterdir()) == []

@@ -12,9 +12,9 @@ import pytest
 from singleshot.errors import UserError
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.transitions import Dataset
-from singleshot.rl.environments import TASKS
+from singleshot.rl.environments import LOCOMOTION
 
-HOPPER = TASKS["Hopper"]
+HOPPER = LOCOMOTION["Hopper"]
 
 
 def write(path: Path, terminals: list[int], timeouts: list[int] | None = None, /, **changed: Any) -> Path:
@@ -153,7 +153,7 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "huge rewards": ({"rewards": np.full(n, 1e39)}, r"'rewards' reach 1e\+39, whose square"),
     "scalar": ({"terminals": 0}, "'terminals' has 0 rows, 'actions' 9"),
-    "action range": ({"actions": np.full((n, 3), 50.0)}, r"'actions' reach 50, this task's are in \[-1, 1\]"),
+    "action range": ({"actions": np.full((n, 3), 50.0)}, "'actions' reach 50 times the largest"),
 }
 
 

@@ -17,16 +17,17 @@ from minari.storage.remotes.cloud_storage import CloudStorage
 from singleshot.errors import UserError
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment, spaces_of
 
-HOPPER = TASKS["Hopper"]
+HOPPER = LOCOMOTION["Hopper"]
 DATASET = "mujoco/hopper/tiny-v0"
 
 
 def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, task: str = "Hopper") -> Path:
     """Two episodes made with Minari's own functions, of 2 steps to a terminal and 3 to a truncation."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(directory))
-    size = TASKS[task].observation_size, TASKS[task].action_size
+    spaces = spaces_of(LOCOMOTION[task])
+    size = spaces.observation_size, spaces.action_size
     buffers = [
         EpisodeBuffer(
             observations=list(first + np.arange(steps + 1)[:, None] * np.ones(size[0])),
@@ -37,7 +38,7 @@ def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, task: s
         )
         for first, steps, terminated in ((0, 2, True), (100, 3, False))
     ]
-    environment = make_environment(TASKS[task])
+    environment = make_environment(LOCOMOTION[task])
     minari.create_dataset_from_buffers(
         DATASET,
         buffers,
@@ -76,7 +77,7 @@ def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Episode(random.normal(size=(n + 1, 11)), random.uniform(-1, 1, (n, 3)), random.normal(size=n), n == 4)
         for n in (4, 7)
     ]
-    write_minari(written, tmp_path, "hopper-expert-v0", "Hopper-v5", "TD3")
+    write_minari(written, tmp_path, "hopper-expert-v0", HOPPER, "TD3")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     loaded = minari.load_dataset("hopper-expert-v0")
     assert (loaded.total_episodes, loaded.total_steps) == (2, 11)
@@ -95,9 +96,10 @@ def test_another_task_of_the_same_sizes_is_told_apart(
 ) -> None:
     dataset = recorded_by_minari(tmp_path, monkeypatch, "Walker2d")
     with pytest.raises(
-        UserError, match=r"was recorded in Walker2d-v5, not in HalfCheetah; correct offline_rl\.data\.minari"
+        UserError,
+        match=r"was recorded in Walker2d-v5, not in HalfCheetah-v5; correct offline_rl\.data\.minari",
     ):
-        read_minari(dataset, TASKS["HalfCheetah"])
+        read_minari(dataset, LOCOMOTION["HalfCheetah"])
 
 
 def rewrite(file: h5py.File, key: str, values: np.ndarray) -> None:
@@ -223,7 +225,7 @@ def test_what_other_versions_of_minari_leave_out_is_not_needed(dataset: Path) ->
     loaded = read_minari(dataset, HOPPER)
     assert (len(loaded.transitions), loaded.doubts) == (5, ())
     with pytest.raises(UserError, match="was recorded in Hopper-v5, not in Walker2d"):
-        read_minari(dataset, TASKS["Walker2d"])
+        read_minari(dataset, LOCOMOTION["Walker2d"])
 
 
 def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_terminal(dataset: Path) -> None:
@@ -241,7 +243,7 @@ def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_termin
 def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     full = Episode(random.normal(size=(1001, 11)), np.zeros((1000, 3)), np.ones(1000), True)
-    write_minari([full], tmp_path, "full-v0", "Hopper-v5", "none")
+    write_minari([full], tmp_path, "full-v0", HOPPER, "none")
     loaded = read_minari(tmp_path / "full-v0", HOPPER)
     assert not loaded.transitions.terminals.any()
     assert loaded.returns.tolist() == [1000]

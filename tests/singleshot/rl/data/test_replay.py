@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.randomness import Randomness
 
 SEEDS = [0, 1, 0]
@@ -43,6 +42,6 @@ def test_each_agent_gets_the_batches_of_its_own_dataset(draws, normalize_states)
 
 
 def test_datasets_of_different_sizes(draws):
-    shorter = Transitions(*(part[:9] for part in astuple(draws[0])))
+    shorter = draws[0].part(0, 9)
     with pytest.raises(ValueError, match="equal numbers of transitions"):
         ReplayBuffer.of_agents([draws[0], shorter], [0, 1])

@@ -7,10 +7,11 @@ import pytest
 import safetensors.numpy
 
 from singleshot.errors import UserError
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.transitions import D4RLFile, DataConfig, Episode, Transitions, from_episodes
-from singleshot.rl.environments import TASKS, TIME_LIMIT
+from singleshot.rl.environments import LOCOMOTION, spaces_of
 
-HOPPER = TASKS["Hopper"]
+SPACES = spaces_of(LOCOMOTION["Hopper"])
 
 
 def hopper_transitions(n: int = 5) -> Transitions:
@@ -27,7 +28,7 @@ def hopper_transitions(n: int = 5) -> Transitions:
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     saved = hopper_transitions()
     saved.save(tmp_path / "a.safetensors")
-    loaded = Transitions.load(tmp_path / "a.safetensors", HOPPER)
+    loaded = Transitions.load(tmp_path / "a.safetensors")
     for name in ("observations", "actions", "rewards", "next_observations", "terminals"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
         assert getattr(loaded, name).dtype == (bool if name == "terminals" else np.float32)
@@ -48,7 +49,7 @@ BROKEN = {
     ),
     "flat actions": (
         replace(hopper_transitions(), actions=np.zeros(5, np.float32)),
-        r"'actions' has shape \(5,\), Hopper transitions need \(5, 3\)",
+        r"'actions' has shape \(5,\); give a vector for each, \(5, size\)",
     ),
     "lengths": (
         replace(hopper_transitions(), terminals=np.zeros(4, bool)),
@@ -64,18 +65,28 @@ BROKEN = {
     ),
     "actions": (
         replace(hopper_transitions(), actions=np.full((5, 3), -1.5, np.float32)),
-        r"'actions' reach 1.5, this task's are in \[-1, 1\]",
+        r"'actions' reach 1.5 times the largest",
     ),
 }
 
 
 @pytest.mark.parametrize("damage", BROKEN)
-def test_unsound_transitions_are_one_clear_error(tmp_path: Path, damage: str) -> None:
+def test_unsound_transitions_are_one_clear_error(damage: str) -> None:
     transitions, message = BROKEN[damage]
-    path = tmp_path / "broken.safetensors"
-    transitions.save(path)
     with pytest.raises(UserError, match=rf"broken\.safetensors: {message}"):
-        Transitions.load(path, HOPPER)
+        transitions.check("broken.safetensors", SPACES)
+
+
+def test_unsound_transitions_are_not_loaded(tmp_path: Path) -> None:
+    BROKEN["nan"][0].save(tmp_path / "broken.safetensors")
+    with pytest.raises(UserError, match=r"broken\.safetensors: 'rewards' holds nan"):
+        Transitions.load(tmp_path / "broken.safetensors")
+
+
+def test_bounds_of_actions_are_saved(tmp_path: Path) -> None:
+    saved = replace(hopper_transitions(), bounds=ActionBounds((-1.0, 0.0, 0.0), (1.0, 1.0, 5.0)))
+    saved.save(tmp_path / "a.safetensors")
+    assert Transitions.load(tmp_path / "a.safetensors").bounds == saved.bounds
 
 
 def test_damaged_files_are_one_clear_error(tmp_path: Path) -> None:
@@ -111,8 +122,8 @@ def test_a_cut_episode_is_not_terminal_and_a_full_one_is_complete() -> None:
     cut = episode(0, 5, True).first(3)
     assert (len(cut), len(cut.observations), cut.terminated, cut.complete) == (3, 4, False, False)
     assert episode(0, 5, True).first(5).terminated
-    assert episode(0, TIME_LIMIT, False).complete
-    assert not episode(0, TIME_LIMIT - 1, False).complete
+    assert replace(episode(0, 5, False), truncated=True).complete
+    assert not episode(0, 5, False).complete
 
 
 def test_configuration_is_read_from_plain_values() -> None:
@@ -123,7 +134,6 @@ def test_configuration_is_read_from_plain_values() -> None:
         '{"source": "csv"}',
         '{"transitions": 0}',
         '{"action_noise": -1}',
-        '{"minari": {"Ant": "x"}}',
     ):
         with pytest.raises(pydantic.ValidationError):
             adapter.validate_json(bad, strict=True)

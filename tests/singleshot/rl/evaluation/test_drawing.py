@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from singleshot.rl.environments import TASKS, MujocoTask, make_environment
-from singleshot.rl.evaluation import drawing
+from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.evaluation.drawing import (
     HOLD_SECONDS,
     SKY,
@@ -28,7 +27,7 @@ def hopper(steps=100, speed=0.01):
     """An episode in which an upright hopper glides."""
     positions = np.tile(HOPPER, (steps + 1, 1))
     positions[:, 0] += speed * np.arange(steps + 1)
-    return Episode("Hopper", positions, np.full(steps, 2.0), 0.008)
+    return Episode(LOCOMOTION["Hopper"], positions, np.full(steps, 2.0), 0.008, steps < 1000)
 
 
 def ends(capsules):
@@ -39,7 +38,7 @@ def ends(capsules):
 
 def test_an_upright_hopper_is_its_models_lengths():
     """From hopper.xml: torso from 1.45 to 1.05 m, thigh to 0.6, leg to 0.1, foot from -0.13 to 0.26 m."""
-    capsules = Body("Hopper").capsules(HOPPER)
+    capsules = Body(LOCOMOTION["Hopper"]).capsules(HOPPER)
     assert ends(capsules) == [
         [(3.0, 1.05), (3.0, 1.45)],
         [(3.0, 0.6), (3.0, 1.05)],
@@ -53,7 +52,7 @@ def test_a_bent_hip_turns_all_below_it():
     """Its axis is -y: by an angle θ, what hangs down swings forwards by sin θ."""
     angle = np.pi / 6
     bent = np.array([3.0, 1.25, 0.0, angle, 0.0, 0.0])
-    _, thigh, leg, _ = ends(Body("Hopper").capsules(bent))
+    _, thigh, leg, _ = ends(Body(LOCOMOTION["Hopper"]).capsules(bent))
     knee = 3.0 + 0.45 * np.sin(angle), 1.05 - 0.45 * np.cos(angle)
     ankle = 3.0 + 0.95 * np.sin(angle), 1.05 - 0.95 * np.cos(angle)
     assert np.allclose(sorted([(3.0, 1.05), knee]), thigh)
@@ -63,7 +62,8 @@ def test_a_bent_hip_turns_all_below_it():
 def test_a_rotated_torso_leads_the_body_around():
     """The root's axis is y; Walker2d and HalfCheetah turn about the torso's own frame."""
     upright, turned = (
-        Body("HalfCheetah").capsules(np.array([0.0, 0.0, angle, *[0.0] * 6])) for angle in (0.0, np.pi / 2)
+        Body(LOCOMOTION["HalfCheetah"]).capsules(np.array([0.0, 0.0, angle, *[0.0] * 6]))
+        for angle in (0.0, np.pi / 2)
     )
     centre = np.array([0.0, 0.7])  # of the torso
     for before, after in zip(ends(upright), ends(turned), strict=True):
@@ -72,10 +72,11 @@ def test_a_rotated_torso_leads_the_body_around():
         assert np.allclose(sorted(map(tuple, np.round(quarter, 9))), after)
 
 
-def test_a_body_that_is_not_planar_is_seen_from_the_side(monkeypatch):
+def test_a_body_that_is_not_planar_is_seen_from_the_side():
     """From ant.xml: a sphere of 0.25 m for the torso, from which legs begin with 0.2 m along x and y."""
-    monkeypatch.setattr(drawing, "TASKS", {"Ant": MujocoTask("Ant", 105, 8, 0.0, 1.0)})
-    capsules = Body("Ant").capsules(np.array([0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, *[0.0] * 8]))
+    capsules = Body(Environment("Ant-v5")).capsules(
+        np.array([0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, *[0.0] * 8])
+    )
     torso, first = ends(capsules)[:2]
     assert (torso, capsules.radius[0]) == ([(0.0, 0.75), (0.0, 0.75)], 0.25)
     assert first == [(0.0, 0.75), (0.2, 0.75)]
@@ -83,7 +84,7 @@ def test_a_body_that_is_not_planar_is_seen_from_the_side(monkeypatch):
 
 def test_limbs_are_told_apart():
     for task, shades in {"Hopper": 2, "Walker2d": 3, "HalfCheetah": 3}.items():
-        assert len(set(Body(task).shades)) == shades, task
+        assert len(set(Body(LOCOMOTION[task]).shades)) == shades, task
 
 
 RENDER = """
@@ -119,9 +120,9 @@ def silhouette_by_mujoco(task, positions, size, metres, x):
     return pytest.skip(f"no OpenGL here: {done.stderr.decode().splitlines()[-1]}")
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", LOCOMOTION)
 def test_a_body_is_where_mujoco_draws_it(task):
-    environment = make_environment(TASKS[task])
+    environment = make_environment(LOCOMOTION[task])
     environment.reset(seed=0)
     environment.action_space.seed(0)
     for _ in range(30):
@@ -131,7 +132,7 @@ def test_a_body_is_where_mujoco_draws_it(task):
     rendered = silhouette_by_mujoco(task, positions, size, metres, x)
 
     canvas = np.zeros((size[1], size[0], 3), np.uint8)
-    capsules, scale = Body(task).capsules(positions), size[1] / metres
+    capsules, scale = Body(LOCOMOTION[task]).capsules(positions), size[1] / metres
     origin = np.array([size[0] / 2 - x * scale, size[1]])
     for start, stop, radius in zip(capsules.start, capsules.stop, capsules.radius, strict=True):
         pixels = (origin + scale * point * [1, -1] for point in (start, stop))

@@ -4,19 +4,19 @@ import mujoco
 import numpy as np
 import pytest
 
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment
 from singleshot.rl.evaluation.live import PUSH_SECONDS, LiveEpisode
 
 
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(LOCOMOTION))
 def test_an_episode_is_gymnasiums(name):
-    task, random = TASKS[name], np.random.default_rng(0)
+    task, random = LOCOMOTION[name], np.random.default_rng(0)
     live, environment = LiveEpisode(task, seed=3), make_environment(task)
     state, _ = environment.reset(seed=3)
     total, ended = 0.0, False
     while not ended:
         assert live.state == pytest.approx(state, rel=1e-6)
-        action = random.uniform(-1, 1, task.action_size).astype(np.float32)
+        action = random.uniform(-1, 1, environment.action_space.shape).astype(np.float32)
         live.step(action)
         state, reward, terminated, truncated, _ = environment.step(action)
         total, ended = total + reward, terminated or truncated
@@ -29,7 +29,7 @@ def test_an_episode_is_gymnasiums(name):
 
 
 def test_capsules_are_where_mujoco_has_their_ends():
-    live = LiveEpisode(TASKS["Walker2d"], seed=0)
+    live = LiveEpisode(LOCOMOTION["Walker2d"], seed=0)
     live.step(np.ones(6, np.float32))
     model, data = live._simulation.model, live._simulation.data
     mujoco.mj_kinematics(model, data)
@@ -44,9 +44,9 @@ def test_capsules_are_where_mujoco_has_their_ends():
 def test_a_push_is_worth_its_impulse_and_ends():
     """Of two alike, one pushed: after the push their momenta differ by force times time, if none is on the
     ground."""
-    task = TASKS["HalfCheetah"]
+    task = LOCOMOTION["HalfCheetah"]
     pushed, left = (LiveEpisode(task, seed=0) for _ in range(2))
-    still = np.zeros(task.action_size, np.float32)
+    still = np.zeros(6, np.float32)
     for live in (pushed, left):
         live._simulation.data.qpos[1] += 5  # in the air: no friction
     pushed.push(200)
@@ -69,7 +69,7 @@ def momentum(live):
 
 
 def test_a_body_on_its_back_has_its_torso_turned_and_no_pace():
-    live = LiveEpisode(TASKS["HalfCheetah"], seed=0)
+    live = LiveEpisode(LOCOMOTION["HalfCheetah"], seed=0)
     assert live.upright > 0.95
     simulation = live._simulation
     position, velocity = simulation.data.qpos.copy(), simulation.data.qvel.copy()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from waiting import PATIENCE_S
 
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment
 from singleshot.rl.evaluation import lockstep
 from singleshot.rl.evaluation.lockstep import Environments
 
@@ -21,7 +21,7 @@ def make(cores):
     """Environments of two agents on so many cores, however few there are of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lockstep, "LEAST_SHARE", 1)
-        return Environments(TASKS["Hopper"], "v5", 2, SEEDS, cores)
+        return Environments(LOCOMOTION["Hopper"], 2, SEEDS, cores)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def actions():
 
 def test_steps_are_those_of_gymnasium_one_by_one(environments, actions):
     steps = iter(play_through(environments(cores=1), actions))
-    alone = [[make_environment(TASKS["Hopper"]) for _ in SEEDS] for _ in range(2)]
+    alone = [[make_environment(LOCOMOTION["Hopper"]) for _ in SEEDS] for _ in range(2)]
     first = [[e.reset(seed=seed)[0] for e, seed in zip(row, SEEDS, strict=True)] for row in alone]
     assert np.array_equal(next(steps), np.array(first, np.float32))
     running = np.ones((2, 3), bool)
@@ -94,7 +94,7 @@ def test_more_processes_change_nothing(by_cores, actions):
 
 
 def test_the_first_episode_of_each_agent_is_kept(by_cores, actions):
-    alone = make_environment(TASKS["Hopper"])
+    alone = make_environment(LOCOMOTION["Hopper"])
     alone.reset(seed=SEEDS[0])
     positions, rewards, ended = [alone.unwrapped.data.qpos.copy()], [], False
     for action in actions:
@@ -108,12 +108,12 @@ def test_the_first_episode_of_each_agent_is_kept(by_cores, actions):
             _, second = several.first_episodes()
             assert np.array_equal(second.positions, positions)
             assert np.array_equal(second.rewards, rewards)
-            assert (second.task, second.step_seconds) == ("Hopper", 0.008)
+            assert (second.environment, second.step_seconds) == (LOCOMOTION["Hopper"], 0.008)
 
 
 def test_few_environments_stay_in_this_process():
     before = set(multiprocessing.active_children())
-    environments = Environments(TASKS["Hopper"], "v5", 1, range(10), cores=8)
+    environments = Environments(LOCOMOTION["Hopper"], 1, range(10), cores=8)
     assert environments.shares == 1
     assert set(multiprocessing.active_children()) == before
 
@@ -146,10 +146,10 @@ def test_a_ctrl_c_is_the_parents_to_act_on(by_cores):
 SWEEP = """
 import signal
 from singleshot.rl.evaluation import lockstep
-from singleshot.rl.environments import TASKS
+from singleshot.rl.environments import LOCOMOTION
 if __name__ == "__main__":
     lockstep.LEAST_SHARE = 1
-    environments = lockstep.Environments(TASKS["Hopper"], "v5", 1, range(2), 2)
+    environments = lockstep.Environments(LOCOMOTION["Hopper"], 1, range(2), 2)
     environments.reset()
     print(environments._others[0].process.pid, flush=True)
     signal.pause()

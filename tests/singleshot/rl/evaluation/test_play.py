@@ -4,7 +4,7 @@ import torch
 
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bcq import BCQConfig
-from singleshot.rl.environments import TASKS, make_environment
+from singleshot.rl.environments import LOCOMOTION, make_environment
 from singleshot.rl.evaluation.play import (
     FIRST_EPISODE,
     EvaluationConfig,
@@ -30,7 +30,7 @@ def one_by_one(algorithm, networks, randomness, task, episodes):
     for agent in range(agents):
         own = {name: network.agent(agent) for name, network in networks.items()}
         for episode in range(episodes):
-            environment = make_environment(TASKS[task])
+            environment = make_environment(LOCOMOTION[task])
             observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
             ended = False
             while not ended:
@@ -46,7 +46,7 @@ def one_by_one(algorithm, networks, randomness, task, episodes):
 
 def test_hopper_episodes_end_one_by_one():
     algorithm, networks = make([0, 1])
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=4), agents=2)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=4), agents=2)
 
     returns = play(algorithm, networks, environments, Randomness("evaluation", [0, 1], 5))
 
@@ -60,7 +60,7 @@ def test_hopper_episodes_end_one_by_one():
 
 def test_environments_can_be_used_again():
     algorithm, networks = make([0])
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=1)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=1)
     first, again = (play(algorithm, networks, environments, Randomness("evaluation", [0])) for _ in range(2))
     other = play(algorithm, networks, environments, Randomness("evaluation", [1]))
     assert np.array_equal(first, again)
@@ -69,7 +69,7 @@ def test_environments_can_be_used_again():
 
 def test_agents_of_the_same_seed_and_weights_get_the_same_returns():
     algorithm, networks = make([3, 3])
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=2), agents=2)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=2)
     first, second = play(algorithm, networks, environments, Randomness("evaluation", [3, 3]))
     np.testing.assert_allclose(first, second, rtol=1e-5)
 
@@ -82,9 +82,9 @@ def agent():
 
 
 def test_evaluate_is_play_for_one_agent(agent):
-    environments = make_environments(TASKS["Hopper"], EvaluationConfig(episodes=3), agents=1)
+    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=3), agents=1)
     expected = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [7]))
-    returns, first = evaluate(agent, episodes=3, seed=7)
+    returns, first = evaluate(agent, LOCOMOTION["Hopper"], episodes=3, seed=7)
     assert np.array_equal(returns, expected[0])
     assert first.returns[-1] == pytest.approx(returns[0])
     assert len(first.positions) == len(first.rewards) + 1

@@ -4,13 +4,16 @@ import pytest
 from PIL import Image
 
 from singleshot.errors import UserError
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.drawing import Caption
 from singleshot.rl.evaluation.episode import Episode, load_episode
 from singleshot.rl.evaluation.video import render_episode, write_drawing, write_rendering
 from tasks.animate import AnimateParams, animate
 from tasks.job import Job
 
-EPISODE = Episode("Hopper", np.tile([0.0, 1.25, 0, 0, 0, 0], (41, 1)), np.arange(40.0), 0.008)
+EPISODE = Episode(
+    LOCOMOTION["Hopper"], np.tile([0.0, 1.25, 0, 0, 0, 0], (41, 1)), np.arange(40.0), 0.008, True
+)
 
 
 def read(path):
@@ -30,7 +33,7 @@ def test_an_episode_is_kept_whole(tmp_path):
     loaded = load_episode(tmp_path / "one.safetensors")
     assert np.array_equal(loaded.positions, EPISODE.positions)
     assert np.array_equal(loaded.rewards, EPISODE.rewards)
-    assert (loaded.task, loaded.step_seconds, loaded.fell) == ("Hopper", 0.008, True)
+    assert (loaded.environment, loaded.step_seconds, loaded.fell) == (LOCOMOTION["Hopper"], 0.008, True)
     assert loaded.returns[[0, 1, 2, -1]].tolist() == [0, 0, 1, 780]
 
 
@@ -53,7 +56,7 @@ def test_a_drawn_video_is_h264_that_browsers_play(tmp_path):
 
 def test_mujocos_video_has_a_frame_per_step(tmp_path):
     try:
-        write_rendering(tmp_path / "hopper.mp4", EPISODE, "v5")
+        write_rendering(tmp_path / "hopper.mp4", EPISODE)
     except UserError as error:
         pytest.skip(f"no OpenGL here: {error}")
     _, rate, frames = read(tmp_path / "hopper.mp4")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import TASKS, TIME_LIMIT, MujocoTask, make_environment
+from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.experts.collect import ACTION_GRID, LOCKSTEP, Policy, roll_out
 from singleshot.rl.experts.policy import load_expert
 
 ROOT = Path(__file__).parents[4]
 EXPERTS = ROOT / "experts"
-HOPPER, HALF_CHEETAH = TASKS["Hopper"], TASKS["HalfCheetah"]
+HOPPER, HALF_CHEETAH = LOCOMOTION["Hopper"], LOCOMOTION["HalfCheetah"]
 
 
 def still(observations: np.ndarray) -> np.ndarray:
@@ -36,16 +36,18 @@ def assert_equal(a: list[Episode], b: list[Episode]) -> None:
         assert left.terminated == right.terminated
 
 
-def first(policy: Policy, task: MujocoTask, count: int, noise: float = 0.1, seed: int = 0) -> list[Episode]:
-    return list(itertools.islice(roll_out(policy, task, "v5", noise, seed), count))
+def first(
+    policy: Policy, environment: Environment, count: int, noise: float = 0.1, seed: int = 0
+) -> list[Episode]:
+    return list(itertools.islice(roll_out(policy, environment, noise, seed), count))
 
 
 def test_an_episode_ends_at_a_fall_or_at_the_time_limit() -> None:
     falls = first(still, HOPPER, LOCKSTEP + 5)  # more than run at once
     assert all(episode.terminated and episode.complete for episode in falls)
     policy = lambda observations: np.zeros((len(observations), 6), np.float32)  # noqa: E731
-    (whole,) = itertools.islice(roll_out(policy, HALF_CHEETAH, "v5", 0.1, 0, width=1), 1)
-    assert (len(whole), whole.terminated, whole.complete) == (TIME_LIMIT, False, True)
+    (whole,) = itertools.islice(roll_out(policy, HALF_CHEETAH, 0.1, 0, width=1), 1)
+    assert (len(whole), whole.terminated, whole.complete) == (1000, False, True)
 
 
 def test_a_seed_gives_its_data_again_and_another_one_does_not() -> None:
@@ -57,7 +59,7 @@ def test_a_seed_gives_its_data_again_and_another_one_does_not() -> None:
 def test_how_many_run_in_lockstep_changes_nothing() -> None:
     """With an expert, whose batched products are exact."""
     policy = load_expert(EXPERTS / "hopper.safetensors").act
-    alone = list(itertools.islice(roll_out(policy, HOPPER, "v5", 0.1, 0, width=1), 2))
+    alone = list(itertools.islice(roll_out(policy, HOPPER, 0.1, 0, width=1), 2))
     assert_equal(alone, first(policy, HOPPER, 2))
 
 
@@ -97,9 +99,10 @@ import sys
 from pathlib import Path
 from tasks.job import Job
 from singleshot.rl.data.transitions import DataConfig
+from singleshot.rl.environments import LOCOMOTION
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
 task, expert, output = sys.argv[1:]
-params = DatasetParams(task, "v5", DataConfig(transitions=3000, seed=0))
+params = DatasetParams(task, LOCOMOTION[task], DataConfig(transitions=3000, seed=0))
 list(prepare_dataset([Job(params, {"expert": Path(expert)}, Path(output))]))
 """
 LIMITS = {

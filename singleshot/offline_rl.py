@@ -1,0 +1,437 @@
+"""Offline RL on one's own data: what `singleshot.rl` offers to a script or a notebook.
+
+>>> import numpy as np
+>>> import singleshot
+>>> draw = np.random.default_rng(0)
+>>> states, actions = draw.normal(size=(501, 4)), draw.uniform(-2, 2, (500, 2))
+>>> data = singleshot.rl.Dataset(states[:-1], actions, draw.normal(size=500), states[1:], np.zeros(500))
+>>> agent = singleshot.rl.BC(data, batch_size=50).prune("snip", 0.95).fit(updates=20, progress=False)
+>>> round(agent.sparsity, 3)
+0.95
+>>> agent.act(states[0]).shape
+(2,)
+
+Agents are those of :mod:`singleshot.rl`, one at a time: the same seed, data and settings give the same agent
+as in a sweep.
+"""
+
+import dataclasses
+import difflib
+import tempfile
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pydantic
+import torch
+from numpy.typing import ArrayLike, NDArray
+from tqdm.auto import tqdm
+
+from singleshot.errors import UserError
+from singleshot.pruning.masks import PruningConfig
+from singleshot.pruning.statistics import LayerCount
+from singleshot.rl import agents, pruning
+from singleshot.rl.actions import ActionBounds
+from singleshot.rl.agents import DENSE, Agent, AgentMasks, AgentSpec
+from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.algorithms import algorithm_class
+from singleshot.rl.data.d4rl import read_d4rl
+from singleshot.rl.data.minari import fetch_minari, is_minari_id, local_minari, read_minari
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.environments import Environment
+from singleshot.rl.evaluation.heldout import heldout_losses
+from singleshot.rl.evaluation.play import evaluate
+from singleshot.rl.execution import acting_networks
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.stack import Stack, flushed_denormals
+
+OWN_DATA = "data"
+"""Name of the environment in the specification of an agent that was trained on one's own data."""
+RECORDS = 100
+"""Number of records of the losses in a training."""
+
+
+class Dataset:
+    """Transitions (s, a, r, s', terminal), in any order and of any range.
+
+    Args:
+        observations: s, (N, S).
+        actions: a, (N, A).
+        rewards: r, (N,).
+        next_observations: s', (N, S).
+        terminals: (N,), true where s' ends an episode, so that no reward follows; not for time limits.
+        action_low: lowest value of each coordinate of an action that agents may take, (A,) or one number.
+        action_high: highest value.
+
+    Agents know actions as numbers from -1 to 1, which stand for `action_low` and `action_high`. If these are
+    not given, actions within [-1, 1] stay as they are, and other actions are scaled from the lowest and the
+    highest value of each coordinate in the data.
+
+    Raises:
+        UserError: shapes don't match, there is no transition, or there are NaN, infinity or actions out of
+            bounds.
+    """
+
+    def __init__(
+        self,
+        observations: ArrayLike,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        next_observations: ArrayLike,
+        terminals: ArrayLike,
+        *,
+        action_low: ArrayLike | None = None,
+        action_high: ArrayLike | None = None,
+    ) -> None:
+        arrays = [np.asarray(each) for each in (observations, actions, rewards, next_observations, terminals)]
+        if any(each.dtype.kind not in "biuf" for each in arrays):
+            raise UserError("Dataset: every array has to hold numbers, in rows of equal length")
+        made = Transitions.cast(*arrays)
+        if len(made) and made.actions.ndim == 2 and made.actions.size:
+            bounds = _bounds(made.actions, action_low, action_high)
+            scaled = np.asarray(bounds.to_unit(made.actions), np.float32)
+            made = dataclasses.replace(made, actions=scaled, bounds=None if bounds.is_unit else bounds)
+        self.transitions = made.check("Dataset")
+
+    @classmethod
+    def d4rl(cls, path: str | Path) -> Self:
+        """The transitions of a file in D4RL's format, HDF5."""
+        return cls._of(read_d4rl(Path(path)).transitions)
+
+    @classmethod
+    def minari(cls, name: str | Path) -> Self:
+        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed."""
+        folder = Path(name).expanduser()
+        if folder.is_dir() or not is_minari_id(str(name)):
+            return cls._of(read_minari(folder).transitions)
+        if kept := local_minari(str(name)):
+            return cls._of(read_minari(kept).transitions)
+        with tempfile.TemporaryDirectory() as directory:
+            return cls._of(read_minari(fetch_minari(str(name), Path(directory))).transitions)
+
+    @classmethod
+    def _of(cls, transitions: Transitions) -> Self:
+        made = cls.__new__(cls)
+        made.transitions = transitions
+        return made
+
+    def __len__(self) -> int:
+        """Number of transitions."""
+        return len(self.transitions)
+
+    def __repr__(self) -> str:
+        """The dataset's sizes."""
+        states, actions = self.transitions.state_size, self.transitions.action_size
+        return f"Dataset({len(self):,} transitions, states of {states} numbers, actions of {actions})"
+
+
+class TrainedAgent:
+    """An agent that acts, for states and actions as they are in its data."""
+
+    def __init__(self, agent: Agent, seed: int = 0) -> None:
+        self._agent: Agent | None = agent
+        self._noise = Randomness("acting", [seed])
+
+    @property
+    def agent(self) -> Agent:
+        """Specification, networks and masks.
+
+        Raises:
+            UserError: the agent has not been trained.
+        """
+        if self._agent is None:
+            raise UserError("this agent has not been trained; call fit(updates=…) first")
+        return self._agent
+
+    @property
+    def masks(self) -> dict[str, NDArray[np.bool_]]:
+        """Masks (out, in) by `network.layer`, true where a weight is kept."""
+        return {name: mask.numpy() for name, mask in agents.flatten_masks(self._masks()).items()}
+
+    @property
+    def layers(self) -> list[LayerCount]:
+        """Numbers of weights of each layer, in all and kept."""
+        return list(pruning.count_agent_layers(self._algorithm(), self._masks()))
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of the weights that are pruned."""
+        layers = self.layers
+        return 1 - sum(layer.weights_kept for layer in layers) / sum(layer.weights_total for layer in layers)
+
+    def _masks(self) -> AgentMasks:
+        return self.agent.masks
+
+    def _algorithm(self) -> Algorithm:
+        return self.agent.algorithm
+
+    def act(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """Actions (A,) at an observation (S,), or (N, A) at several (N, S).
+
+        BC and BCQ sample; each call draws other numbers, the same ones after :func:`load`.
+
+        Raises:
+            UserError: the shape is another, a number isn't finite, or the agent has not been trained.
+        """
+        agent, states = self.agent, np.asarray(observations, np.float32)
+        size = agent.algorithm.state_size
+        if states.ndim not in (1, 2) or states.shape[-1] != size:
+            raise UserError(
+                f"observations have shape {states.shape}, this agent takes ({size},) or (N, {size})"
+            )
+        if not np.isfinite(states).all():
+            raise UserError("observations hold NaN or infinity")
+        batch = torch.from_numpy(np.atleast_2d(states))[None]
+        noise = self._noise.normal(batch.shape[1], *agent.algorithm.noise_shape)
+        with torch.no_grad():
+            actions = agent.algorithm.act(acting_networks(agent), batch, noise)[0].numpy()
+        actions = agent.bounds.from_unit(actions) if agent.bounds else actions
+        return actions if states.ndim == 2 else actions[0]
+
+    def evaluate(
+        self, environment: str | Environment, episodes: int = 10, seed: int = 0
+    ) -> NDArray[np.float64]:
+        """Undiscounted returns of some episodes, (episodes,), each from another initial state.
+
+        Args:
+            environment: Gymnasium's id, such as `Hopper-v5`, or an
+                :class:`~singleshot.rl.environments.Environment` with arguments and a time limit.
+            episodes: number of episodes.
+            seed: of the policy's noise.
+
+        Raises:
+            UserError: there is no such environment, or it has other observations or actions.
+        """
+        where = Environment(environment) if isinstance(environment, str) else environment
+        returns, _ = evaluate(self.agent, where, episodes, seed)
+        return returns
+
+    def heldout_losses(self, data: Dataset) -> dict[str, float]:
+        """Means of the losses on other data, and of the squared error of its actions (`action_error`).
+
+        Raises:
+            UserError: the data has other sizes or other bounds of actions.
+        """
+        agent, transitions = self.agent, data.transitions
+        sizes = agent.algorithm.state_size, agent.algorithm.action_size
+        if (transitions.state_size, transitions.action_size) != sizes:
+            raise UserError(f"{data!r} does not fit an agent with states and actions of {sizes} numbers")
+        return heldout_losses(agent, _rescaled(transitions, agent.bounds))
+
+    def save(self, path: str | Path) -> None:
+        """Write the agent as safetensors, from which :func:`load` gets it back."""
+        self.agent.save(Path(path))
+
+    def export(self, path: str | Path, opset: int = 18) -> None:
+        """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
+
+        It takes `state` (batch, S) and, for BC and BCQ, standard normal `latents`; its output `action`
+        (batch, A) is within the bounds of the data's actions. Needs `pip install 'singleshot[export]'`.
+        """
+        try:
+            import onnx
+
+            from singleshot.export.policies import forms_of, policy_network
+            from singleshot.export.to_onnx import card_of, to_onnx
+        except ImportError as error:
+            raise UserError(
+                f"export needs more packages ({error}): pip install 'singleshot[export]'"
+            ) from error
+        network = policy_network(self.agent, forms_of(self.agent.spec)[-1])
+        with tempfile.TemporaryDirectory() as directory:
+            source = Path(directory) / "agent.safetensors"
+            self.agent.save(source)
+            card = card_of(network, Path(path).stem, "unknown", source)
+        onnx.save(to_onnx(network, card, opset), path)
+
+
+class Learner(TrainedAgent):
+    """An agent that is to be trained: :meth:`prune` it or not, then :meth:`fit` it.
+
+    Hyper-parameters are keyword arguments, with the defaults of the algorithm's paper or its authors' code;
+    `normalize_states=True` trains on states of zero mean and unit variance, which the saved agent does
+    itself. `seed` decides initial weights, batches and noise.
+
+    Raises:
+        UserError: there is no such hyper-parameter, or its value is out of range.
+    """
+
+    name: ClassVar[str]
+    """The algorithm's name in :mod:`singleshot.rl.algorithms`."""
+
+    def __init__(self, data: Dataset, *, seed: int = 0, device: str = "cpu", **hyper_parameters: Any) -> None:
+        self._agent, self._noise = None, Randomness("acting", [seed])
+        algorithm, self.config = algorithm_class(self.name), _config(self.name, hyper_parameters)
+        sizes = data.transitions.state_size, data.transitions.action_size
+        self._spec = AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed)
+        self._made = algorithm(self.config, *sizes)
+        self._data = ReplayBuffer(data.transitions, device, self.config.normalize_states)
+        self._first_masks: AgentMasks | None = None
+        self._stack: Stack | None = None
+        self.losses: dict[str, list[float]] = {}
+        """Means of each loss, and in `update` the updates after which they were taken."""
+
+    def prune(self, method: str = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
+        """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
+
+        Args:
+            method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`, each also with a control
+                behind it, such as `snip-shuffled`; or `set`, `rigl`, `gradual` or `finetuned`, which change
+                masks during training.
+            sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
+            settings: those of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
+
+        Raises:
+            UserError: the agent is trained already, or there is no such method or setting, or the sparsity is
+                out of range.
+        """
+        if self._stack is not None:
+            raise UserError("prune before fit: this agent is trained already; make a new one from its data")
+        if not 0 < sparsity < 1:
+            raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
+        self._spec = dataclasses.replace(self._spec, pruner=method, sparsity=float(sparsity))
+        config = _validated(PruningConfig, settings, "prune")
+        if (first := self._spec.mask_pruner) is None:
+            self._first_masks = None
+        else:
+            seed = self._spec.seed
+            self._first_masks = pruning.make_masks(self._made, self._data, first, sparsity, seed, config)
+        return self
+
+    def fit(self, updates: int, *, progress: bool = True) -> Self:
+        """Train for a number of updates; a pruned agent computes with its kept weights alone on a CPU.
+
+        An interrupted training goes on when it is called again with the same number.
+
+        Raises:
+            UserError: a loss is no longer finite, or the agent is trained already.
+        """
+        if updates < 1:
+            raise UserError(f"updates is {updates}; it has to be 1 or more")
+        if self._stack is None:
+            self._stack = Stack([self._spec], self._made, self._data, [self._first_masks], updates)
+        stack = self._stack
+        if stack.updates != updates or stack.update == updates:
+            raise UserError(
+                f"this agent has made {stack.update:,} of {stack.updates:,} updates; make a new one to train "
+                "otherwise"
+            )
+        every = max(1, updates // RECORDS)
+        bar = tqdm(total=updates, initial=stack.update, desc=str(self), unit="update", disable=not progress)
+        with bar, flushed_denormals():
+            while stack.update < updates:
+                before = stack.update
+                stack.train_until(stack.next_stop(every))
+                bar.update(stack.update - before)
+                if stack.update % every == 0 or stack.update == updates:
+                    self._record(stack)
+        self._agent = stack.agent(0)
+        return self
+
+    def _record(self, stack: Stack) -> None:
+        means = stack.losses.means(0)
+        records = len(self.losses.setdefault("update", []))
+        for name in {**self.losses, **means}:
+            value = stack.update if name == "update" else means.get(name, float("nan"))
+            self.losses.setdefault(name, [float("nan")] * records).append(value)
+        stack.losses.clear()
+
+    def _masks(self) -> AgentMasks:
+        if self._agent:
+            return self._agent.masks
+        return self._first_masks or agents.dense_masks(self._made)
+
+    def _algorithm(self) -> Algorithm:
+        return self._made
+
+    def __repr__(self) -> str:
+        """Algorithm and pruning."""
+        pruned = "" if self._spec.pruner == DENSE else f", {self._spec.pruner} {self._spec.sparsity:g}"
+        return f"{type(self).__name__}{pruned}"
+
+
+class BC(Learner):
+    """Behaviour cloning with BCQ's VAE (:mod:`singleshot.rl.algorithms.bc`)."""
+
+    name = "bc"
+
+
+class BCQ(Learner):
+    """Batch-constrained deep Q-learning (:mod:`singleshot.rl.algorithms.bcq`)."""
+
+    name = "bcq"
+
+
+class TD3BC(Learner):
+    """TD3+BC (:mod:`singleshot.rl.algorithms.td3bc`)."""
+
+    name = "td3bc"
+
+
+class IQL(Learner):
+    """Implicit Q-learning (:mod:`singleshot.rl.algorithms.iql`)."""
+
+    name = "iql"
+
+
+def load(path: str | Path, seed: int = 0) -> TrainedAgent:
+    """Read an agent that was saved here or by the pipeline; `seed` is the seed of its noise.
+
+    Raises:
+        UserError: the file is missing, damaged, or holds no agent.
+    """
+    return TrainedAgent(agents.load_agent(Path(path)), seed)
+
+
+def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:
+    size = actions.shape[1]
+    if (low is None) != (high is None):
+        raise UserError("Dataset: give action_low and action_high, or neither")
+    if low is None or high is None:
+        if not np.isfinite(actions).all():
+            return ActionBounds.unit(size)  # `check` says where
+        return ActionBounds.of(actions)
+    try:
+        both = [np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in (low, high)]
+    except ValueError as error:
+        raise UserError(
+            f"Dataset: action_low and action_high have to be {size} numbers each, or one"
+        ) from error
+    if not (np.isfinite(both).all() and (both[0] < both[1]).all()):
+        raise UserError("Dataset: action_low has to be less than action_high in each coordinate")
+    return ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
+
+
+def _rescaled(transitions: Transitions, bounds: ActionBounds | None) -> Transitions:
+    """The same transitions with actions as an agent with these bounds knows them."""
+    if transitions.bounds == bounds:
+        return transitions
+    size = transitions.action_size
+    own, wanted = transitions.bounds or ActionBounds.unit(size), bounds or ActionBounds.unit(size)
+    actions = np.asarray(wanted.to_unit(own.from_unit(transitions.actions)), np.float32)
+    return dataclasses.replace(transitions, actions=actions, bounds=bounds)
+
+
+def _config(name: str, given: dict[str, Any]) -> Any:
+    return _validated(algorithm_class(name).config_type, given, name.upper())
+
+
+def _validated(kind: type, given: dict[str, Any], who: str) -> Any:
+    """A configuration from keyword arguments.
+
+    Raises:
+        UserError: one of them is unknown or out of range.
+    """
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            fix = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise UserError(f"{who} has no setting {name!r}; {fix}")
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(given)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "a setting"
+        raise UserError(f"{who}: {where} is {first['input']!r}; {first['msg'].lower()}") from error

@@ -1,0 +1,179 @@
+"""`singleshot.rl` as a notebook uses it: arrays in, an agent out, no file of the repository."""
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import singleshot
+from singleshot.errors import UserError
+from singleshot.rl.agents import AgentSpec, make_algorithm
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.training.stack import Stack
+
+N, STATES, ACTIONS = 300, 5, 2
+ALGORITHMS = ("BC", "BCQ", "TD3BC", "IQL")
+
+
+def arrays(low=-3.0, high=1.0, n=N):
+    draw = np.random.default_rng(0)
+    states = draw.normal(size=(n + 1, STATES)) * 10
+    actions = draw.uniform(low, high, (n, ACTIONS))
+    return states[:-1], actions, draw.normal(size=n), states[1:], draw.random(n) < 0.05
+
+
+@pytest.fixture(scope="module")
+def data():
+    return singleshot.rl.Dataset(*arrays(), action_low=-3, action_high=1)
+
+
+def made(name, data, **settings):
+    return getattr(singleshot.rl, name)(data, batch_size=20, **settings)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_agent_is_pruned_trained_saved_and_exported(name, data, tmp_path):
+    agent = made(name, data, normalize_states=True).prune("snip", 0.9).fit(30, progress=False)
+    assert agent.sparsity == pytest.approx(0.9, abs=1e-4)
+    kept = {name: int(mask.sum()) for name, mask in agent.masks.items() if mask.size}
+    assert kept == {f"{each.network}.{each.layer}": each.weights_kept for each in agent.layers}
+    assert len(agent.losses["update"]) == 30
+    assert all(len(values) == 30 for values in agent.losses.values())
+
+    states = data.transitions.observations[:7]
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = singleshot.rl.load(tmp_path / "agent.safetensors")
+    actions = agent.act(states)
+    assert actions.shape == (7, ACTIONS)
+    assert actions.min() >= -3
+    assert actions.max() <= 1
+    np.testing.assert_array_equal(actions, loaded.act(states))
+    assert agent.act(states[0]).shape == (ACTIONS,)
+
+    agent.export(tmp_path / "agent.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "agent.onnx")
+    inputs = {each.name: each.shape for each in session.get_inputs()}
+    feeds = {"state": states}
+    if "latents" in inputs:  # zeros: the mean of the prior, so that nothing is sampled
+        latents = [7, *(10 if isinstance(size, str) else size for size in inputs["latents"][1:])]
+        feeds["latents"] = np.zeros(latents, np.float32)
+    exported = session.run(["action"], feeds)[0]
+    algorithm, own = agent.agent.algorithm, agent.agent
+    noise = torch.zeros(1, 7, *algorithm.noise_shape)
+    unit = algorithm.act(own.networks, torch.from_numpy(states)[None], noise)[0].numpy()
+    np.testing.assert_allclose(exported, unit * 2 - 1, atol=1e-4)  # [-1, 1] to [-3, 1], by hand
+
+
+def test_an_agent_is_the_one_that_a_sweep_trains(data):
+    own = made("BC", data, seed=3).fit(20, progress=False)
+    config = BCConfig(batch_size=20)
+    spec = AgentSpec("any", "bc", "dense", 0.0, 3)
+    stack = Stack(
+        [spec], make_algorithm(spec, config, STATES, ACTIONS), ReplayBuffer(data.transitions), [None], 20
+    )
+    stack.train_until(20)
+    for layer, weights in stack.agent(0).networks["vae"].weights.items():
+        assert torch.equal(own.agent.networks["vae"].weights[layer], weights)
+
+
+def test_behaviour_cloning_finds_the_actions_of_its_data():
+    """a = (3 s_1, 100 s_2) on actions of other ranges than [-1, 1]."""
+    draw = np.random.default_rng(1)
+    states = draw.uniform(-1, 1, (2001, 2)).astype(np.float32)
+    actions = states[:-1] * [3, 100]
+    data = singleshot.rl.Dataset(states[:-1], actions, np.zeros(2000), states[1:], np.zeros(2000))
+    agent = singleshot.rl.TD3BC(data, alpha=1e-3).fit(600, progress=False)
+    error = np.abs(agent.act(states[:-1]) - actions).mean(axis=0)
+    assert error[0] < 0.3
+    assert error[1] < 10
+    held_out = agent.heldout_losses(data)
+    assert held_out["action_error"] == pytest.approx(
+        np.square((agent.act(states[:-1]) - actions) / [3, 100]).mean(), rel=0.02
+    )
+
+
+def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
+    through = made("BC", data).prune("rigl", 0.8).fit(250, progress=False)
+    stopped = made("BC", data).prune("rigl", 0.8)
+    train, calls = Stack.train_until, iter(range(100))
+
+    def interrupt(self, update):
+        if next(calls) == 60:
+            raise KeyboardInterrupt
+        train(self, update)
+
+    monkeypatch.setattr(Stack, "train_until", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(250, progress=False)
+    monkeypatch.undo()
+    stopped.fit(250, progress=False)
+    assert stopped.losses == through.losses
+    for layer, weights in through.agent.networks["vae"].weights.items():
+        assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
+
+
+def test_actions_are_scaled_from_the_data_if_no_bounds_are_given():
+    states, _, rewards, following, terminals = arrays(n=3)
+    actions = np.array([[0, 5], [10, 5], [4, 5]])
+    data = singleshot.rl.Dataset(states, actions, rewards, following, terminals)
+    assert data.transitions.actions.tolist() == [[-1, 0], [1, 0], [pytest.approx(-0.2), 0]]
+    unit = singleshot.rl.Dataset(states, actions / 20, rewards, following, terminals)
+    assert unit.transitions.actions.tolist() == (actions / 20).astype(np.float32).tolist()
+
+
+def test_an_agent_is_evaluated_in_the_environment_of_its_data():
+    environment = gymnasium.make("InvertedPendulum-v5")  # actions in [-3, 3]
+    state, _ = environment.reset(seed=0)
+    rows = []
+    while len(rows) < 200:
+        action = np.clip([30 * state[1] + 3 * state[3]], -3, 3)  # pushes the cart below the falling pole
+        after, reward, terminal, timeout, _ = environment.step(action)
+        rows.append((state, action, reward, after, terminal))
+        state = environment.reset()[0] if terminal or timeout else after
+    data = singleshot.rl.Dataset(*map(np.array, zip(*rows, strict=True)), action_low=-3, action_high=3)
+    returns = made("TD3BC", data).fit(20, progress=False).evaluate("InvertedPendulum-v5", episodes=3)
+    assert returns.shape == (3,)
+    assert (returns >= 1).all()
+    with pytest.raises(UserError, match="17 and 6 coordinates, the agent's 4 and 1"):
+        made("BC", data).fit(1, progress=False).evaluate("HalfCheetah-v5")
+
+
+def test_mistakes_are_one_line(data):
+    states, actions, rewards, following, terminals = arrays()
+    make = singleshot.rl.Dataset
+    holes = states.copy()
+    holes[3, 1] = np.nan
+    trained = made("BC", data).fit(1, progress=False)
+    cases = {
+        r"'actions' has shape \(299, 2\)": lambda: make(states, actions[1:], rewards, following, terminals),
+        r"'observations' holds nan at \(3, 1\)": lambda: make(holes, actions, rewards, following, terminals),
+        "holds no transition": lambda: make(*(each[:0] for each in arrays())),
+        "hold numbers": lambda: make(states, [["a"]] * N, rewards, following, terminals),
+        "'actions' reach 2.98": lambda: make(*arrays(), action_low=-1, action_high=1),
+        "or neither": lambda: make(*arrays(), action_low=-1),
+        "did you mean learning_rate": lambda: singleshot.rl.BC(data, learning_rat=1),
+        "discount is 2": lambda: singleshot.rl.BCQ(data, discount=2),
+        "sparsity is 1": lambda: made("BC", data).prune("snip", 1),
+        "unknown pruner 'snap'": lambda: made("BC", data).prune("snap", 0.5),
+        "prune before fit": lambda: trained.prune("snip", 0.5),
+        r"has made 1 of 1 updates": lambda: trained.fit(5),
+        "updates is 0": lambda: made("BC", data).fit(0),
+        "has not been trained": lambda: made("BC", data).act(states),
+        r"shape \(3,\), this agent takes \(5,\)": lambda: trained.act([1, 2, 3]),
+        "NaN or infinity": lambda: trained.act(holes[3]),
+        "has no attribute 'DQN'": lambda: singleshot.rl.DQN,
+    }
+    for message, mistake in cases.items():
+        with pytest.raises((UserError, AttributeError), match=message) as caught:
+            mistake()
+        assert "\n" not in str(caught.value)
+
+
+def test_importing_the_package_imports_no_algorithm():
+    code = "import sys, singleshot.rl; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
