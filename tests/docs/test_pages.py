@@ -5,11 +5,14 @@ import re
 import subprocess
 import tomllib
 
+import numpy as np
 import pytest
+import torch
 import typer
 import yaml
 from checkouts import ROOT
 from pages import blocks
+from torch import nn
 
 import pipelines.cli.app as command_line
 from pipelines.config import reference
@@ -139,3 +142,27 @@ def test_the_citation_is_valid():
 
 def test_completion_is_a_script_that_bash_reads():
     subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
+
+
+def test_the_python_of_the_readme_runs_in_an_empty_directory(tmp_path, monkeypatch):
+    """With a network and data of one's own, and fewer updates."""
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert "updates=25_000" in code
+    monkeypatch.chdir(tmp_path)
+    rng, n = np.random.default_rng(0), 300
+    names = {
+        "model": nn.Linear(4, 50),
+        "loss": lambda model: model(torch.ones(8, 4)).square().mean(),
+        "observations": rng.normal(size=(n, 5)),
+        "actions": rng.uniform(-1, 1, size=(n, 2)),
+        "rewards": rng.normal(size=n),
+        "next_observations": rng.normal(size=(n, 5)),
+        "terminals": np.arange(n) % 100 == 99,
+        "observation": rng.normal(size=5),
+    }
+    exec(code.replace("updates=25_000", "updates=20"), names)
+    assert int((names["model"].weight != 0).sum()) == 10
+    assert names["action"].shape == (2,)
+    assert (tmp_path / "agent.safetensors").exists()
