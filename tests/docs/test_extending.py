@@ -125,7 +125,7 @@ from pipelines.stages import benchmark, export_onnx, prune, quantize, train
 
 def show(cell):
     digests = source_digests(cell.task.__module__, *cell.modules)
-    print(cell.name, cell.task.__name__, sorted(digests.items()))
+    print(cell.name, cell.task.__name__, cell.params, sorted(digests.items()))
 
 
 config = check()
@@ -186,7 +186,9 @@ def test_an_environment_of_ones_own_fits_its_data(follow):
 
 
 def test_an_environment_of_ones_own_leaves_all_other_cells_alone(follow, working_tree):
-    assert python(follow("environment"), SOURCES) == python(working_tree, SOURCES)
+    checkout = follow("environment")
+    checkout.run("python", "-m", "pipelines", "params", "profile=default")
+    assert python(checkout, SOURCES) == python(working_tree, SOURCES)
 
 
 STYLE = """
