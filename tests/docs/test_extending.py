@@ -265,7 +265,7 @@ def check_environment(checkout):
     errors = losses[losses["loss"] == "action_error"]
     assert errors["value"].between(0, 4).all()
     exports = read(checkout, "deployment/exports.csv")
-    assert exports["model"].str.startswith("Logs/").sum() == 2 * 5
+    assert exports["model"].str.startswith("Logs/").sum() == 2 * (1 + 3 + 3)  # dense, SNIP, GraSP
 
 
 def check_style(checkout):
