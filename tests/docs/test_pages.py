@@ -91,7 +91,7 @@ def test_the_reference_has_every_key_of_params_yaml():
             elif value != {}:
                 yield full
 
-    named = re.compile(r"(sources|studies|d4rl)\.\w+\.")  # keys that users name
+    named = re.compile(r"(sources|studies|d4rl|environments)\.\w+\.")  # keys that users name
     composed = {
         named.sub(r"\1.NAME.", name) for name in leaves(yaml.safe_load((ROOT / "params.yaml").read_text()))
     }

@@ -276,7 +276,7 @@ def test_a_second_run_computes_nothing(smoke):
     assert progress(output) == NOTHING_RAN
     assert re.findall("Running stage '(.*)'", output) == ["packages", "register"]
     # Where it runs changes no result: another executor and tracking address leave every stage as it is.
-    smoke.compose("profile=smoke", "executor=ray", "tracking=server")
+    smoke.compose("profile=smoke", "executor=ray", "tracking.uri=sqlite:///mlflow.db-elsewhere")
     output = smoke.repro()
     assert progress(output) == NOTHING_RAN
     assert "Running stage 'config'" in output
