@@ -97,7 +97,8 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
 
     def act(path: Path) -> None:
         policy = load_policy(path)
-        state = torch.zeros(1, 1, 11)
+        (size,) = read_card(path).inputs[0].shape[1:]
+        state = torch.zeros(1, 1, int(size))
         policy.act({}, state, torch.zeros(1, 1, *policy.noise_shape))
 
     def read_last_half(path: Path) -> None:

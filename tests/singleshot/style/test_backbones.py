@@ -157,7 +157,7 @@ def test_what_is_no_backbone_is_told(alexnet: Backbone, tmp_path: Path, damage: 
             save_file(tensors | {"features.0.bias": torch.zeros(3)}, path, {"architecture": "alexnet"})
     told = {"missing": "no such file", "junk": "not a whole", "cut": "not a whole"}
     words = told.get(damage, "not the weights of a backbone")
-    with pytest.raises(UserError, match=rf"weights\.safetensors: {words}.*fetch_weights"):
+    with pytest.raises(UserError, match=rf"weights\.safetensors: {words}.*run the stage pictures again"):
         load_backbone(path)
 
 

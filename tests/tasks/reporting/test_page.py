@@ -21,6 +21,9 @@ from tasks.reporting.results import Results
 
 TEMPLATES = Path(page.__file__).with_name("templates")
 
+TABLES = [source for source in results.TABLES if source is not results.HELDOUT]
+"""Those of a run whose agents have environments."""
+
 
 def draw(root, output, profile="small", **params):
     output.mkdir(parents=True)
@@ -139,7 +142,7 @@ def test_every_chart_and_table_links_to_its_csv(drawn, small):
     links = {address for address in read.addresses if address.startswith("#csv-")}
     embedded = dict(re.findall(r'id="(csv-[^"]+)" href="data:text/csv;base64,([^"]+)"', drawn[0]))
     assert {link[1:] for link in links} == set(embedded)
-    for source in results.TABLES:
+    for source in TABLES:
         name = f"csv-{source.path.rpartition('/')[2]}"
         assert base64.b64decode(embedded[name]) == (small / source.path).read_bytes()
     captions = re.findall(r"<figcaption.*?</figcaption>", drawn[0].partition("<nav")[2], re.DOTALL)
@@ -360,7 +363,7 @@ def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp
     assert named.count("95") == 1
 
 
-@pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)
+@pytest.mark.parametrize("source", TABLES, ids=lambda source: source.path)
 def test_a_table_that_is_not_there_is_said_to_be_missing(small, no_charts, tmp_path, source):
     root = tmp_path / "run"
     shutil.copytree(small, root)
@@ -417,7 +420,7 @@ def test_nothing_at_all_makes_a_page_that_says_so(tmp_path):
     assert text.count("<li>", text.index('id="not-run"')) == metrics["not_run"]
 
 
-@pytest.mark.parametrize("source", results.TABLES, ids=lambda source: source.path)
+@pytest.mark.parametrize("source", TABLES, ids=lambda source: source.path)
 def test_an_empty_table_is_as_good_as_none(small, tmp_path, source):
     given = (small / source.path).read_text()
     for content in ("", given.splitlines()[0] + "\n"):
