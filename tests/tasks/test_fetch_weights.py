@@ -116,5 +116,5 @@ def test_heads_of_lpips(tmp_path: Path) -> None:
 def test_no_photos_is_told(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     job = Job(PARAMS, PARAMS.inputs(tmp_path / "photos"), tmp_path)
-    with pytest.raises(UserError, match="fetch_images"):
+    with pytest.raises(UserError, match="run the stage pictures"):
         list(fetch_weights([job]))
