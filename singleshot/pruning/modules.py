@@ -84,9 +84,10 @@ def prune(
     config = PruningConfig(scope=scope, iterations=iterations)
     evaluate = _LossOf(model, loss)
     inputs = _inputs_of(model, evaluate) if method.startswith("synflow") else ()
+    flow = _flow(model, inputs)  # a copy of the model, which all rounds share
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
-        return {"": Objective(evaluate.of_weights, _flow(model, inputs), stream("pruning scores", seed))}
+        return {"": Objective(evaluate.of_weights, flow, stream("pruning scores", seed))}
 
     return make_masks(objectives, {"": weights}, method, sparsity, config)[""]
 
