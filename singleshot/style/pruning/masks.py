@@ -8,11 +8,11 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.pruning import modules
 from singleshot.style.transformer_net import TransformerNet
 
 
@@ -40,9 +40,7 @@ class Mask:
         path.write_bytes(safetensors.torch.save(tensors, metadata))
 
     def apply(self, network: TransformerNet, path: Path) -> None:
-        """Set the pruned weights to zero, and their gradients from now on.
-
-        An optimiser without weight decay then leaves these weights at zero.
+        """Set the pruned weights to zero, and keep them there (:func:`singleshot.pruning.modules.apply`).
 
         Raises:
             UserError: the mask, read from `path`, belongs to another network.
@@ -53,11 +51,7 @@ class Mask:
                 f"{path}: not the mask of a network of width {network.width}; prune again with "
                 "`dvc repro styles`"
             )
-        for name, θ in weights.items():
-            kept = self.kept[name].to(θ.device)
-            with torch.no_grad():
-                θ.masked_fill_(~kept, 0.0)
-            θ.register_hook(kept.mul)
+        modules.apply(network, self.kept)
 
 
 def load_mask(path: Path) -> Mask:
