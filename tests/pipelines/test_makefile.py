@@ -35,7 +35,9 @@ def checkout(tmp_path: Path) -> Path:
 def make(
     checkout: Path, *arguments: str, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PROFILE", "MAKEFLAGS")}
+    # Not those of a `make test` that runs the tests: this one would say that it is within another.
+    outer = {"PROFILE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
         ["make", *arguments],
         cwd=checkout,
