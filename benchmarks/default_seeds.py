@@ -1,9 +1,9 @@
 """Whether the default profile gives the same results with other seeds: `python -m benchmarks.default_seeds`.
 
-Its agents are trained with three disjoint sets of seeds. For each task, algorithm and pruner, the table has
-each set's mean scores of dense and pruned agents, the share that pruned agents retain, and how far the sets
-differ. To compare processors, run it on both. To compare roundings on one processor with Intel's MKL, run it
-again with another store, so that finished cells are computed again:
+Its agents are trained with three disjoint sets of seeds. For each environment, algorithm and pruner, the
+table has each set's mean scores of dense and pruned agents, the share that pruned agents retain, and how far
+the sets differ. To compare processors, run it on both. To compare roundings on one processor with Intel's
+MKL, run it again with another store, so that finished cells are computed again:
 
     MKL_CBWR=COMPATIBLE SINGLESHOT_CELLS=build/compatible python -m benchmarks.default_seeds --sets 1
 """
@@ -55,24 +55,28 @@ def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
-    """Mean score over the seeds of a set, by task, algorithm and pruner."""
+    """Mean score over the seeds of a set, by environment, algorithm and pruner."""
     rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
     evaluations = pandas.concat(rows).astype(dict.fromkeys(["update", "d4rl_score"], float))
-    kind = ["task", "algorithm", "pruner"]
+    kind = ["environment", "algorithm", "pruner"]
     return agent_scores(evaluations, [*kind, "seed"]).groupby(kind)["d4rl_score"].mean()
 
 
 def _rows(sets: Sequence["pandas.Series[float]"]) -> Iterator[Sequence[str]]:
-    for task, algorithm, pruner in sets[0].index:
+    for environment, algorithm, pruner in sets[0].index:
         if pruner == DENSE:
             continue
-        means = [(own[task, algorithm, DENSE], own[task, algorithm, pruner]) for own in sets]
+        means = [(own[environment, algorithm, DENSE], own[environment, algorithm, pruner]) for own in sets]
         retentions = [pruned / dense for dense, pruned in means]
         cells = [
             f"{dense:.0f}, {pruned:.0f}, {kept:.2f}"
             for (dense, pruned), kept in zip(means, retentions, strict=True)
         ]
-        yield f"{task}, {name(algorithm)}, {name(pruner)}", *cells, f"{max(retentions) - min(retentions):.2f}"
+        yield (
+            f"{environment}, {name(algorithm)}, {name(pruner)}",
+            *cells,
+            f"{max(retentions) - min(retentions):.2f}",
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Time of scoring agents as a share of training them: `python -m benchmarks.evaluation_share`.
 
 One agent at a time, on one thread, with the settings of the profiles `default` and `paper`: dense, and with
-SNIP's masks at 95 % sparsity. HalfCheetah, whose episodes always take 1,000 steps, is the most expensive task
-to score. The share is the time of an evaluation divided by that of the updates between two evaluations.
+SNIP's masks at 95 % sparsity. HalfCheetah, whose episodes always take 1,000 steps, is the most expensive
+environment to score. The share is the time of an evaluation divided by that of the updates between two
+evaluations.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Agents trained side by side on a GPU, and one at a time: `python -m benchmarks.gpu_sweep [--device cpu]`.
 
-The agents are the grid of one task and algorithm in the profile `paper`, HalfCheetah and BCQ: dense, and with
-the masks of SNIP and GraSP at six sparsities, with five seeds each: 65 agents. With *calls*, operations are
-launched one by one, as every peer does for one agent at a time; with a *graph*, a whole update is launched at
-once.
+The agents are the grid of one environment and algorithm in the profile `paper`, HalfCheetah and BCQ: dense,
+and with the masks of SNIP and GraSP at six sparsities, with five seeds each: 65 agents. With *calls*,
+operations are launched one by one, as every peer does for one agent at a time; with a *graph*, a whole update
+is launched at once.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def _variants(jobs: Sequence[Job], device: str) -> list[tuple[str, Sequence[Job]
 def _jobs(directory: Path, count: int, device: str) -> list[Job]:
     """`count` agents of the grid with their masks, a dense agent first."""
     config = configuration("profile=paper")
-    grid = [agent for agent in agents(config) if (agent.task, agent.algorithm) == (ENVIRONMENT, "bcq")]
+    grid = [agent for agent in agents(config) if (agent.environment, agent.algorithm) == (ENVIRONMENT, "bcq")]
     if count > len(grid):
         raise UserError(f"--agents {count}: the grid has {len(grid)}; give no more")
     grid.sort(key=lambda agent: agent.sparsity)

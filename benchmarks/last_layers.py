@@ -2,8 +2,8 @@
 
 SNIP ranks weights by a magnitude, |θ ⊙ ∂L/∂θ|; GraSP by θ ⊙ Hg with its sign. The table has the percentage of
 its weights that each part's last layer keeps at 95 % sparsity under both, and under GraSP's score without its
-sign, |θ ⊙ Hg|. DATA are draws in directories named after their tasks; `dvc repro data` makes them
-for the tasks in params.yaml.
+sign, |θ ⊙ Hg|. DATA are draws in directories named after their environments; `dvc repro data` makes them
+for the environments in params.yaml.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
     data = parser.parse_args().data
     print(heading("torch"))
     PRUNERS["unsigned"] = Pruner(unsigned, PRUNERS["grasp"].batch_size)
-    print_table(("task", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
+    print_table(("environment", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
 
 
 def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:

@@ -145,7 +145,7 @@ def _ours(model: Model, port: int) -> Question:
     card = model.card
     if card.kind == "policy":
         body = json.dumps({"state": _inputs(card)["state"][0].tolist(), "policy": model.name}).encode()
-        return Question(_name(model), "serve", port, f"/act/{card.details['task']}", body)
+        return Question(_name(model), "serve", port, f"/act/{card.details['environment']}", body)
     path = "/classify" if card.kind == "classifier" else f"/stylize/{model.name}"
     return Question(f"{path}, {PICTURE_PX} px", "serve", port, path, _photo(), "image/jpeg")
 

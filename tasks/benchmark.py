@@ -302,10 +302,10 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
     A policy without an environment gets random ones.
     """
     details = network.details
-    if not details["environment"]["id"]:
+    if not details["environment_spec"]["id"]:
         sizes = {"samples": 1, **details, "batch": params.rollout_steps}
         return random_inputs(network.inputs, sizes, seed=0)
-    environment = make_environment(TypeAdapter(Environment).validate_python(details["environment"]))
+    environment = make_environment(TypeAdapter(Environment).validate_python(details["environment_spec"]))
     bounds = ActionBounds(**details["bounds"]) if details["bounds"] else None
     generator = stream("benchmark", 0)
     _, *shapes = unbatched_shapes(network.inputs, network.details).values()

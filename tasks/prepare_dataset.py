@@ -31,13 +31,13 @@ LIBRARIES = ("gymnasium", "mujoco", "minari", "numpy")
 class DatasetParams:
     """Everything that one environment's dataset depends on, besides its input file."""
 
-    task: str
+    name: str
     """Name of the environment."""
     environment: Environment
     data: DataConfig
 
     @classmethod
-    def of(cls, task: str, environment: Environment, data: DataConfig, draw: int | None) -> Self:
+    def of(cls, name: str, environment: Environment, data: DataConfig, draw: int | None) -> Self:
         """Make parameters with only the settings that the configured source uses for this environment.
 
         `draw` is the seed of an expert's rollouts.
@@ -48,31 +48,31 @@ class DatasetParams:
             UserError: the source has no data for the environment.
         """
         if data.source == "expert":
-            if task not in LOCOMOTION:
+            if name not in LOCOMOTION:
                 raise UserError(
-                    f"{task} has no expert, only {', '.join(LOCOMOTION)} have; give its data: "
+                    f"{name} has no expert, only {', '.join(LOCOMOTION)} have; give its data: "
                     "data@offline_rl.data=minari or d4rl"
                 )
-            return cls(task, environment, replace(data, seed=draw, minari={}, d4rl={}))
+            return cls(name, environment, replace(data, seed=draw, minari={}, d4rl={}))
         unused = DataConfig(source=data.source)
         entries = data.minari if data.source == "minari" else data.d4rl
-        if task not in entries:
-            raise UserError(f"data.{data.source} has no entry for {task}, only {sorted(entries)}; add one")
+        if name not in entries:
+            raise UserError(f"data.{data.source} has no entry for {name}, only {sorted(entries)}; add one")
         if data.source == "minari":
-            return cls(task, environment, replace(unused, minari={task: data.minari[task]}))
-        return cls(task, environment, replace(unused, d4rl={task: data.d4rl[task]}))
+            return cls(name, environment, replace(unused, minari={name: data.minari[name]}))
+        return cls(name, environment, replace(unused, d4rl={name: data.d4rl[name]}))
 
     def inputs(self, expert: Path) -> dict[str, Path]:
         """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""
         if self.data.source == "expert":
             return {"expert": expert}
         if self.data.source == "minari":
-            name = self.data.minari[self.task]
-            path = Path(name).expanduser()
-            if path.is_dir() or not is_minari_id(name):
+            entry = self.data.minari[self.name]
+            path = Path(entry).expanduser()
+            if path.is_dir() or not is_minari_id(entry):
                 return {"minari": path}
-            return {"minari": kept} if (kept := local_minari(name)) else {}
-        file = self.data.d4rl[self.task]
+            return {"minari": kept} if (kept := local_minari(entry)) else {}
+        file = self.data.d4rl[self.name]
         return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://")).expanduser()}
 
 
@@ -124,13 +124,13 @@ class Failures:
 class DatasetCard:
     """Description of a dataset."""
 
-    task: str
+    environment: str
     source: str
     origin: str
     """Origin of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
     sha256: str | None
     """SHA-256 of the expert or the D4RL file."""
-    environment: str
+    environment_id: str
     """Gymnasium identifier of the environment to evaluate in; `none` if there is none."""
     action_noise: float | None
     seed: int | None
@@ -196,7 +196,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
 def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failures]]:
     params: DatasetParams = job.params
     data = params.data
-    expert = _expert(job.inputs["expert"], params.task)
+    expert = _expert(job.inputs["expert"], params.name)
     assert data.seed is not None, "DatasetParams.of sets the draw"
     threshold = SHARE * expert.card.deterministic.mean
     played_episodes = roll_out(expert.act, params.environment, data.action_noise, data.seed)
@@ -226,7 +226,7 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failur
     dataset = from_episodes(episodes)
     dataset.transitions.check(job.inputs["expert"])
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
-    name = f"{params.task.lower()}-expert-v0"
+    name = f"{params.name.lower()}-expert-v0"
     write_minari(episodes, job.output / "minari", name, params.environment, algorithm)
     name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
     failures = Failures(
@@ -246,8 +246,10 @@ def _listed(returns: Mapping[int, float]) -> str:
 
 def _expert(path: Path, name: str) -> Expert:
     expert = load_expert(path)
-    if expert.card.task != name:
-        raise UserError(f"{path}: an expert for {expert.card.task}, not for {name}; give that one's file")
+    if expert.card.environment != name:
+        raise UserError(
+            f"{path}: an expert for {expert.card.environment}, not for {name}; give that one's file"
+        )
     spaces = spaces_of(LOCOMOTION[name])
     if (len(expert.weights[0]), len(expert.biases[-1])) != (spaces.observation_size, spaces.action_size):
         raise UserError(f"{path}: its states or actions have another size than {name}'s; train one for it")
@@ -256,7 +258,7 @@ def _expert(path: Path, name: str) -> Expert:
 
 def _read_minari(job: Job) -> tuple[Dataset, _Origin]:
     params: DatasetParams = job.params
-    entry, environment = params.data.minari[params.task], params.environment
+    entry, environment = params.data.minari[params.name], params.environment
     if "minari" in job.inputs:
         return read_minari(job.inputs["minari"], environment), _Origin(Path(entry).name)
     with tempfile.TemporaryDirectory(dir=job.output) as directory:
@@ -264,7 +266,7 @@ def _read_minari(job: Job) -> tuple[Dataset, _Origin]:
 
 
 def _read_d4rl(job: Job) -> tuple[Dataset, _Origin]:
-    name = job.params.task
+    name = job.params.name
     file = job.params.data.d4rl[name]
     path, origin, sha256 = local_or_cached(
         job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{name}.url"
@@ -275,11 +277,11 @@ def _read_d4rl(job: Job) -> tuple[Dataset, _Origin]:
 def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Failures | None) -> DatasetCard:
     rolled_out = params.data.source == "expert"
     return DatasetCard(
-        task=params.task,
+        environment=params.name,
         source=params.data.source,
         origin=origin.name,
         sha256=origin.sha256,
-        environment=params.environment.id or "none",
+        environment_id=params.environment.id or "none",
         action_noise=params.data.action_noise if rolled_out else None,
         seed=params.data.seed if rolled_out else None,
         transitions=len(dataset.transitions),

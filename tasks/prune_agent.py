@@ -18,7 +18,7 @@ from tasks.tables import write_csv
 class LayerRow:
     """A row of `layers.csv`: what pruning left of one layer."""
 
-    task: str
+    environment: str
     algorithm: str
     network: str
     part: str

@@ -38,7 +38,7 @@ class QuantizeParams:
 class QuantizedRow:
     """A row of `quantized.csv`: an agent packed with one kind of values."""
 
-    task: str
+    environment: str
     algorithm: str
     pruner: str
     sparsity: float

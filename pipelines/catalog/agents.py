@@ -17,13 +17,15 @@ def agents(config: Config) -> Iterator[AgentSpec]:
     """Every agent of the sweep. Sparsity 0 gives one dense agent, whatever the number of pruners."""
     sweep = config.offline_rl.sweep
     sparsities = sorted(set(sweep.sparsities) - {0})
-    for task in config.offline_rl.environments:
+    for environment in config.offline_rl.environments:
         for algorithm in dict.fromkeys(sweep.algorithms):
             for seed in dict.fromkeys(sweep.seeds):
                 if 0 in sweep.sparsities:
-                    yield AgentSpec(task, algorithm, DENSE, 0.0, seed)
+                    yield AgentSpec(environment, algorithm, DENSE, 0.0, seed)
                 for pruner in dict.fromkeys(sweep.pruners):
-                    yield from (AgentSpec(task, algorithm, pruner, sparsity, seed) for sparsity in sparsities)
+                    yield from (
+                        AgentSpec(environment, algorithm, pruner, sparsity, seed) for sparsity in sparsities
+                    )
 
 
 def pruned_agents(config: Config) -> Iterator[AgentSpec]:
@@ -33,13 +35,14 @@ def pruned_agents(config: Config) -> Iterator[AgentSpec]:
 
 def name_of(agent: AgentSpec) -> str:
     """An agent's directory below `MASKS` and `AGENTS`, and the name of its runs in MLflow."""
-    return f"{agent.task}/{agent.algorithm}/{variant_name(agent.pruner, agent.sparsity)}/seed-{agent.seed}"
+    variant = variant_name(agent.pruner, agent.sparsity)
+    return f"{agent.environment}/{agent.algorithm}/{variant}/seed-{agent.seed}"
 
 
 def tags_of(agent: AgentSpec) -> dict[str, str]:
     """The tags of an agent's runs in MLflow."""
     return {
-        "task": agent.task,
+        "environment": agent.environment,
         "algorithm": agent.algorithm,
         "pruner": agent.pruner,
         "sparsity": f"{agent.sparsity:g}",
@@ -66,7 +69,7 @@ def training_config(config: Config, agent: AgentSpec) -> TrainingConfig:
 
 def environment_of(config: Config, agent: AgentSpec) -> Environment:
     """Where an agent acts."""
-    return config.offline_rl.environments[agent.task]
+    return config.offline_rl.environments[agent.environment]
 
 
 def draw_of(config: Config, agent: AgentSpec) -> int | None:
@@ -77,14 +80,14 @@ def draw_of(config: Config, agent: AgentSpec) -> int | None:
     return agent.seed if data.seed is None else data.seed
 
 
-def dataset_name(task: str, draw: int | None) -> str:
+def dataset_name(environment: str, draw: int | None) -> str:
     """A dataset's directory below `DATASETS`."""
-    return task if draw is None else f"{task}/draw-{draw}"
+    return environment if draw is None else f"{environment}/draw-{draw}"
 
 
 def dataset_of(config: Config, agent: AgentSpec) -> Path:
     """The file of the transitions that an agent is trained on."""
-    return DATASETS / dataset_name(agent.task, draw_of(config, agent)) / "transitions.safetensors"
+    return DATASETS / dataset_name(agent.environment, draw_of(config, agent)) / "transitions.safetensors"
 
 
 def heldout_of(config: Config, agent: AgentSpec) -> Path:

@@ -51,7 +51,7 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     return (
         agent
         for agent in exported_agents(config)
-        if agent.task in environments
+        if agent.environment in environments
         and agent.algorithm in chosen.algorithms
         and agent.pruner in {DENSE, *chosen.pruners}
         and agent.sparsity in chosen.sparsities

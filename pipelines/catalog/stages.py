@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pipelines.catalog import paths
 from pipelines.engine.experiments import Experiment
 
-AGENT = ("task", "algorithm", "pruner", "sparsity", "seed")
+AGENT = ("environment", "algorithm", "pruner", "sparsity", "seed")
 
 STEPS: Mapping[str, Experiment] = {
     "prepare_data": Experiment(
-        "Make each task's transitions, from rollouts of experts or from Minari's or D4RL's data.",
+        "Make each environment's transitions, from rollouts of experts or from Minari's or D4RL's data.",
         "`d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean return of the "
         "episodes in the data.",
-        tags=("task", "source"),
+        tags=("environment", "source"),
         metrics=("d4rl_score", "return_mean"),
     ),
     "prune": Experiment(
@@ -142,7 +142,7 @@ STEPS: Mapping[str, Experiment] = {
         tables=(paths.TIMINGS, paths.CLASSIFICATION),
     ),
     "evaluate": Experiment(
-        "Estimate how much of the score pruned agents keep, with intervals over tasks and seeds.",
+        "Estimate how much of the score pruned agents keep, with intervals over environments and seeds.",
         "The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.",
         tables=(paths.STATISTICS, paths.PROFILES),
     ),
@@ -166,7 +166,7 @@ class Stage:
 
 STAGES: Mapping[str, Stage] = {
     "data": Stage(
-        "Make each task's transitions, from rollouts of experts or from Minari's or D4RL's data.",
+        "Make each environment's transitions, from rollouts of experts or from Minari's or D4RL's data.",
         ("prepare_data",),
     ),
     "pictures": Stage(

@@ -526,8 +526,8 @@ def check_experts() -> Finding:
     from singleshot.rl.environments import LOCOMOTION
     from singleshot.rl.experts.policy import load_expert
 
-    cards = [load_expert(EXPERTS / f"{task.lower()}.safetensors").card for task in LOCOMOTION]
-    scores = [f"{card.task} {card.deterministic.d4rl_score:.0f}" for card in cards]
+    cards = [load_expert(EXPERTS / f"{environment.lower()}.safetensors").card for environment in LOCOMOTION]
+    scores = [f"{card.environment} {card.deterministic.d4rl_score:.0f}" for card in cards]
     return Finding("ok", f"D4RL scores: {', '.join(scores)}")
 
 

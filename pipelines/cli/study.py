@@ -199,7 +199,7 @@ def _fan_out(
 
 
 def _data(config: Config, agent: AgentSpec) -> Cell:
-    return prepare_data.cell(config, agent.task, draw_of(config, agent))
+    return prepare_data.cell(config, agent.environment, draw_of(config, agent))
 
 
 def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:

@@ -521,16 +521,16 @@ def study_page(output: Annotated[Path, directory("Directory of the tables.")] = 
     epilog=examples("train-expert Hopper", "train-expert Hopper --resume --steps 3000000"),
 )
 def train_expert(
-    task: Annotated[
+    environment: Annotated[
         ExpertName,
-        typer.Argument(metavar="TASK", help="HalfCheetah, Hopper or Walker2d."),
+        typer.Argument(metavar="ENVIRONMENT", help="HalfCheetah, Hopper or Walker2d."),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="The safetensors file to write, with its card beside it.",
-            show_default="experts/TASK.safetensors",
+            show_default="experts/ENVIRONMENT.safetensors",
         ),
     ] = None,
     checkpoint_dir: Annotated[
@@ -538,7 +538,7 @@ def train_expert(
         typer.Option(
             metavar="DIR",
             help="Directory of the run's checkpoints.",
-            show_default="experts/checkpoints/TASK",
+            show_default="experts/checkpoints/ENVIRONMENT",
         ),
     ] = None,
     resume: Annotated[
@@ -571,9 +571,9 @@ def train_expert(
     from singleshot.rl.experts.config import ExpertConfig
 
     config = ExpertConfig(
-        task=task,
-        output=output or EXPERTS / f"{task.lower()}.safetensors",
-        checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / task,
+        environment=environment,
+        output=output or EXPERTS / f"{environment.lower()}.safetensors",
+        checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / environment,
         steps=steps,
         seed=seed,
         algorithm=algorithm,

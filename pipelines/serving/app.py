@@ -45,7 +45,7 @@ class ActRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     state: Annotated[list[Number], Field(max_length=10_000)]
     policy: str | None = None
-    """A name from `GET /models`; by default the first policy of the task."""
+    """A name from `GET /models`; by default the first policy of the environment."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Seed of the latents. Without a seed and without latents, each request has new ones."""
     latents: list[Number] | list[list[Number]] | None = None
@@ -88,7 +88,7 @@ PICTURE_BODY: dict[str, Any] = {
     }
 }
 ACT_REQUEST: dict[str, Any] = {
-    "parameters": [{"name": "task", "in": "path", "required": True, "schema": {"type": "string"}}],
+    "parameters": [{"name": "environment", "in": "path", "required": True, "schema": {"type": "string"}}],
     "requestBody": {"required": True, "content": {JSON: {"schema": ActRequest.model_json_schema()}}},
 }
 REFUSALS = {
@@ -132,7 +132,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     new_latents = np.random.default_rng()
     policies: dict[str, dict[str, GraphCard]] = {}
     for name, card in cards["policy"].items():
-        policies.setdefault(card.details["task"], {})[name] = card
+        policies.setdefault(card.details["environment"], {})[name] = card
     shapes = {name: unbatched_shapes(card.inputs, card.details) for name, card in cards["policy"].items()}
 
     # Files of exports are named `swirls-snip-0.98`, cells and models `swirls/snip-0.98`.
@@ -142,8 +142,8 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     async def known_style(style: str) -> str:
         return styles.get(style) or _known("style", style, list(cards["style"]))
 
-    async def policies_of(task: str) -> dict[str, GraphCard]:
-        return policies[_known("task", task, sorted(policies))]
+    async def policies_of(environment: str) -> dict[str, GraphCard]:
+        return policies[_known("environment", environment, sorted(policies))]
 
     async def picture_to_stylize(request: Request) -> bytes:
         return await read_picture(request, config.stylize)
@@ -151,10 +151,12 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     async def picture_to_classify(request: Request) -> bytes:
         return await read_picture(request, config.classify)
 
-    @app.post("/act/{task}", response_model=ActAnswer, openapi_extra=ACT_REQUEST, responses=_refusals(406))
+    @app.post(
+        "/act/{environment}", response_model=ActAnswer, openapi_extra=ACT_REQUEST, responses=_refusals(406)
+    )
     async def act(request: Request) -> Response:
         """The action of a trained agent in a state."""
-        there = await policies_of(request.path_params["task"])
+        there = await policies_of(request.path_params["environment"])
         try:
             asked = await read_json(request, config.act, ActRequest)
         except ValidationError as error:
@@ -204,7 +206,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         answers = [ClassAnswer(label=each.label, probability=each.probability) for each in found]
         return ClassifyAnswer(answers=answers, classifier=name)
 
-    @app.websocket("/watch/{task}")
+    @app.websocket("/watch/{environment}")
     async def watch(
         socket: WebSocket,
         there: Annotated[dict[str, GraphCard], Depends(policies_of)],
@@ -217,10 +219,10 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         await watching.start(cards[0])
         await watching(socket, policies, cards)
 
-    @app.get("/watch/{task}", responses=_refusals(406, 408, 413, 415, 422, 503, 504))
-    async def start(task: str) -> dict[str, Any]:
-        """The body of a task's agent as it is before the first step."""
-        return await watching.start(next(iter((await policies_of(task)).values())))
+    @app.get("/watch/{environment}", responses=_refusals(406, 408, 413, 415, 422, 503, 504))
+    async def start(environment: str) -> dict[str, Any]:
+        """The body of an environment's agent as it is before the first step."""
+        return await watching.start(next(iter((await policies_of(environment)).values())))
 
     @app.get(
         "/paintings/{style:path}",

@@ -73,7 +73,9 @@ def _usage(models: list[Model], addresses: Sequence[str]) -> str:
     for card in list(cards["policy"].values())[:1]:
         state = json.dumps([0] * next(int(each.shape[1]) for each in card.inputs if each.name == "state"))
         json_type = "-H 'Content-Type: application/json'"
-        lines.append(f"""  curl {json_type} -d '{{"state": {state}}}' {address}/act/{card.details["task"]}""")
+        lines.append(
+            f"""  curl {json_type} -d '{{"state": {state}}}' {address}/act/{card.details["environment"]}"""
+        )
     if cards["classifier"]:
         lines.append(f"  {photo} {address}/classify")
     return "\n".join(lines)

@@ -156,7 +156,7 @@ async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
 
 def _environment(card: GraphCard) -> Environment:
     """Where a policy acts."""
-    return TypeAdapter(Environment).validate_python(card.details.get("environment") or {"id": None})
+    return TypeAdapter(Environment).validate_python(card.details.get("environment_spec") or {"id": None})
 
 
 def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:

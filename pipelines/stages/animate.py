@@ -1,4 +1,5 @@
-"""The step `animate` has one cell for each agent that it shows, and one for each task and algorithm."""
+"""The step `animate` has one cell for each agent that it shows, and one for each environment and
+algorithm."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -19,14 +20,17 @@ MOST_PRUNERS = 3
 
 
 def run(step: Step, config: Config) -> None:
-    """Write `animation.mp4` and `still.jpg` for each task and algorithm, and below them for each agent."""
+    """Write `animation.mp4` and `still.jpg` for each environment and algorithm, and below them for each
+    agent."""
     step.compute(list(_cells(config)), ANIMATIONS)
 
 
 def _cells(config: Config) -> Iterator[Cell]:
-    for (task, algorithm), together in groupby(_shown(config), lambda agent: (agent.task, agent.algorithm)):
+    for (environment, algorithm), together in groupby(
+        _shown(config), lambda agent: (agent.environment, agent.algorithm)
+    ):
         lanes = list(together)
-        yield _cell(f"{task}/{algorithm}", lanes, {"task": task, "algorithm": algorithm})
+        yield _cell(f"{environment}/{algorithm}", lanes, {"environment": environment, "algorithm": algorithm})
         for agent in lanes:
             yield _cell(name_of(agent), [agent], tags_of(agent))
 

@@ -1,4 +1,4 @@
-"""The step `prepare_data` has one cell for each task and draw of its data."""
+"""The step `prepare_data` has one cell for each environment and draw of its data."""
 
 import json
 import logging
@@ -33,23 +33,25 @@ def run(step: Step, config: Config) -> None:
 
 def cells(config: Config) -> Iterator[Cell]:
     """The cells of all datasets that agents of the sweep are trained on."""
-    for task, draw in dict.fromkeys((agent.task, draw_of(config, agent)) for agent in agents(config)):
-        yield cell(config, task, draw)
+    for environment, draw in dict.fromkeys(
+        (agent.environment, draw_of(config, agent)) for agent in agents(config)
+    ):
+        yield cell(config, environment, draw)
 
 
-def cell(config: Config, task: str, draw: int | None) -> Cell:
-    """The cell that makes a dataset of a task."""
+def cell(config: Config, environment: str, draw: int | None) -> Cell:
+    """The cell that makes a dataset of an environment."""
     offline_rl = config.offline_rl
-    params = DatasetParams.of(task, offline_rl.environments[task], offline_rl.data, draw)
-    inputs = params.inputs(EXPERTS / f"{task.lower()}.safetensors")
-    tags = {"task": task, "source": offline_rl.data.source}
-    return Cell(dataset_name(task, draw), prepare_dataset, params, inputs, tags)
+    params = DatasetParams.of(environment, offline_rl.environments[environment], offline_rl.data, draw)
+    inputs = params.inputs(EXPERTS / f"{environment.lower()}.safetensors")
+    tags = {"environment": environment, "source": offline_rl.data.source}
+    return Cell(dataset_name(environment, draw), prepare_dataset, params, inputs, tags)
 
 
 def check_digest(params: DatasetParams, dataset: Path) -> None:
     """Warn if a dataset of the default settings is not the one whose digest is in the repository."""
     if params != DatasetParams(
-        params.task, LOCOMOTION.get(params.task, params.environment), DataConfig(seed=params.data.seed)
+        params.name, LOCOMOTION.get(params.name, params.environment), DataConfig(seed=params.data.seed)
     ):
         return
     lines = (line.split() for line in DIGESTS.read_text("utf-8").splitlines())

@@ -17,5 +17,5 @@ def run(step: Step, config: Config) -> None:
 
 
 def _cell(agent: AgentSpec) -> Cell:
-    params = SizeParams(f"{agent.task}/{agent.algorithm}", agent.pruner, agent.sparsity, agent.seed)
+    params = SizeParams(f"{agent.environment}/{agent.algorithm}", agent.pruner, agent.sparsity, agent.seed)
     return Cell(name_of(agent), measure_sizes, params, {"model": model_of(agent)}, tags_of(agent))

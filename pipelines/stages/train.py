@@ -76,9 +76,9 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
     """For `dvc metrics`: the D4RL score of each kind of agent, as a mean over seeds."""
-    kind = ["task", "algorithm", "pruner", "sparsity"]
+    kind = ["environment", "algorithm", "pruner", "sparsity"]
     means = agent_scores(scores, [*kind, "seed"]).groupby(kind)["d4rl_score"].mean()
     return {
-        f"{task}/{algorithm}/{variant_name(str(pruner), sparsity)}": round(score, 2)
-        for (task, algorithm, pruner, sparsity), score in means.items()
+        f"{environment}/{algorithm}/{variant_name(str(pruner), sparsity)}": round(score, 2)
+        for (environment, algorithm, pruner, sparsity), score in means.items()
     }

@@ -33,7 +33,7 @@ def pack_actor(source: Path) -> bytes:
     for i, layer in enumerate(masked_layers(agent, "actor", bcq.ACTOR)):
         tensors |= {f"{i}.weight": layer.weight + 0.0, f"{i}.bias": layer.bias}  # + 0.0: -0.0 would be kept
     spec = agent.spec
-    card = {"task": spec.task, "sparsity": spec.sparsity, "forms": forms_of(spec)}
+    card = {"environment": spec.environment, "sparsity": spec.sparsity, "forms": forms_of(spec)}
     return pack(TensorFile(tensors, {"actor": json.dumps(card)}))
 
 
@@ -65,5 +65,5 @@ def _actor(source: Path, model: TensorFile, form: Form) -> Network:
         inputs=(GraphInput("state_and_action", ("batch", layers[0].weight.shape[1]), -INPUTS, INPUTS),),
         outputs=("perturbation",),
         sparsity=card["sparsity"],
-        details={"task": card["task"], "algorithm": "bcq"},
+        details={"environment": card["environment"], "algorithm": "bcq"},
     )

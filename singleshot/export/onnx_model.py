@@ -55,9 +55,9 @@ class GraphCard:
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
-    """Details by kind. policy: `task`, `algorithm`, its `config`, and for BCQ `samples` and `latent_size`.
-    actor: `task` and `algorithm`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and
-    `labels`."""
+    """Details by kind. policy: `environment`, `algorithm`, its `config`, and for BCQ `samples` and
+    `latent_size`. actor: `environment` and `algorithm`. style: `style`. classifier: `architecture`,
+    `weights`, `preprocessing` and `labels`."""
 
     meanings: Mapping[str, str] = field(default_factory=dict)
     """What each input and output is, for somebody who has only the file."""

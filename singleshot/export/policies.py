@@ -60,12 +60,12 @@ def policy_network(agent: Agent, form: Form) -> Network:
     module = make_policy(agent, compacted=form == "compacted")
     inputs = [GraphInput("state", ("batch", algorithm.state_size), -STATES, STATES)]
     details: dict[str, Any] = {
-        "task": agent.spec.task,
+        "environment": agent.spec.environment,
         "algorithm": agent.spec.algorithm,
         "config": asdict(algorithm.config),
         "action_size": algorithm.action_size,
         "bounds": asdict(agent.bounds) if agent.bounds else None,
-        "environment": asdict(agent.environment) if agent.environment else None,
+        "environment_spec": asdict(agent.environment) if agent.environment else None,
     }
     meanings = {"state": STATE_MEANING, "action": BOUNDED_MEANING if agent.bounds else ACTION_MEANING}
     match algorithm.noise_shape:

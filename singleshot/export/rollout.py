@@ -64,7 +64,7 @@ def load_policy(path: Path) -> OnnxPolicy:
     with reading(path, "a policy's graph", "export it again with `dvc repro export`"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
-        bounds, environment = card.details["bounds"], card.details["environment"]
+        bounds, environment = card.details["bounds"], card.details["environment_spec"]
         return OnnxPolicy(
             FastestPolicy(path),
             TypeAdapter(Environment).validate_python(environment) if environment else None,

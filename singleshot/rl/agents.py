@@ -38,7 +38,7 @@ SMALL = "small"
 class AgentSpec:
     """One agent of a sweep."""
 
-    task: str
+    environment: str
     """Name of the environment."""
     algorithm: str
     """Name of a module in `algorithms`."""
@@ -71,7 +71,7 @@ class AgentSpec:
         return replace(self, pruner=DENSE, sparsity=0.0, seed=0)
 
     def __str__(self) -> str:
-        return f"{self.task} {self.algorithm} {self.pruner} {self.sparsity:g} seed {self.seed}"
+        return f"{self.environment} {self.algorithm} {self.pruner} {self.sparsity:g} seed {self.seed}"
 
 
 @dataclass(frozen=True)

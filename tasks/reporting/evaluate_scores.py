@@ -24,9 +24,9 @@ from tasks.reporting.statistics import (
 from tasks.tables import write_csv
 
 ALL = "all"
-"""Value of the column `task` for statistics over all tasks."""
+"""Value of the column `environment` for statistics over all environments."""
 VARIANT = ["algorithm", "pruner", "sparsity"]
-RUN = ["task", "seed"]
+RUN = ["environment", "seed"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class StatisticsRow:
     `…_low` and `…_high` are the bounds of bootstrap intervals. They are empty for fewer than three seeds.
     """
 
-    task: str
-    """A task's name, or :data:`ALL`."""
+    environment: str
+    """An environment's name, or :data:`ALL`."""
     algorithm: str
     pruner: str
     sparsity: float
     seeds: int
-    """Number of runs of each task."""
+    """Number of runs of each environment."""
     score_mean: float
     score_min: float
     """Lowest score. Arnob et al. 2021 call the range from here to `score_max` a 100 % confidence interval."""
@@ -52,9 +52,10 @@ class StatisticsRow:
     score_iqm_low: float | None
     score_iqm_high: float | None
     retention: float | None
-    """`score_iqm` divided by the dense agents' `score_iqm`; for :data:`ALL`, the mean over tasks.
+    """`score_iqm` divided by the dense agents' `score_iqm`; for :data:`ALL`, the mean over environments.
 
-    It is 1 for dense agents, and empty if a task has no dense agents or their `score_iqm` is not above zero.
+    It is 1 for dense agents, and empty if an environment has no dense agents or their `score_iqm` is not
+    above zero.
     """
     retention_low: float | None
     """Lower bound. Both bounds are also empty for dense agents, and if a dense agent scores zero or less."""
@@ -67,7 +68,7 @@ class StatisticsRow:
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """A row of profiles.csv: a point of a variant's performance profile over all tasks and seeds."""
+    """A row of profiles.csv: a point of a variant's performance profile over all environments and seeds."""
 
     algorithm: str
     pruner: str
@@ -85,10 +86,10 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
 
     The output gets `statistics.csv` (:class:`StatisticsRow`), `profiles.csv` (:class:`ProfileRow`, at every
     integer score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
-    by task, algorithm and pruner. The values of `evaluation.json` are also the metrics.
+    by environment, algorithm and pruner. The values of `evaluation.json` are also the metrics.
 
     Raises:
-        UserError: an agent has no score for a task and a seed for which others have one.
+        UserError: an agent has no score for an environment and a seed for which others have one.
     """
     scores = _read(job.inputs["scores"])
     rows: list[StatisticsRow] = []
@@ -120,8 +121,11 @@ def _read(path: Path) -> pandas.DataFrame:
 
 def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[StatisticsRow]:
     runs = agents["d4rl_score"].unstack(RUN)
-    tasks = list(runs.columns.unique("task"))
-    for task, chosen in [*((task, [task]) for task in tasks), (ALL, tasks)]:
+    environments = list(runs.columns.unique("environment"))
+    for environment, chosen in [
+        *((environment, [environment]) for environment in environments),
+        (ALL, environments),
+    ]:
         matrices = {variant: _matrix(row[chosen]) for variant, row in runs.iterrows()}
         for (algorithm, pruner, sparsity), scores in matrices.items():
             low, high = _bounds(bootstrap_interval(interquartile_mean, scores, config=bootstrap))
@@ -131,7 +135,7 @@ def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
             own = agents.loc[(algorithm, pruner, sparsity, chosen), :]
             spread = float(own["spread"].mean())
             yield StatisticsRow(
-                task=task,
+                environment=environment,
                 algorithm=algorithm,
                 pruner=pruner,
                 sparsity=sparsity,
@@ -151,7 +155,7 @@ def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
 
 
 def _matrix(row: pandas.Series) -> Array:
-    """A variant's scores, one row per task and one column per seed."""
+    """A variant's scores, one row per environment and one column per seed."""
     return row.unstack("seed").to_numpy()
 
 
@@ -191,7 +195,7 @@ def _summary(rows: Sequence[StatisticsRow]) -> dict[str, float | None]:
     pruned = [row for row in rows if row.pruner != DENSE]
     highest = max((row.sparsity for row in pruned), default=0)
     return {
-        f"retention/{row.task}/{row.algorithm}/{variant_name(row.pruner, row.sparsity)}": row.retention
+        f"retention/{row.environment}/{row.algorithm}/{variant_name(row.pruner, row.sparsity)}": row.retention
         and round(row.retention, 4)
         for row in pruned
         if row.sparsity == highest

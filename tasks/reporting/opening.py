@@ -37,7 +37,7 @@ def _kept(found: Results) -> Iterator[Headline]:
         return
     pruners = ordered(rows["pruner"], PRUNERS)
     pruner = PREFERRED if PREFERRED in pruners else pruners[0]
-    rows = rows[(rows["pruner"] == pruner) & (rows["task"] == ALL) & rows["retention"].notna()]
+    rows = rows[(rows["pruner"] == pruner) & (rows["environment"] == ALL) & rows["retention"].notna()]
     if rows.empty:
         return
     bounds = rows[["retention_low", "retention_high"]]

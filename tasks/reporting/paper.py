@@ -39,7 +39,7 @@ class NetworkSizes:
 
 
 # Agents that were trained for Figures 1 and 2 (Arnob et al., section 4).
-SWEEP_TASKS = ("HalfCheetah", "Hopper", "Walker2d")
+SWEEP_ENVIRONMENTS = ("HalfCheetah", "Hopper", "Walker2d")
 SWEEP_SEEDS = 5
 SWEEP_SPARSITIES = (0.10, 0.95)
 """Lowest and highest sparsity."""
@@ -56,9 +56,9 @@ TABLE_1 = (
     NetworkSizes("GraSP (95% sparse)", "grasp", "coo", 0.14099, 0.2768, 1.2122),
     NetworkSizes("SNIP (95% sparse)", "snip", "coo", 0.14297, 0.2824, 1.2303),
 )
-TABLE_1_TASKS = ("HalfCheetah", "Walker2d")
-"""Tasks whose networks (states of 17 numbers, actions of 6) have the dense bytes of Table 1, which names no
-task."""
+TABLE_1_ENVIRONMENTS = ("HalfCheetah", "Walker2d")
+"""Environments whose networks (states of 17 numbers, actions of 6) have the dense bytes of Table 1, which
+names no environment."""
 
 
 @dataclass(frozen=True)

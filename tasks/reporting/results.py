@@ -23,16 +23,16 @@ class Source:
 
 
 SCORES = Source(
-    "results/offline_rl/scores.csv", "task, algorithm, pruner, sparsity, seed, update, d4rl_score"
+    "results/offline_rl/scores.csv", "environment, algorithm, pruner, sparsity, seed, update, d4rl_score"
 )
 HELDOUT = Source(
     "results/offline_rl/heldout.csv",
-    "task, algorithm, pruner, sparsity, seed, update, loss, value",
+    "environment, algorithm, pruner, sparsity, seed, update, loss, value",
 )
 STATISTICS = Source(
     "results/offline_rl/statistics.csv",
-    "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, score_iqm_low, "
-    "score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
+    "environment, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
+    "score_iqm_low, score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
 )
 PROFILES = Source(
     "results/offline_rl/profiles.csv",
@@ -40,7 +40,7 @@ PROFILES = Source(
 )
 LAYERS = Source(
     "results/pruning/layers.csv",
-    "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
+    "environment, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
 )
 SIZES = Source(
     "results/sparse/sizes.csv",
@@ -48,7 +48,7 @@ SIZES = Source(
 )
 QUANTIZED = Source(
     "results/sparse/quantized.csv",
-    "task, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
+    "environment, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
 )
 STUDIES = Source(
     "results/style/studies.csv",
@@ -86,7 +86,7 @@ TABLES = (
 STUDY = Source("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")
 """The study's findings, which the page shows beside the run's."""
 ANIMATIONS = "results/offline_rl/animations/*/*/"
-"""Directories with `animation.mp4` and a picture of it, `still.jpg`, for each task and algorithm."""
+"""Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""
 PICTURES = (
     f"{ANIMATIONS}animation.mp4",
     f"{ANIMATIONS}still.jpg",

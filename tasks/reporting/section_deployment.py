@@ -120,9 +120,9 @@ def exported_bytes(found: Results) -> Iterator[Block]:
         ("masked", True): "pruned, sparse initialisers",
         ("compacted", False): "pruned, compacted",
     }
-    task_and_algorithm = policies["model"].str.split("/").str[:2].str.join(" ")
+    environment_and_algorithm = policies["model"].str.split("/").str[:2].str.join(" ")
     rows = []
-    for policy, own in policies.groupby(task_and_algorithm):
+    for policy, own in policies.groupby(environment_and_algorithm):
         mean = own.groupby(["form", "sparse_initializers"])["bytes"].mean() / 1e6
         rows += [(policy, words, number(mean[key])) for key, words in names.items() if key in mean.index]
     yield Table(

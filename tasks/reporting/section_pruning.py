@@ -87,7 +87,9 @@ def did_pruning_keep_the_return(found: Results, normalized: bool) -> Section:
             "return", title, "Not known: no pruned agent's return was compared with a dense one's.", [missing]
         )
     top = highest(statistics)
-    top = top if top["task"].nunique() > 2 else top[top["task"] != ALL]  # of one task, `all` says the same
+    top = (
+        top if top["environment"].nunique() > 2 else top[top["environment"] != ALL]
+    )  # of one environment, `all` says the same
     retained = Figure(
         f"Share of the dense agents' D4RL score that {_highest(top)} sparse agents keep; bars "
         f"are {exact_percent(found.confidence)} bootstrap intervals, where there are three "
@@ -96,9 +98,9 @@ def did_pruning_keep_the_return(found: Results, normalized: bool) -> Section:
             draw_retention,
             top,
             ["algorithm"],
-            "Retained score of {} by task and pruner; the table is in the details.",
+            "Retained score of {} by environment and pruner; the table is in the details.",
             "x",
-            lambda rows: 1.2 + 0.42 * rows["task"].nunique(),
+            lambda rows: 1.2 + 0.42 * rows["environment"].nunique(),
         ),
         pruner_keys(top["pruner"]),
         data=results.STATISTICS.path,
@@ -116,16 +118,16 @@ def highest(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def agents_in_motion(found: Results) -> list[Panel]:
-    """A video of each task and algorithm: agents side by side, the paper's BCQ first."""
+    """A video of each environment and algorithm: agents side by side, the paper's BCQ first."""
     videos = [(*video.split("/")[3:5], video) for video in found.find(f"{results.ANIMATIONS}animation.mp4")]
     return [
         animation(
             found.files[video],
             found.files[video.replace("animation.mp4", "still.jpg")],
-            f"{name(algorithm)} agents on {task} in motion, dense beside pruned ones.",
-            f"{name(algorithm)}, {task}",
+            f"{name(algorithm)} agents on {environment} in motion, dense beside pruned ones.",
+            f"{name(algorithm)}, {environment}",
         )
-        for task, algorithm, video in sorted(videos, key=lambda each: each[1] != "bcq")
+        for environment, algorithm, video in sorted(videos, key=lambda each: each[1] != "bcq")
     ]
 
 
@@ -153,12 +155,12 @@ def _density_by_part(found: Results) -> Block:
     if layers.empty:
         return results.not_run(what, results.LAYERS)
     top = highest(layers)
-    agents = ["task", "algorithm", "pruner"]
+    agents = ["environment", "algorithm", "pruner"]
     counts = top.groupby([*agents, "part"], sort=False)[["weights_kept", "weights_total"]].sum()
     kept = (100 * counts["weights_kept"] / counts["weights_total"]).unstack("part")
     rows = [
-        (str(task), name(str(algorithm)), name(str(pruner)), *(number(value) for value in row))
-        for (task, algorithm, pruner), row in kept.iterrows()
+        (str(environment), name(str(algorithm)), name(str(pruner)), *(number(value) for value in row))
+        for (environment, algorithm, pruner), row in kept.iterrows()
     ]
     caption = (
         f"{what}, with {_highest(top)} of all weights pruned. BC acts with the decoder alone, BCQ with "
@@ -166,7 +168,7 @@ def _density_by_part(found: Results) -> Block:
     )
     return Table(
         caption,
-        ("task", "algorithm", "pruner", *kept.columns),
+        ("environment", "algorithm", "pruner", *kept.columns),
         rows,
         numbers=tuple(kept.columns),
         data=results.LAYERS.path,
@@ -175,7 +177,7 @@ def _density_by_part(found: Results) -> Block:
 
 def _answer(found: Results, top: pandas.DataFrame, normalized: bool) -> str:
     """What the best pruner keeps for each algorithm, and what the study says about the same pruners."""
-    overall = top[top["task"] == ALL] if ALL in set(top["task"]) else top
+    overall = top[top["environment"] == ALL] if ALL in set(top["environment"]) else top
     best = overall.dropna(subset="retention").sort_values("retention").groupby("algorithm").tail(1)
     if best.empty:
         return "Not known: a share of the score of dense agents that score nothing says nothing."
@@ -204,7 +206,7 @@ def _span(values: pandas.Series) -> str:
 
 
 def _in_study(found: Results, top: pandas.DataFrame) -> pandas.DataFrame:
-    """The shares that the study's agents keep on each kind of states, by task, algorithm and pruner.
+    """The shares that the study's agents keep on each kind of states, by environment, algorithm and pruner.
 
     Rows are those that `top` has, too, with names as readers know them.
     """
@@ -212,12 +214,12 @@ def _in_study(found: Results, top: pandas.DataFrame) -> pandas.DataFrame:
     claims = claims[claims["measured"].str.startswith(RETENTION) & claims["masks"].str.endswith(SCOPE)]
     agents = claims["agents"].str.split(", ", expand=True).reindex(columns=[0, 1])
     study = claims.assign(
-        task=agents[0],
+        environment=agents[0],
         algorithm=agents[1],
         states=claims["normalize_states"].map(lambda given: STATES[bool(given)]),
         pruner=claims["masks"].str.removesuffix(SCOPE),
-    ).pivot_table("value", ["task", "algorithm", "pruner"], "states")
-    keys = {(row.task, name(row.algorithm), name(row.pruner)) for row in top.itertuples()}
+    ).pivot_table("value", ["environment", "algorithm", "pruner"], "states")
+    keys = {(row.environment, name(row.algorithm), name(row.pruner)) for row in top.itertuples()}
     return study.reindex(columns=STATES)[study.index.isin(keys)]
 
 
@@ -225,17 +227,26 @@ def _kept(found: Results, top: pandas.DataFrame) -> Table:
     """The shares that are kept, with their intervals, beside the study's."""
     study = _in_study(found, top)
     rows = []
-    for row in top.sort_values(["algorithm", "task"], kind="stable").itertuples():
-        key = (row.task, name(row.algorithm), name(row.pruner))
+    for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples():
+        key = (row.environment, name(row.algorithm), name(row.pruner))
         beside = [percent(value) for value in study.loc[key]] if key in study.index else [NOT_GIVEN] * 2
         bounds = (row.retention_low, row.retention_high)
         interval = f"{percent(bounds[0])} to {percent(bounds[1])}" if np.isfinite(bounds).all() else NOT_GIVEN
-        rows.append((*key[1:], _task(row.task), percent(row.retention), interval, _verdict(*bounds), *beside))
+        rows.append(
+            (
+                *key[1:],
+                _environment(row.environment),
+                percent(row.retention),
+                interval,
+                _verdict(*bounds),
+                *beside,
+            )
+        )
     numbers = ("kept", f"{exact_percent(found.confidence)} interval", *(f"study, {each}" for each in STATES))
     return Table(
         f"Share of the dense agents' score that is kept with {_highest(top)} of the weights pruned, here and "
         "in the study, on raw and on normalised states",
-        ("algorithm", "pruner", "task", *numbers[:2], "beside dense agents", *numbers[2:]),
+        ("algorithm", "pruner", "environment", *numbers[:2], "beside dense agents", *numbers[2:]),
         rows,
         numbers=numbers,
         data=results.STATISTICS.path,
@@ -251,8 +262,8 @@ def _verdict(low: float, high: float) -> str:
     return "no difference found"
 
 
-def _task(task: str) -> str:
-    return "all tasks" if task == ALL else task
+def _environment(environment: str) -> str:
+    return "all environments" if environment == ALL else environment
 
 
 def _highest(rows: pandas.DataFrame) -> str:
@@ -260,8 +271,8 @@ def _highest(rows: pandas.DataFrame) -> str:
 
 
 def _few_seeds(statistics: pandas.DataFrame) -> str:
-    # Seeds of single tasks: rows of `all` may count runs.
-    seeds = int(statistics.loc[statistics["task"] != ALL, "seeds"].min())
+    # Seeds of single environments: rows of `all` may count runs.
+    seeds = int(statistics.loc[statistics["environment"] != ALL, "seeds"].min())
     if seeds >= MANY_SEEDS:
         return ""
     more = (
@@ -270,8 +281,9 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
     )
     if seeds >= FEW_SEEDS:
         return (
-            f"Bootstrap intervals from {seeds} seeds are too narrow: in simulation, 95 % intervals of a task "
-            "contained the true value in 75 % of cases with 3 seeds, 90 % with 5 and 94 % with 10. " + more
+            f"Bootstrap intervals from {seeds} seeds are too narrow: in simulation, 95 % intervals of "
+            "an environment contained the true value in 75 % of cases with 3 seeds, 90 % with 5 and 94 % "
+            "with 10. " + more
         )
     return (
         f"{count(seeds, 'seed')} can't show how much agents differ from seed to seed; with fewer than "
@@ -293,7 +305,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
     level = exact_percent(confidence)
     rows = [
         (
-            _task(row.task),
+            _environment(row.environment),
             name(row.algorithm),
             name(row.pruner),
             exact_percent(row.sparsity),
@@ -307,7 +319,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
             _bounds(row.retention_low, row.retention_high),
         )
         for row in statistics.itertuples()
-        if row.task != ALL or statistics["task"].nunique() > 2
+        if row.environment != ALL or statistics["environment"].nunique() > 2
     ]
     scores = (
         "score",
@@ -319,7 +331,7 @@ def _statistics_table(statistics: pandas.DataFrame, confidence: float) -> Table:
         f"retention, {level}",
     )
     numbers = ("sparsity", "seeds", *scores)
-    head = ("task", "algorithm", "pruner", *numbers)
+    head = ("environment", "algorithm", "pruner", *numbers)
     return Table(
         "D4RL score: mean, range and interquartile mean (IQM) over seeds, and the share of the dense "
         f"agents' IQM that is kept (retention); {level} intervals are stratified bootstrap intervals. "
@@ -351,8 +363,8 @@ def _profiles(found: Results) -> Iterator[Block]:
     dense = profiles["pruner"] == DENSE
     shown = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
     yield Figure(
-        "Performance profiles: the fraction of runs, over all tasks and seeds, that score more than τ; "
-        f"bands are {exact_percent(found.confidence)} bootstrap intervals, where there are three seeds or "
+        "Performance profiles: the fraction of runs, over all environments and seeds, that score more than "
+        f"τ; bands are {exact_percent(found.confidence)} bootstrap intervals, where there are three seeds or "
         "more",
         _charts(draw_profile, shown, ["algorithm"], "Performance profiles of {}."),
         pruner_keys(shown["pruner"]),
@@ -383,17 +395,21 @@ def _charts(
 
 
 def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
-    """Draw retention by task (rows) and pruner (colour), with intervals; 1 is the dense agents' score."""
-    tasks = sorted(set(rows["task"]) - {ALL}) + [ALL] * (ALL in set(rows["task"]))
+    """Draw retention by environment (rows) and pruner (colour), with intervals; 1 is the dense agents'
+    score."""
+    environments = sorted(set(rows["environment"]) - {ALL}) + [ALL] * (ALL in set(rows["environment"]))
     pruners = rows["pruner"].nunique()
     axis.axvline(1, color=INK, linewidth=1, linestyle="--")
     for i, (_, colour, pruned) in enumerate(by_pruner(rows)):
-        own = pruned.set_index("task").reindex(tasks)
-        at = np.arange(len(tasks)) + (i - (pruners - 1) / 2) * 0.7 / pruners
+        own = pruned.set_index("environment").reindex(environments)
+        at = np.arange(len(environments)) + (i - (pruners - 1) / 2) * 0.7 / pruners
         axis.hlines(at, own["retention_low"], own["retention_high"], color=colour, linewidth=2, alpha=0.6)
         axis.plot(own["retention"], at, "o", color=colour, markersize=5)
-    axis.set_yticks(range(len(tasks)), ["all tasks" if task == ALL else task for task in tasks])
-    axis.set_ylim(len(tasks) - 0.5, -0.5)
+    axis.set_yticks(
+        range(len(environments)),
+        ["all environments" if environment == ALL else environment for environment in environments],
+    )
+    axis.set_ylim(len(environments) - 0.5, -0.5)
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("retained score, dense = 1")
@@ -427,15 +443,15 @@ def arnob(found: Results) -> Section:
 def _claim(found: Results) -> Text:
     """The paper's claim beside our result; the paper prints no score, only curves."""
     statistics = found.table(results.STATISTICS)
-    high = statistics[(statistics["sparsity"] == TABLE_1_SPARSITY) & (statistics["task"] != ALL)]
+    high = statistics[(statistics["sparsity"] == TABLE_1_SPARSITY) & (statistics["environment"] != ALL)]
     high = high[high["pruner"].isin(list(PRUNER_FIGURES))]
     here = "Here, no agent was compared at 95 % sparsity."
     if len(high):
         kept = int((high["retention"] >= 0.9).sum())
         here = (
-            f"Here, at 95 % sparsity, {kept} of {count(len(high), 'combination')} of task, algorithm and "
-            "pruner (SNIP or GraSP) keep nine tenths of the dense score or more; the page's second answer "
-            "shows them all."
+            f"Here, at 95 % sparsity, {kept} of {count(len(high), 'combination')} of environment, "
+            "algorithm and pruner (SNIP or GraSP) keep nine tenths of the dense score or more; the "
+            "page's second answer shows them all."
         )
     return Text(
         f"The paper shows curves and prints no score. It says: “{paper.RETENTION_CLAIM}” (section 4). {here}"
@@ -447,7 +463,7 @@ def _heldout(found: Results) -> list[Block]:
     losses = found.table(results.HELDOUT)
     if losses.empty:
         return []
-    kind = ["task", "algorithm", "pruner", "sparsity", "loss"]
+    kind = ["environment", "algorithm", "pruner", "sparsity", "loss"]
     last = losses[losses["update"] == losses.groupby(kind[:2])["update"].transform("max")]
     means = last.groupby(kind)["value"].agg(["mean", "count"]).reset_index()
     rows = [(*row[:3], f"{100 * row[3]:g}", row[4], row[6], f"{row[5]:.3g}") for row in means.to_numpy()]
@@ -470,7 +486,7 @@ def _learning_curves(scores: pandas.DataFrame, pruner: str, of: str) -> Block:
     if not sparsities:
         return NotRun(what, f"To get it, put {pruner} into offline_rl.sweep.pruners, then run make repro", of)
     alt = f"D4RL score of {{}} on {{}} by updates, dense and pruned by {name(pruner)}."
-    panels = _charts(partial(draw_learning, pruner=pruner), own, ["algorithm", "task"], alt, "y")
+    panels = _charts(partial(draw_learning, pruner=pruner), own, ["algorithm", "environment"], alt, "y")
     seeds = ", ".join(str(seed) for seed in sorted(own["seed"].unique()))
     keys = [Key(f"{exact_percent(s)} pruned", shade(pruner, s, sparsities)) for s in sparsities]
     caption = (
@@ -510,7 +526,7 @@ def plot_learning(axis: Axes, rows: pandas.DataFrame, colour: str, dashed: bool)
 
 def _return_by_sparsity(found: Results) -> Iterator[Block]:
     statistics = found.table(results.STATISTICS)
-    rows = statistics[statistics["task"] != ALL]
+    rows = statistics[statistics["environment"] != ALL]
     of = f"{paper.ARNOB.name}, Figures 1 and 2"
     what = "Score by sparsity"
     if rows[rows["sparsity"] > 0].empty:
@@ -520,7 +536,7 @@ def _return_by_sparsity(found: Results) -> Iterator[Block]:
     alt = "D4RL score of {} on {} by sparsity and pruner."
     yield Figure(
         f"{what}: mean and range over seeds; the dashed line shows dense agents",
-        _charts(draw_sparsity, rows, ["algorithm", "task"], alt, "xy"),
+        _charts(draw_sparsity, rows, ["algorithm", "environment"], alt, "xy"),
         pruner_keys(rows["pruner"]),
         of,
         data=results.STATISTICS.path,
@@ -554,10 +570,10 @@ def _layers(found: Results) -> Iterator[Block]:
         yield results.not_run("Weights left in each layer", results.LAYERS, of)
         return
     top = highest(layers)
-    for task, rows in top.groupby("task", sort=False):
+    for environment, rows in top.groupby("environment", sort=False):
         yield Figure(
-            f"Weights left in each layer, {task}, {_highest(top)} pruned: mean over seeds, with whiskers "
-            "of one standard deviation; the black mark is the dense layer",
+            f"Weights left in each layer, {environment}, {_highest(top)} pruned: mean over seeds, with "
+            "whiskers of one standard deviation; the black mark is the dense layer",
             _charts(
                 draw_layers,
                 rows,
@@ -601,8 +617,8 @@ def _table_1(found: Results) -> Block:
     bcq = [model for model in sizes["model"].unique() if model.endswith("/bcq")]
     if not bcq:
         return results.not_run(what, results.SIZES, of)
-    task = _task_like_the_papers(bcq)
-    own = sizes[sizes["model"] == f"{task}/bcq"]
+    environment = _environment_like_the_papers(bcq)
+    own = sizes[sizes["model"] == f"{environment}/bcq"]
     rows = []
     for row in (*paper.TABLE_1, *PACKED_ROWS):
         chosen = own[(own["pruner"] == row.pruner) & (own["format"] == row.format)]
@@ -612,11 +628,11 @@ def _table_1(found: Results) -> Block:
             ours, printed = megabytes.get(network, np.nan), getattr(row, network)
             shown = f"{printed:g}" if np.isfinite(printed) else NOT_GIVEN
             rows.append((row.method, network, number(ours, 4), shown, number(ours / printed)))
-    same = task in paper.TABLE_1_TASKS
+    same = environment in paper.TABLE_1_ENVIRONMENTS
     note = "" if same else "; its first and last layers are smaller than those of the paper's networks"
     return Table(
-        f"{what}: BCQ on {task}, mean over seeds{note}. The paper's sparse networks are COO tensors with two "
-        "64-bit indices per weight; packed networks are this project's files",
+        f"{what}: BCQ on {environment}, mean over seeds{note}. The paper's sparse networks are COO tensors "
+        "with two 64-bit indices per weight; packed networks are this project's files",
         ("method", "network", "ours, MB", "paper, MB", "ours / paper"),
         rows,
         of,
@@ -625,10 +641,14 @@ def _table_1(found: Results) -> Block:
     )
 
 
-def _task_like_the_papers(models: Sequence[str]) -> str:
-    """A task with networks of the paper's size if there is one, else that of the first of `models`."""
-    tasks = [model.split("/")[0] for model in models]
-    return next((task for task in paper.TABLE_1_TASKS if task in tasks), tasks[0])
+def _environment_like_the_papers(models: Sequence[str]) -> str:
+    """An environment with networks of the paper's size if there is one, else that of the first of
+    `models`."""
+    environments = [model.split("/")[0] for model in models]
+    return next(
+        (environment for environment in paper.TABLE_1_ENVIRONMENTS if environment in environments),
+        environments[0],
+    )
 
 
 def _memory_figure(found: Results) -> Iterator[Block]:
@@ -638,8 +658,8 @@ def _memory_figure(found: Results) -> Iterator[Block]:
         yield results.not_run("Megabytes by sparsity", results.SIZES, of)
     if sizes["sparsity"].nunique() < SEVERAL:
         return
-    task = _task_like_the_papers(sizes["model"].unique())
-    own = sizes[sizes["model"].str.startswith(f"{task}/")]
+    environment = _environment_like_the_papers(sizes["model"].unique())
+    own = sizes[sizes["model"].str.startswith(f"{environment}/")]
     panels = [
         chart(
             partial(draw_memory, rows=rows),
@@ -650,7 +670,7 @@ def _memory_figure(found: Results) -> Iterator[Block]:
     ]
     keys = [Key(FORMAT_NAMES[each], colour, each == "entropy bound") for each, colour in FORMATS.items()]
     caption = (
-        f"Megabytes of {task}'s networks by sparsity, mean over pruners and seeds, for each storage "
+        f"Megabytes of {environment}'s networks by sparsity, mean over pruners and seeds, for each storage "
         "format. The paper draws the first two"
     )
     yield Figure(caption, panels, keys, of, data=results.SIZES.path)
@@ -702,17 +722,17 @@ def rounded_values(found: Results) -> Block:
     if quantized.empty:
         return results.not_run("Bytes and scores of agents with rounded values", results.QUANTIZED)
     kinds = [kind for kind in VALUES if kind in set(quantized["values"])]
-    agents = quantized.groupby(["task", "algorithm", "pruner", "values"])
+    agents = quantized.groupby(["environment", "algorithm", "pruner", "values"])
     means = agents[["bytes", "d4rl_score"]].mean().unstack("values")
     rows = [
         (
-            str(task),
+            str(environment),
             name(str(algorithm)),
             name(str(pruner)),
             *(number(row["bytes", kind] / 1e3) for kind in kinds),
             *(number(row["d4rl_score", kind]) for kind in kinds),
         )
-        for (task, algorithm, pruner), row in means.iterrows()
+        for (environment, algorithm, pruner), row in means.iterrows()
     ]
     numbers = [f"{what} {VALUES[kind]}" for what in ("kB", "score") for kind in kinds]
     caption = (
@@ -725,7 +745,11 @@ def rounded_values(found: Results) -> Block:
             "draw of noise"
         )
     return Table(
-        caption, ("task", "algorithm", "pruner", *numbers), rows, numbers=numbers, data=results.QUANTIZED.path
+        caption,
+        ("environment", "algorithm", "pruner", *numbers),
+        rows,
+        numbers=numbers,
+        data=results.QUANTIZED.path,
     )
 
 

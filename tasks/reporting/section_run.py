@@ -128,7 +128,11 @@ def _scale(found: Results, departures: Sequence[Departure]) -> Table | NotRun:
     here = sorted({percentage(sparsity) for sparsity in pruned}, key=float)
     low, high = (percentage(sparsity) for sparsity in paper.SWEEP_SPARSITIES)
     rows = [
-        ("tasks", ", ".join(dict.fromkeys(scores["task"])), ", ".join(paper.SWEEP_TASKS)),
+        (
+            "environments",
+            ", ".join(dict.fromkeys(scores["environment"])),
+            ", ".join(paper.SWEEP_ENVIRONMENTS),
+        ),
         ("seeds", f"{scores['seed'].nunique()}", f"{paper.SWEEP_SEEDS}"),
         ("sparsities in %", ", ".join(here) or "none", f"{low} to {high}"),
         (

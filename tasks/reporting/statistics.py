@@ -1,8 +1,9 @@
 """Statistics over a few runs: estimates with stratified bootstrap intervals (Agarwal et al. 2021).
 
 *Deep Reinforcement Learning at the Edge of the Statistical Precipice*, NeurIPS 2021. Scores are arrays of
-shape (M, N): for each of M tasks, the scores of N runs, one per seed. The functions that take scores also
-accept leading axes, for resamples. :func:`paired` compares two kinds of runs of one task, seed by seed.
+shape (M, N): for each of M environments, the scores of N runs, one per seed. The functions that take scores
+also accept leading axes, for resamples. :func:`paired` compares two kinds of runs of one environment, seed by
+seed.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,18 +43,19 @@ def interquartile_mean(scores: Array) -> Array:
 
 
 def retention(pruned: Array, dense: Array) -> Array:
-    """Share of the score that pruning leaves: mean over tasks of pruned/dense, two (..., M, N) to (...).
+    """Share of the score that pruning leaves: mean over environments of pruned/dense; (..., M, N) to (...).
 
-    `pruned` and `dense` are interquartile means of a task's runs. They are divided task by task: if runs were
-    pooled over tasks, the middle half of the pruned runs might be of other tasks than the middle half of the
-    dense runs, and the ratio might lie outside the range of the tasks' ratios. The result is meaningful only
-    if every task's dense mean is above zero.
+    `pruned` and `dense` are interquartile means of an environment's runs. They are divided environment by
+    environment: if runs were pooled over environments, the middle half of the pruned runs might be of other
+    environments than the middle half of the dense runs, and the ratio might lie outside the range of the
+    environments' ratios. The result is
+    meaningful only if every environment's dense mean is above zero.
     """
-    return (_of_each_task(pruned) / _of_each_task(dense)).mean(axis=-1)
+    return (_of_each_environment(pruned) / _of_each_environment(dense)).mean(axis=-1)
 
 
-def _of_each_task(scores: Array) -> Array:
-    """Interquartile mean of each task's runs, (..., M, N) to (..., M)."""
+def _of_each_environment(scores: Array) -> Array:
+    """Interquartile mean of each environment's runs, (..., M, N) to (..., M)."""
     return interquartile_mean(scores[..., np.newaxis, :])
 
 
@@ -67,31 +69,31 @@ def bootstrap_interval(
 ) -> tuple[Array, Array] | None:
     """Percentile interval of `statistic(*scores)` by the stratified bootstrap; None below :data:`MIN_SEEDS`.
 
-    Tasks are the strata: a resample draws, for each task on its own, N of its N seeds with replacement.
-    Several arrays of scores are paired: the same seeds are drawn from each. Agents with the same seed share
-    the order of their data, the noise and the initial weights, so the seed is the unit that is repeated.
-    Where their scores rise and fall together, pairing narrows the interval of a ratio; where they don't, it
-    changes nothing on average.
+    Environments are the strata: a resample draws, for each environment on its own, N of its N seeds with
+    replacement. Several arrays of scores are paired: the same seeds are drawn from each. Agents with the same
+    seed share the order of their data, the noise and the initial weights, so the seed is the unit that is
+    repeated. Where their scores rise and fall together, pairing narrows the interval of a ratio; where they
+    don't, it changes nothing on average.
 
     With few seeds, such intervals are too narrow. In simulation, 95 % intervals for the interquartile mean of
     normally distributed scores contained the true value in 75, 90 and 94 % of 4,000 cases with 3, 5 and 10
-    seeds of one task, and in 85 and 92 % with 3 and 5 seeds of three tasks. For the difference between two
-    interquartile means, it was 75 and 90 % with 3 and 5 seeds of one task; for that between two means, 82 %
-    with 5.
+    seeds of one environment, and in 85 and 92 % with 3 and 5 seeds of three environments. For the difference
+    between two interquartile means, it was 75 and 90 % with 3 and 5 seeds of one environment; for that
+    between two means, 82 % with 5.
 
     Returns:
         the lower and the upper bound, each of the statistic's shape without the axis of resamples.
     """
-    tasks, seeds = scores[0].shape
+    environments, seeds = scores[0].shape
     if seeds < MIN_SEEDS:
         return None
 
     def of_resamples(*drawn: NDArray[np.int64], **_axis: int) -> Array:
         indices = np.stack(drawn, axis=-2)
-        return statistic(*(each[np.arange(tasks)[:, None], indices] for each in scores))
+        return statistic(*(each[np.arange(environments)[:, None], indices] for each in scores))
 
     interval = scipy.stats.bootstrap(
-        [np.arange(seeds)] * tasks,
+        [np.arange(seeds)] * environments,
         of_resamples,
         n_resamples=config.resamples,
         confidence_level=config.confidence,

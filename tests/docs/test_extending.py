@@ -260,7 +260,7 @@ def check_environment(checkout):
     """What the last commands left: agents of data without an environment."""
     assert read(checkout, "offline_rl/scores.csv").empty
     losses = read(checkout, "offline_rl/heldout.csv")
-    assert set(losses["task"]) == {"Logs"}
+    assert set(losses["environment"]) == {"Logs"}
     assert set(losses["algorithm"]) == {"bc", "bcq"}
     errors = losses[losses["loss"] == "action_error"]
     assert errors["value"].between(0, 4).all()

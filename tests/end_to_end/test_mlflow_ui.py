@@ -98,7 +98,7 @@ def test_runs_are_found_by_pruner_and_sparsity(page):
     # A search while the page still loads is answered with what it was loading.
     expect(page.get_by_text("7 matching runs")).to_be_visible()
     search = page.get_by_placeholder(re.compile("metrics.rmse"))
-    search.fill("tags.task = 'Hopper' and tags.pruner = 'grasp' and tags.sparsity = '0.95'")
+    search.fill("tags.environment = 'Hopper' and tags.pruner = 'grasp' and tags.sparsity = '0.95'")
     search.press("Enter")
     expect(page.get_by_text("2 matching runs")).to_be_visible()
 

@@ -22,25 +22,27 @@ from singleshot.style.video.reader import probe
 
 COLUMNS = {
     "results/offline_rl/scores.csv": (
-        "task, algorithm, pruner, sparsity, seed, update, return_mean, return_std, d4rl_score, episodes"
+        "environment, algorithm, pruner, sparsity, seed, update, return_mean, return_std, "
+        "d4rl_score, episodes"
     ),
     "results/offline_rl/statistics.csv": (
-        "task, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
+        "environment, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
         "score_iqm_low, score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread"
     ),
     "results/offline_rl/profiles.csv": (
         "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high"
     ),
     "results/pruning/layers.csv": (
-        "task, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept, "
+        "environment, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept, "
         "states_total, states_kept"
     ),
     "results/sparse/sizes.csv": (
         "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"
     ),
     "results/sparse/quantized.csv": (
-        "task, algorithm, pruner, sparsity, seed, values, bytes, "
-        "return_mean, return_std, d4rl_score, episodes"
+        "environment, algorithm, pruner, sparsity, seed, values, bytes, "
+        "return_mean, return_std, "
+        "d4rl_score, episodes"
     ),
     "results/style/studies.csv": (
         "study, backbone, loss, optimizer, size_px, iteration, content_loss, style_loss, total_loss, seconds"
@@ -115,7 +117,7 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
         # Of a single seed there are no bounds.
         sometimes |= {column for column in names if column.endswith(("_low", "_high"))}
         assert not tables[name][names].drop(columns=sometimes & set(names)).isna().any().any()
-    agent = ["task", "algorithm", "pruner", "sparsity", "seed"]
+    agent = ["environment", "algorithm", "pruner", "sparsity", "seed"]
     scores = tables["results/offline_rl/scores.csv"]
     assert sorted(scores[agent].drop_duplicates().itertuples(index=False, name=None)) == AGENTS
     assert set(scores.groupby(agent)["update"].agg(tuple)) == {(10, 20)}
@@ -123,7 +125,7 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
     assert len(sizes[["model", "pruner", "sparsity", "seed"]].drop_duplicates()) == len(AGENTS)
     summary = json.loads((finished_smoke.path / "results/offline_rl/summary.json").read_text())
     assert len(summary) == len(AGENTS)
-    mean = scores.groupby(["task", "algorithm", "pruner"])["d4rl_score"].mean()  # of both evaluations
+    mean = scores.groupby(["environment", "algorithm", "pruner"])["d4rl_score"].mean()  # of both evaluations
     assert summary["Hopper/bc/snip-0.95"] == pytest.approx(mean["Hopper", "bc", "snip"], abs=0.005)
     kept = json.loads((finished_smoke.path / "results/offline_rl/evaluation.json").read_text())
     ratio = mean["Hopper", "bc", "snip"] / mean["Hopper", "bc", "dense"]

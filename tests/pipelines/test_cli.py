@@ -343,7 +343,7 @@ def test_the_command_and_the_configuration_of_an_expert_agree():
     fields = {field.name: field.default for field in dataclasses.fields(ExpertConfig)}
     options = inspect.signature(tools.train_expert).parameters
     assert sorted(options) == sorted(fields)
-    for name in set(fields) - {"task", "output", "checkpoint_dir"}:
+    for name in set(fields) - {"environment", "output", "checkpoint_dir"}:
         assert options[name].default == fields[name], name
     types, choices = get_type_hints(ExpertConfig), get_type_hints(tools.train_expert)
     for name in set(fields) - {"output", "checkpoint_dir"}:

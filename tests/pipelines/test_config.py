@@ -283,8 +283,8 @@ def test_the_paper_profile_is_the_paper(composed):
     """Arnob et al. 2021, section 5: 2 pruners and 6 sparsities beside the dense agents, 5 seeds."""
     sweep = list(agents(load_config(composed("profile=paper"))))
     assert len(sweep) == len(set(sweep)) == 390
-    assert set(Counter((agent.task, agent.algorithm) for agent in sweep).values()) == {65}
-    assert len({(agent.task, agent.algorithm) for agent in sweep}) == 6
+    assert set(Counter((agent.environment, agent.algorithm) for agent in sweep).values()) == {65}
+    assert len({(agent.environment, agent.algorithm) for agent in sweep}) == 6
     by_pruner = Counter((agent.pruner, agent.sparsity) for agent in sweep)
     assert by_pruner == {("dense", 0.0): 30} | {
         (pruner, sparsity): 30

@@ -82,7 +82,7 @@ def graph_bytes(name, sparsity=0.95):
         "0" * 64,
         INPUTS[name],
         OUTPUTS[name],
-        {"task": "Hopper"},
+        {"environment": "Hopper"},
         MEANINGS,
     ).attach(graph)
     onnx.checker.check_model(graph, full_check=True)
@@ -215,7 +215,9 @@ def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, st
 def policy(cell, form="compacted"):
     graph = onnx.load_from_string(graph_bytes("bc"))
     ends = (INPUTS["bc"], OUTPUTS["bc"])
-    card = GraphCard("policy", cell, form, 0.95, "c0ffee", "0" * 64, *ends, {"task": "Hopper"}, MEANINGS)
+    card = GraphCard(
+        "policy", cell, form, 0.95, "c0ffee", "0" * 64, *ends, {"environment": "Hopper"}, MEANINGS
+    )
     card.attach(graph)
     return graph.SerializeToString()
 

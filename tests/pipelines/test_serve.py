@@ -137,7 +137,7 @@ def test_what_is_served_and_how_it_is_told(url):
         "classifier": ["efficientnet_lite0"],
     }
     paths = requests.get(f"{url}/openapi.json").json()["paths"]
-    assert {"/stylize/{style}", "/act/{task}", "/classify"} < set(paths)
+    assert {"/stylize/{style}", "/act/{environment}", "/classify"} < set(paths)
 
 
 def test_unknown_names_are_told_with_the_known_ones(url):

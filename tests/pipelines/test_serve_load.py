@@ -202,8 +202,8 @@ def test_whichever_process_is_asked_the_metrics_are_those_of_all(tmp_path):
                 for sample in family.samples
                 if sample.name == "singleshot_request_seconds_count"
             }
-            assert told["/act/{task}", "200"] == 40
-            assert told["/act/{task}", "422"] == 1
+            assert told["/act/{environment}", "200"] == 40
+            assert told["/act/{environment}", "422"] == 1
             assert told["other", "404"] == 1
 
 

@@ -211,7 +211,9 @@ def test_an_action_that_is_no_number_is_the_states_fault(client_of):
 def test_without_models_of_a_kind_its_route_says_so(tmp_path):
     write_style(tmp_path / "swirls.onnx", "swirls")
     client = TestClient(build_app(find_models(tmp_path), serving_config()))
-    assert client.post("/act/Hopper", json=STATES).json() == {"error": "no task 'Hopper'; there is none"}
+    assert client.post("/act/Hopper", json=STATES).json() == {
+        "error": "no environment 'Hopper'; there is none"
+    }
     picture = {"content": b"x", "headers": {"Content-Type": "image/png"}}
     assert client.post("/classify", **picture).status_code == 404
 
@@ -324,7 +326,7 @@ def test_a_posture_is_told_by_tilt_and_pace(fell, upright, pace, seconds, postur
     ("address", "status", "words"),
     [
         ("/watch/HalfCheetah?policies=mine", 404, f"no policy 'mine'; there are {BC}"),
-        (f"/watch/Hopper?policies={BC}", 404, "no task 'Hopper'; there are HalfCheetah"),
+        (f"/watch/Hopper?policies={BC}", 404, "no environment 'Hopper'; there are HalfCheetah"),
         (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, 422, "name 1 to 4"),
         ("/watch/HalfCheetah", 422, "name 1 to 4"),
     ],

@@ -25,7 +25,9 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
 from singleshot.errors import UserError
 
-CELL = Cell("Hopper/sum", add_up, SumParams(1), tags={"task": "Hopper", "pruner": "snip", "sparsity": "0.95"})
+CELL = Cell(
+    "Hopper/sum", add_up, SumParams(1), tags={"environment": "Hopper", "pruner": "snip", "sparsity": "0.95"}
+)
 OTHER = Cell("Hopper/other", add_up, SumParams(2))
 
 

@@ -42,10 +42,10 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
         _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
-    for task in LOCOMOTION:
-        motion = root / f"results/offline_rl/animations/{task}/bcq"
+    for environment in LOCOMOTION:
+        motion = root / f"results/offline_rl/animations/{environment}/bcq"
         _write(motion / "still.jpg", encode_jpeg(_noise(30, 40)))
-        _write(motion / "animation.mp4", f"{task} in motion".encode())
+        _write(motion / "animation.mp4", f"{environment} in motion".encode())
     for stage, cells in {"train": 16, "benchmark": 4}.items():
         _write(root / f"results/provenance/{stage}.json", json.dumps(_record(stage, cells)).encode())
     return root
@@ -61,19 +61,19 @@ def find(root: Path) -> dict[str, Path]:
 
 
 def _scores(seeds):
-    for task, (pruner, sparsity), seed, update in product(LOCOMOTION, VARIANTS, seeds, UPDATES):
-        yield task, "bcq", pruner, sparsity, seed, update, update / 20 - 10 * sparsity + seed
+    for environment, (pruner, sparsity), seed, update in product(LOCOMOTION, VARIANTS, seeds, UPDATES):
+        yield environment, "bcq", pruner, sparsity, seed, update, update / 20 - 10 * sparsity + seed
 
 
 def _statistics(seeds):
     bounded = len(seeds) > 2
-    for task in (*LOCOMOTION, "all"):
+    for environment in (*LOCOMOTION, "all"):
         for i, (pruner, sparsity) in enumerate(VARIANTS):
             score, kept = 50 - 7.5 * i, (50 - 7.5 * i) / 50
             low_high = (score - 3, score + 3) if bounded else (None, None)
             kept_low_high = (kept - 0.1, kept + 0.1) if bounded else (None, None)
             runs = (len(seeds), score, score - 4, score + 4)
-            yield task, "bcq", pruner, sparsity, *runs, score, *low_high, kept, *kept_low_high, 2, 1.5
+            yield environment, "bcq", pruner, sparsity, *runs, score, *low_high, kept, *kept_low_high, 2, 1.5
 
 
 def _profiles():
@@ -83,11 +83,22 @@ def _profiles():
 
 
 def _layers():
-    for task in LOCOMOTION:
+    for environment in LOCOMOTION:
         for seed in SEEDS:
             for pruner, sparsity in VARIANTS[1:]:
-                yield task, "bcq", "actor", "actor", "pi.0", pruner, sparsity, seed, 9200, 400 + 100 * seed
-                yield task, "bcq", "actor", "actor", "pi.1", pruner, sparsity, seed, 120000, 0
+                yield (
+                    environment,
+                    "bcq",
+                    "actor",
+                    "actor",
+                    "pi.0",
+                    pruner,
+                    sparsity,
+                    seed,
+                    9200,
+                    400 + 100 * seed,
+                )
+                yield environment, "bcq", "actor", "actor", "pi.1", pruner, sparsity, seed, 120000, 0
 
 
 def _sizes():
@@ -110,9 +121,9 @@ def _sizes():
 
 
 def _quantized():
-    for task, seed in product(LOCOMOTION, SEEDS):
+    for environment, seed in product(LOCOMOTION, SEEDS):
         for values, size, lost in (("raw", 370_000, 0), ("fp16", 200_000, 1), ("int8", 125_000, 10)):
-            yield task, "bcq", "snip", 0.95, seed, values, size + 2000 * seed, 60 + 4 * seed - lost
+            yield environment, "bcq", "snip", 0.95, seed, values, size + 2000 * seed, 60 + 4 * seed - lost
 
 
 def _studies(root):

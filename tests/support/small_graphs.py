@@ -72,7 +72,7 @@ def _about(environment: str, algorithm: str) -> dict[str, Any]:
     """Details of a policy's card, as the export writes them."""
     where = Environment(f"{environment}-v5")
     sizes = {"action_size": ACTION, "bounds": None}
-    return {"task": environment, "algorithm": algorithm, **sizes, "environment": asdict(where)}
+    return {"environment": environment, "algorithm": algorithm, **sizes, "environment_spec": asdict(where)}
 
 
 def _write_bcq(path: Path) -> None:

@@ -26,18 +26,18 @@ SIZES = {"HalfCheetah": (17, 6), "Hopper": (11, 3), "Walker2d": (17, 6)}
 """Numbers of coordinates of the states and actions of each environment."""
 
 
-def make_agent(algorithm: str, sparsity: float, seed: int = 0, task: str = "Hopper") -> Agent:
+def make_agent(algorithm: str, sparsity: float, seed: int = 0, environment: str = "Hopper") -> Agent:
     """An untrained agent with random masks, each layer pruned to `sparsity`; dense for 0."""
-    spec = AgentSpec(task, algorithm, "random" if sparsity else DENSE, sparsity, seed)
+    spec = AgentSpec(environment, algorithm, "random" if sparsity else DENSE, sparsity, seed)
     config = BCQConfig(evaluation_samples=10) if algorithm == "bcq" else BCConfig()
-    made = make_algorithm(spec, config, *SIZES[task])
+    made = make_algorithm(spec, config, *SIZES[environment])
     generator = torch.Generator().manual_seed(seed)
     masks, networks = dense_masks(made), initial_networks(made, [seed])
     for name, layers in masks.items():
         for layer, mask in layers.items():
             layers[layer] = torch.rand(mask.shape, generator=generator) >= sparsity
             networks[name].weights[layer] *= layers[layer].T
-    return Agent(spec, made, networks, masks, environment=LOCOMOTION[task])
+    return Agent(spec, made, networks, masks, environment=LOCOMOTION[environment])
 
 
 def save_agent(path: Path, *arguments: Any, **keywords: Any) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-TASKS = ("HalfCheetah", "Hopper")
+ENVIRONMENTS = ("HalfCheetah", "Hopper")
 MAX_RETURNS = {"HalfCheetah": 12000.0, "Hopper": 3000.0}
 LAYERS = {
     "vae": {"encoder": ("encoder.0", "mean"), "decoder": ("decoder.0", "decoder.2")},
@@ -42,7 +42,7 @@ def _scores(agent: dict, final: float) -> list[dict]:
         agent
         | {
             "update": agent["updates"] * number // 10,
-            "return_mean": score * MAX_RETURNS[agent["task"]] / 100,
+            "return_mean": score * MAX_RETURNS[agent["environment"]] / 100,
             "return_std": 100.0,
             "d4rl_score": score,
             "episodes": EPISODES,
@@ -73,17 +73,17 @@ def _layers(agent: dict) -> list[dict]:
 
 
 def _agents(seeds: int) -> Iterator[dict]:
-    for seed, task, algorithm in product(range(seeds), TASKS, UPDATES):
+    for seed, environment, algorithm in product(range(seeds), ENVIRONMENTS, UPDATES):
         updates = UPDATES[algorithm]
-        yield _agent(updates, task, algorithm, "dense", seed)
+        yield _agent(updates, environment, algorithm, "dense", seed)
         if seed == 0:
-            yield _agent(2 * updates, task, algorithm, "dense", seed)
+            yield _agent(2 * updates, environment, algorithm, "dense", seed)
         for scope, pruner in product(("part", "network"), LEVELS):
             if pruner != "dense":
-                yield _agent(updates, task, algorithm, pruner, seed, scope)
+                yield _agent(updates, environment, algorithm, pruner, seed, scope)
 
 
-def _agent(updates: int, task: str, algorithm: str, pruner: str, seed: int, scope: str = "") -> dict:
+def _agent(updates: int, environment: str, algorithm: str, pruner: str, seed: int, scope: str = "") -> dict:
     """The columns of an agent; of a dense one, `scope` is empty."""
     return {
         "updates": updates,
@@ -95,7 +95,7 @@ def _agent(updates: int, task: str, algorithm: str, pruner: str, seed: int, scop
         "pruning_batch_size": (200 if pruner.startswith("grasp") else 100) if scope else "",
         "pruning_iterations": 1 if scope else "",
         "pruning_normalize_states": False if scope else "",
-        "task": task,
+        "environment": environment,
         "algorithm": algorithm,
         "pruner": pruner,
         "sparsity": 0.95 if scope else 0.0,

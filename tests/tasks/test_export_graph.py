@@ -116,14 +116,14 @@ def test_a_file_says_what_it_is(pruned):
         assert card.inputs == open_network(directory / "agent.safetensors", "masked").inputs
         assert card.outputs == ("action", "choice")
         assert card.details == {
-            "task": "Hopper",
+            "environment": "Hopper",
             "algorithm": "bcq",
             "samples": 10,
             "latent_size": 6,
             "config": asdict(make_agent("bcq", 0.0).algorithm.config),
             "action_size": 3,
             "bounds": None,
-            "environment": json.loads(json.dumps(asdict(make_agent("bcq", 0.0).environment))),
+            "environment_spec": json.loads(json.dumps(asdict(make_agent("bcq", 0.0).environment))),
         }
 
 

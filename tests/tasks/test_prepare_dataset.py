@@ -80,7 +80,7 @@ def test_rollouts_are_transitions_a_minari_dataset_and_a_card(
     assert card["returns"]["max"] == pytest.approx(max(returns), rel=1e-5)
     assert card["returns"]["d4rl_score"] == pytest.approx(HOPPER.score(float(np.mean(returns))), rel=1e-5)
     assert card["sha256"] == hashlib.sha256(expert.read_bytes()).hexdigest()
-    assert (card["source"], card["environment"], card["transitions"]) == ("expert", "Hopper-v5", 1500)
+    assert (card["source"], card["environment_id"], card["transitions"]) == ("expert", "Hopper-v5", 1500)
     assert (card["action_noise"], card["seed"]) == (0.2, 7)
     assert card["versions"]["minari"] == minari.__version__
     assert card["failures"] == {"threshold": 0.0, "played": card["episodes"], "used": {}, "left_out": {}}

@@ -164,7 +164,12 @@ def test_files(transitions, tmp_path):
         # Of the layers that read the state, which is what their first 11 inputs are.
         seen = sum(bool(mask[:, i].any()) for i in range(11)) if row["layer"] in READ_STATES else None
         assert (row["states_kept"], row["states_total"]) == (("", "") if seen is None else (str(seen), "11"))
-        assert (row["task"], row["pruner"], row["sparsity"], row["seed"]) == ("Hopper", "grasp", "0.95", "1")
+        assert (row["environment"], row["pruner"], row["sparsity"], row["seed"]) == (
+            "Hopper",
+            "grasp",
+            "0.95",
+            "1",
+        )
     assert len(rows) == 3 + 6 + 7
     first = safetensors.torch.load_file(outputs[0] / "masks.safetensors")
     assert not torch.equal(first["vae.mean"], masks["vae"]["mean"])

@@ -206,7 +206,7 @@ def test_events_and_files(make_jobs):
         with (job.output / "scores.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert ",".join(rows[0]) == (
-            "task,algorithm,pruner,sparsity,seed,update,return_mean,return_std,d4rl_score,episodes"
+            "environment,algorithm,pruner,sparsity,seed,update,return_mean,return_std,d4rl_score,episodes"
         )
         assert [int(row["update"]) for row in rows] == [3, 5]
         for row, event in zip(rows, [m for m in metrics if m.job == i], strict=True):

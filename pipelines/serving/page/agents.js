@@ -15,7 +15,7 @@ const chosen = () => ["first", "second"].map(id => policies.find(policy => polic
 
 /** Offer the agents of the chosen environment: at first a dense one, beside a pruned one of the same algorithm. */
 function offer() {
-  const there = policies.filter(policy => policy.details.task === byId("task").value);
+  const there = policies.filter(policy => policy.details.environment === byId("environment").value);
   const dense = there.find(policy => policy.details.algorithm === "bcq" && !policy.sparsity) || there.find(policy => !policy.sparsity)
     || there[0];
   const pruned = there.filter(p => p.details.algorithm === dense?.details.algorithm && p.sparsity && p.sparsity <= DEFAULT_SPARSITY
@@ -62,11 +62,11 @@ function paint(agents) {
 
 /** The agents as they begin, before anything is started. */
 async function paintStart() {
-  const task = byId("task").value;
-  if (!task) return say("agents-error", "No agent is served; `dvc repro export` exports some.");
+  const environment = byId("environment").value;
+  if (!environment) return say("agents-error", "No agent is served; `dvc repro export` exports some.");
   try {
-    if (!starts.has(task)) starts.set(task, await (await ask(path("watch", task))).json());
-    if (!socket && task === byId("task").value) paint(chosen().map(card => ({ ...starts.get(task), card, told: "" })));
+    if (!starts.has(environment)) starts.set(environment, await (await ask(path("watch", environment))).json());
+    if (!socket && environment === byId("environment").value) paint(chosen().map(card => ({ ...starts.get(environment), card, told: "" })));
   } catch (error) { say("agents-error", error.message); }
 }
 
@@ -82,7 +82,7 @@ function watch() {
   const cards = chosen();
   if (!cards.length) return say("agents-error", "No agent is served; `dvc repro export` exports some.");
   const names = cards.map(card => "policies=" + encodeURIComponent(card.name)).join("&");
-  const address = new URL(`${path("watch", byId("task").value)}?${names}`, document.baseURI);
+  const address = new URL(`${path("watch", byId("environment").value)}?${names}`, document.baseURI);
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
   const own = socket = new WebSocket(address);
   say("watch", "Stop"); say("agents-status", "Starting …");
@@ -110,10 +110,10 @@ const push = direction => socket?.readyState === WebSocket.OPEN
 /** Offer `found`, the policies that are served. */
 export function listen(found) {
   policies = found;
-  byId("task").append(...Array.from(new Set(policies.map(policy => policy.details.task)), task => new Option(task)));
+  byId("environment").append(...Array.from(new Set(policies.map(policy => policy.details.environment)), environment => new Option(environment)));
   offer(); paintStart();
   const again = () => { const ran = Boolean(socket); stop(); if (ran) watch(); else paintStart(); };
-  byId("task").addEventListener("change", () => { offer(); again(); });
+  byId("environment").addEventListener("change", () => { offer(); again(); });
   byId("first").addEventListener("change", again);
   byId("second").addEventListener("change", again);
   byId("watch").addEventListener("click", watch);

@@ -1,7 +1,8 @@
 """Drawings of episodes, without OpenGL: bodies of capsules and spheres, as seen from the side.
 
-The bodies of D4RL's three tasks move in the plane of x and z, so the side view loses nothing. From the side,
-a capsule looks like a capsule whatever its direction, so the bodies of other tasks can be drawn, too.
+The bodies of D4RL's three environments move in the plane of x and z, so the side view loses nothing. From the
+side, a capsule looks like a capsule whatever its direction, so the bodies of other environments can be drawn,
+too.
 """
 
 import math
@@ -28,8 +29,8 @@ LEAST_FRAMES_PER_SECOND = 30
 single pictures."""
 METRES_HIGH = {"HalfCheetah": 1.5}
 OTHER_METRES_HIGH = 1.8
-"""Height of a lane above the ground for tasks that are not in `METRES_HIGH`, in metres: a standing Walker2d
-reaches up to 1.45 m, a Hopper up to 1.5 m, and both jump."""
+"""Height of a lane above the ground for environments that are not in `METRES_HIGH`, in metres: a standing
+Walker2d reaches up to 1.45 m, a Hopper up to 1.5 m, and both jump."""
 GROUND = 0.17
 """Fraction of a lane's height that is below the ground."""
 CAMERA_SECONDS = 0.6

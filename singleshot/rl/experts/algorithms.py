@@ -53,7 +53,7 @@ class OffPolicy:
             entropy = "auto_0.05" if config.start_from else "auto"
             self.model = sbx.TQC(learning_rate=_decay(config.learning_rate), ent_coef=entropy, **options)
         else:
-            size = spaces_of(LOCOMOTION[config.task]).action_size
+            size = spaces_of(LOCOMOTION[config.environment]).action_size
             noise = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
             self.model = sbx.TD3(learning_rate=config.learning_rate, action_noise=noise, **options)
 
@@ -183,7 +183,7 @@ class _TanhPolicy(ActorCriticPolicy):  # type: ignore[misc]
 
 
 def _environments(config: ExpertConfig) -> DummyVecEnv:
-    environment = LOCOMOTION[config.task]
+    environment = LOCOMOTION[config.environment]
     return DummyVecEnv([lambda: make_environment(environment)] * ENVIRONMENTS)
 
 

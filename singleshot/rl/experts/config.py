@@ -14,7 +14,7 @@ HIDDEN = [256, 256]
 class ExpertConfig:
     """How to train an expert; the card of a shipped expert has the settings it was trained with."""
 
-    task: ExpertName
+    environment: ExpertName
     output: Path
     """The safetensors file to write."""
     checkpoint_dir: Path

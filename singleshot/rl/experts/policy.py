@@ -41,9 +41,9 @@ class Returns:
 class ExpertCard:
     """Origin and measured returns of a policy."""
 
-    task: str
-    """Name in :data:`singleshot.rl.environments.LOCOMOTION`."""
     environment: str
+    """Name in :data:`singleshot.rl.environments.LOCOMOTION`."""
+    environment_id: str
     """Gymnasium identifier of the environment it was trained and measured in."""
     algorithm: str
     steps: int
@@ -151,8 +151,10 @@ def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> E
 
 
 def _check(expert: Expert, path: Path, fix: str) -> None:
-    if expert.card.task not in LOCOMOTION:
-        raise UserError(f"{path}: made for {expert.card.task!r}, known are {', '.join(LOCOMOTION)}; {fix}")
+    if expert.card.environment not in LOCOMOTION:
+        raise UserError(
+            f"{path}: made for {expert.card.environment!r}, known are {', '.join(LOCOMOTION)}; {fix}"
+        )
     sizes = [len(expert.weights[0]), *(len(bias) for bias in expert.biases)]
     tensors = [*expert.weights, *expert.biases]
     shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]

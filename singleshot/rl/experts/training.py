@@ -60,7 +60,9 @@ def train_expert(config: ExpertConfig) -> Expert:
         started_from = _describe(expert.card) if expert else None
         if expert:
             learner.start_from(expert, config)
-    with tqdm(total=config.steps, initial=learner.model.num_timesteps, unit="step", desc=config.task) as bar:
+    with tqdm(
+        total=config.steps, initial=learner.model.num_timesteps, unit="step", desc=config.environment
+    ) as bar:
         checkpoints = _Checkpoints(config, learner, bar, started_from)
         remaining = config.steps - learner.model.num_timesteps
         learner.model.learn(remaining, callback=checkpoints, reset_num_timesteps=False)
@@ -80,7 +82,7 @@ def measure(expert: Expert, episodes: int, seed: int) -> Expert:
 
 def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Returns:
     """Undiscounted returns of `episodes` whole episodes in the expert's environment."""
-    environment = LOCOMOTION[expert.card.task]
+    environment = LOCOMOTION[expert.card.environment]
     rollouts = roll_out(expert.act, environment, action_noise, seed, width=min(LOCKSTEP, episodes))
     totals = np.array([episode.rewards.sum() for episode in itertools.islice(rollouts, episodes)])
     score = environment.score(float(totals.mean()))
@@ -122,7 +124,7 @@ def _last_card(config: ExpertConfig) -> ExpertCard:
         raise UserError(f"{directory}: holds no checkpoint; start without --resume")
     last = load_expert(directory / BEST).card
     given = _card(config, last.steps, last.started_from)
-    for name in ("task", "algorithm", "seed", "hyper_parameters"):
+    for name in ("environment", "algorithm", "seed", "hyper_parameters"):
         if getattr(last, name) != getattr(given, name):
             raise UserError(
                 f"{directory}: that run's {name} was {getattr(last, name)}, not {getattr(given, name)}; "
@@ -162,8 +164,8 @@ class _Checkpoints:
 def _card(config: ExpertConfig, steps: int, started_from: str | None) -> ExpertCard:
     """A card whose measurements are still missing."""
     return ExpertCard(
-        task=config.task,
-        environment=str(LOCOMOTION[config.task].id),
+        environment=config.environment,
+        environment_id=str(LOCOMOTION[config.environment].id),
         algorithm=config.algorithm,
         steps=steps,
         seed=config.seed,

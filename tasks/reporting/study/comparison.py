@@ -24,7 +24,7 @@ SETTINGS = (
 )
 """Columns of the settings in which agents of the study differ. They are read as text, empty where they don't
 apply; `updates` is a number."""
-ENVIRONMENT = "task"
+ENVIRONMENT = "environment"
 """Column of the environment's name."""
 AGENT = (ENVIRONMENT, "algorithm", "pruner", "sparsity", "seed")
 PART, NETWORK = "part", "network"

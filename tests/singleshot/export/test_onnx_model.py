@@ -17,7 +17,7 @@ CARD = GraphCard(
     source_sha256="f" * 64,
     inputs=(GraphInput("state", ("batch", 2), -10.0, 10.0),),
     outputs=("action", "twice"),
-    details={"task": "Hopper", "labels": ["é", "b"]},
+    details={"environment": "Hopper", "labels": ["é", "b"]},
 )
 
 

@@ -76,22 +76,22 @@ def test_an_opened_policy_says_what_goes_in_and_comes_out(tmp_path):
     ]
     assert opened.outputs == ("action", "choice")
     assert opened.details == {
-        "task": "Hopper",
+        "environment": "Hopper",
         "algorithm": "bcq",
         "samples": 10,
         "latent_size": 6,
         "config": asdict(make_agent("bcq", 0.0).algorithm.config),
         "action_size": 3,
         "bounds": None,
-        "environment": HOPPER,
+        "environment_spec": HOPPER,
     }
 
     opened = open_policy(save_agent(tmp_path / "agent.safetensors", "bc", 0), "dense")
     assert [(i.name, i.shape) for i in opened.inputs] == [("state", ("batch", 11)), ("latents", ("batch", 6))]
     assert opened.outputs == ("action",)
     config = asdict(make_agent("bc", 0).algorithm.config)
-    about = {"action_size": 3, "bounds": None, "environment": HOPPER}
-    assert opened.details == {"task": "Hopper", "algorithm": "bc", "config": config, **about}
+    about = {"action_size": 3, "bounds": None, "environment_spec": HOPPER}
+    assert opened.details == {"environment": "Hopper", "algorithm": "bc", "config": config, **about}
 
 
 @pytest.mark.parametrize(

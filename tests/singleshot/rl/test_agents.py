@@ -158,7 +158,7 @@ def test_masks_of_other_sizes_are_refused(tmp_path):
     ],
 )
 def test_a_wrong_specification_is_refused_by_name(wrong, key):
-    spec = {"task": "Hopper", "algorithm": "bcq", "pruner": "snip", "sparsity": 0.95, "seed": 0}
+    spec = {"environment": "Hopper", "algorithm": "bcq", "pruner": "snip", "sparsity": 0.95, "seed": 0}
     params = {
         "agent": spec | wrong,
         "environment": {"id": None},

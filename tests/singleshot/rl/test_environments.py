@@ -13,7 +13,7 @@ from singleshot.rl.environments import LOCOMOTION, Environment, Spaces, make_env
 
 
 @pytest.mark.parametrize(
-    ("task", "return_", "score"),
+    ("name", "return_", "score"),
     [
         ("HalfCheetah", 12135.0, 100.0),
         ("HalfCheetah", -280.178953, 0.0),
@@ -27,8 +27,8 @@ from singleshot.rl.environments import LOCOMOTION, Environment, Spaces, make_env
         ("HalfCheetah", 11355.0, 93.7),  # and its imitation learner
     ],
 )
-def test_known_scores_of_known_returns(task: str, return_: float, score: float) -> None:
-    assert LOCOMOTION[task].score(return_) == pytest.approx(score, abs=0.051)
+def test_known_scores_of_known_returns(name: str, return_: float, score: float) -> None:
+    assert LOCOMOTION[name].score(return_) == pytest.approx(score, abs=0.051)
 
 
 def test_scores_of_many_returns_at_once() -> None:

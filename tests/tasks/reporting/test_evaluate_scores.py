@@ -10,7 +10,7 @@ from tasks.job import Job, Metrics
 from tasks.reporting.evaluate_scores import evaluate_scores
 from tasks.reporting.statistics import BootstrapConfig
 
-TASKS = ("HalfCheetah", "Hopper", "Walker2d")
+ENVIRONMENTS = ("HalfCheetah", "Hopper", "Walker2d")
 LEVEL = {"dense": 80.0, "snip": 76.0, "grasp": 40.0}
 
 
@@ -20,7 +20,7 @@ def scores():
     rng = np.random.default_rng(0)
     rows = [
         {
-            "task": task,
+            "environment": environment,
             "algorithm": algorithm,
             "pruner": pruner,
             "sparsity": sparsity,
@@ -28,7 +28,7 @@ def scores():
             "update": update,
             "d4rl_score": rng.normal(LEVEL[pruner] - 20 * sparsity, 5) if update > last - 25 else -1e6,
         }
-        for task in TASKS
+        for environment in ENVIRONMENTS
         for algorithm, last in (("bc", 35), ("bcq", 30))  # BC is longer trained
         for pruner, sparsity in (("dense", 0.0), ("snip", 0.5), ("snip", 0.95), ("grasp", 0.95))
         for seed in range(4)
@@ -39,7 +39,7 @@ def scores():
 
 def by_agent(scores):
     """The mean of each agent's evaluations that count."""
-    agent = ["task", "algorithm", "pruner", "sparsity", "seed"]
+    agent = ["environment", "algorithm", "pruner", "sparsity", "seed"]
     return scores[scores["d4rl_score"] > -1e6].groupby(agent)["d4rl_score"].mean().reset_index()
 
 
@@ -58,7 +58,7 @@ def evaluate(scores, directory, confidence=0.95):
 
 def statistics(output):
     table = pandas.read_csv(output / "statistics.csv")
-    return table.set_index(["task", "algorithm", "pruner", "sparsity"]).sort_index()
+    return table.set_index(["environment", "algorithm", "pruner", "sparsity"]).sort_index()
 
 
 def without(scores, **values):
@@ -74,7 +74,7 @@ def test_a_score_is_the_mean_of_the_last_five_evaluations_by_hand(tmp_path):
         for seed, scores in runs.items()
         for update, score in enumerate(scores)
     ]
-    columns = ["task", "algorithm", "pruner", "sparsity", "seed", "update", "d4rl_score"]
+    columns = ["environment", "algorithm", "pruner", "sparsity", "seed", "update", "d4rl_score"]
     _, output = evaluate(pandas.DataFrame(rows[::-1], columns=columns), tmp_path)
     row = statistics(output).loc[("Hopper", "bc", "dense", 0.0)]
     assert row["score_mean"] == (30 + 30) / 2
@@ -84,7 +84,9 @@ def test_a_score_is_the_mean_of_the_last_five_evaluations_by_hand(tmp_path):
 
 def test_a_single_evaluation_has_no_spread(scores, tmp_path):
     table = statistics(
-        evaluate(scores.groupby(["algorithm", "pruner", "sparsity", "task", "seed"]).tail(1), tmp_path)[1]
+        evaluate(
+            scores.groupby(["algorithm", "pruner", "sparsity", "environment", "seed"]).tail(1), tmp_path
+        )[1]
     )
     assert table["score_spread"].isna().all()
     assert (table["evaluations"] == 1).all()
@@ -94,13 +96,13 @@ def test_statistics_are_those_of_the_last_scores(scores, tmp_path):
     _, output = evaluate(scores, tmp_path)
     table = statistics(output)
     assert len(table) == 4 * 2 * 4
-    groups = by_agent(scores).groupby(["task", "algorithm", "pruner", "sparsity"])["d4rl_score"]
-    of_tasks = table.drop(index="all")
+    groups = by_agent(scores).groupby(["environment", "algorithm", "pruner", "sparsity"])["d4rl_score"]
+    of_environments = table.drop(index="all")
     for column, expected in {"score_mean": groups.mean(), "score_min": groups.min()}.items():
-        pandas.testing.assert_series_equal(of_tasks[column], expected, check_names=False)
-    pandas.testing.assert_series_equal(of_tasks["score_max"], groups.max(), check_names=False)
+        pandas.testing.assert_series_equal(of_environments[column], expected, check_names=False)
+    pandas.testing.assert_series_equal(of_environments["score_max"], groups.max(), check_names=False)
     middle = groups.apply(lambda runs: runs.sort_values().iloc[1:3].mean())  # of four
-    pandas.testing.assert_series_equal(of_tasks["score_iqm"], middle, check_names=False)
+    pandas.testing.assert_series_equal(of_environments["score_iqm"], middle, check_names=False)
     ratio = middle["Hopper", "bc", "snip", 0.95] / middle["Hopper", "bc", "dense", 0.0]
     assert table.loc[("Hopper", "bc", "snip", 0.95), "retention"] == pytest.approx(ratio)
 
@@ -114,8 +116,10 @@ def test_all_is_over_the_runs_of_all_tasks(scores, tmp_path):
         [runs.mean(), runs.min(), runs.max()]
     )
     assert row["score_iqm"] == pytest.approx(runs.sort_values().iloc[3:9].mean())  # of twelve
-    of_tasks = [table.loc[(task, "bcq", "grasp", 0.95), "retention"] for task in TASKS]
-    assert row["retention"] == pytest.approx(np.mean(of_tasks))
+    of_environments = [
+        table.loc[(environment, "bcq", "grasp", 0.95), "retention"] for environment in ENVIRONMENTS
+    ]
+    assert row["retention"] == pytest.approx(np.mean(of_environments))
 
 
 def test_bounds_hold_the_estimate_and_dense_agents_have_none_of_retention(scores, tmp_path):
@@ -134,8 +138,8 @@ def test_retention_at_the_highest_sparsity_is_the_summary_and_the_metrics(scores
     summary = json.loads((output / "evaluation.json").read_text())
     assert summary == metrics
     assert set(summary) == {
-        f"retention/{task}/{algorithm}/{pruner}-0.95"
-        for task in (*TASKS, "all")
+        f"retention/{environment}/{algorithm}/{pruner}-0.95"
+        for environment in (*ENVIRONMENTS, "all")
         for algorithm in ("bc", "bcq")
         for pruner in ("snip", "grasp")
     }
@@ -181,14 +185,16 @@ def test_with_two_seeds_bounds_are_empty_and_estimates_are_there(scores, tmp_pat
 
 
 def test_dense_scores_of_zero_or_less_have_no_retention(scores, tmp_path):
-    dense = (scores["pruner"] == "dense") & (scores["task"] == "Hopper") & (scores["algorithm"] == "bc")
+    dense = (
+        (scores["pruner"] == "dense") & (scores["environment"] == "Hopper") & (scores["algorithm"] == "bc")
+    )
     metrics, output = evaluate(scores.assign(d4rl_score=scores["d4rl_score"].mask(dense, -3.0)), tmp_path)
     table = statistics(output)
-    for task in ("Hopper", "all"):
-        row = table.loc[(task, "bc", "snip", 0.95)]
+    for environment in ("Hopper", "all"):
+        row = table.loc[(environment, "bc", "snip", 0.95)]
         assert row[["retention", "retention_low", "retention_high"]].isna().all()
         assert not math.isnan(row["score_iqm_low"])
-        name = f"retention/{task}/bc/snip-0.95"
+        name = f"retention/{environment}/bc/snip-0.95"
         assert json.loads((output / "evaluation.json").read_text())[name] is None
         assert name not in metrics
     assert table.loc[("Hopper", "bcq", "snip", 0.95), "retention"] > 0
@@ -196,7 +202,7 @@ def test_dense_scores_of_zero_or_less_have_no_retention(scores, tmp_path):
 
 
 def test_one_dense_run_of_zero_leaves_an_estimate_without_bounds(scores, tmp_path):
-    one = (scores["pruner"] == "dense") & (scores["task"] == "Hopper") & (scores["seed"] == 1)
+    one = (scores["pruner"] == "dense") & (scores["environment"] == "Hopper") & (scores["seed"] == 1)
     _, output = evaluate(
         scores.assign(d4rl_score=scores["d4rl_score"].mask(one & (scores["d4rl_score"] > 0), 0.0)), tmp_path
     )
@@ -221,7 +227,7 @@ def test_a_missing_agent_is_named(scores, tmp_path):
     with pytest.raises(
         UserError, match=r"scores\.csv: no score of .*bcq.*grasp.*0\.95.*Hopper.*2.*dvc repro"
     ):
-        evaluate(without(scores, task="Hopper", algorithm="bcq", pruner="grasp", seed=2), tmp_path)
+        evaluate(without(scores, environment="Hopper", algorithm="bcq", pruner="grasp", seed=2), tmp_path)
 
 
 def test_the_intervals_are_of_the_configured_confidence(scores, tmp_path):

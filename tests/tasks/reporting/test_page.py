@@ -128,8 +128,8 @@ def test_the_page_opens_with_a_picture_and_three_numbers(drawn, no_charts, tmp_p
     assert before.count("<video") == 1
     assert before.count("<table") == 0
     read = Reader(before)
-    # 50 - 2 · 7.5 of 50 in both tasks; 1 / (0.05 · 0.9) of the bytes; onnxruntime, compacted: a quarter of
-    # PyTorch's time with zeros
+    # 50 - 2 · 7.5 of 50 in both environments; 1 / (0.05 · 0.9) of the bytes; onnxruntime, compacted: a
+    # quarter of PyTorch's time with zeros
     assert re.findall(r'class="value">([^<]*)<', before) == ["70\u00a0%", "22×", "4.0×"]
     assert "2 seeds: no confidence interval" in read.text
     assert "kept by BCQ agents when SNIP prunes 95\u00a0% of their weights" in read.text
@@ -179,16 +179,16 @@ D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7
     read = Reader(text)
     assert "keep 4\u00a0% on raw states and 90\u00a0% on normalised states" in read.answers[1]
     assert read.answers[1].endswith("The agents of this run have normalised states.")
-    rows = read.table("pruner", "task", "kept", "study, raw", "study, normalised")
+    rows = read.table("pruner", "environment", "kept", "study, raw", "study, normalised")
     assert ["SNIP", "Hopper", "70\u00a0%", "4\u00a0%", "90\u00a0%"] in rows
     assert ["GraSP", "Hopper", "55\u00a0%", "–", "–"] in rows
 
 
 def test_a_column_of_one_value_is_said_once():
-    table = Table("Sizes", ("task", "format", "MB"), [("Hopper", "raw", "1"), ("Hopper", "fp16", "2")])
+    table = Table("Sizes", ("environment", "format", "MB"), [("Hopper", "raw", "1"), ("Hopper", "fp16", "2")])
     assert table.varied().head == ["format", "MB"]
     assert table.varied().rows == [["raw", "1"], ["fp16", "2"]]
-    assert table.varied().caption == "Sizes. In all rows: task Hopper"
+    assert table.varied().caption == "Sizes. In all rows: environment Hopper"
 
 
 def test_the_citation_is_of_the_latest_commit(drawn):
@@ -298,7 +298,7 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
         ["HalfCheetah/bcq/snip-0.95/seed-0", "1", "256", "0.600", "4.0", "12"]  # 0.6 / 0.15, 0.6 / 0.05
     ]
     statistics = pandas.read_csv(small / results.STATISTICS.path)
-    rows = read.table("task", "pruner", "sparsity", "score")  # all are of BCQ, and of two seeds
+    rows = read.table("environment", "pruner", "sparsity", "score")  # all are of BCQ, and of two seeds
     assert len(rows) == len(statistics)
     for row, (_, line) in zip(rows, statistics.iterrows(), strict=True):
         assert float(row[3]) == pytest.approx(line["score_mean"], rel=5e-3)
@@ -349,7 +349,7 @@ def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts,
     text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
     assert "can&#39;t show" not in text
     assert "intervals from 3 seeds are too narrow" in text
-    rows = Reader(text).table("pruner", "task", "kept")
+    rows = Reader(text).table("pruner", "environment", "kept")
     assert rows[0] == ["SNIP", "HalfCheetah", "70\u00a0%", "60\u00a0% to 80\u00a0%"]
     assert "beside dense agents less" in text  # in all rows
 

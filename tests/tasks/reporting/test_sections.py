@@ -25,7 +25,7 @@ def vertices(collection):
 
 def test_learning_curves_are_means_with_bands_from_min_to_max(axis, found):
     scores = found.table(results.SCORES)
-    rows = scores[(scores["task"] == "Hopper") & scores["pruner"].isin(["dense", "snip"])]
+    rows = scores[(scores["environment"] == "Hopper") & scores["pruner"].isin(["dense", "snip"])]
     section_pruning.draw_learning(axis, rows, "snip")
     dense, less, more = axis.get_lines()
     # update / 20 - 10 · sparsity + seed, of seeds 0 and 1
@@ -45,20 +45,20 @@ def test_retention_has_a_dot_for_each_pruner_and_whiskers_where_there_is_an_inte
             ("all", "snip", 0.95, None, None),
             ("Hopper", "grasp", 0.4, 0.2, 0.5),
         ],
-        columns=["task", "pruner", "retention", "retention_low", "retention_high"],
+        columns=["environment", "pruner", "retention", "retention_low", "retention_high"],
     )
     section_pruning.draw_retention(axis, rows)
     _, snip, grasp = axis.get_lines()
     assert list(snip.get_xdata()) == [0.9, 0.95]
     assert grasp.get_xdata()[0] == 0.4
     assert axis.collections[0].get_segments()[0][:, 0].tolist() == [0.8, 1.1]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["Hopper", "all tasks"]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["Hopper", "all environments"]
     assert axis.get_xlim()[0] <= 0
 
 
 def test_layers_are_means_beside_the_dense_layer(axis, found):
     layers = found.table(results.LAYERS)
-    rows = layers[(layers["task"] == "Hopper") & (layers["sparsity"] == 0.95)]
+    rows = layers[(layers["environment"] == "Hopper") & (layers["sparsity"] == 0.95)]
     section_pruning.draw_layers(axis, rows)
     dense, snip, _ = axis.get_lines()
     assert list(dense.get_xdata()) == [9200, 120000]

@@ -22,11 +22,14 @@ MANY = BootstrapConfig(resamples=50_000)
 
 def every_resample(*scores):
     """All that the stratified bootstrap may draw, N^(N·M) of the same probability, seeds drawn together."""
-    tasks, seeds = scores[0].shape
-    of_a_task = list(itertools.product(range(seeds), repeat=seeds))
-    for drawn in itertools.product(of_a_task, repeat=tasks):
+    environments, seeds = scores[0].shape
+    of_an_environment = list(itertools.product(range(seeds), repeat=seeds))
+    for drawn in itertools.product(of_an_environment, repeat=environments):
         yield [
-            [[each[task][seed] for seed in seeds_of_task] for task, seeds_of_task in enumerate(drawn)]
+            [
+                [each[environment][seed] for seed in seeds_of_environment]
+                for environment, seeds_of_environment in enumerate(drawn)
+            ]
             for each in scores
         ]
 
@@ -52,7 +55,7 @@ def enumerated_interval(statistic, *scores):
         ([[1.0, 2.0, 9.0]], 4),  # three runs: nothing is cut off
         ([[100.0, 1.0, 2.0, -50.0]], 1.5),
         ([[1.0, 2.0, 3.0, 4.0, 1000.0]], 3),
-        ([[1.0, 100.0], [3.0, 5.0]], 4),  # pooled over tasks
+        ([[1.0, 100.0], [3.0, 5.0]], 4),  # pooled over environments
         ([[8.0, 7.0, 6.0, 5.0], [4.0, 3.0, 2.0, 1.0]], 4.5),
     ],
 )
@@ -68,12 +71,14 @@ def test_retention_is_the_mean_of_the_tasks_ratios():
 
 
 def test_retention_over_tasks_is_within_those_of_the_tasks():
-    """The ratio of interquartile means over both tasks is 0.63 here."""
+    """The ratio of interquartile means over both environments is 0.63 here."""
     dense = np.array([[39.5, 39.7], [87.7, 94.4]])
     pruned = np.array([[33.3, 34.5], [45.1, 88.5]])
-    of_tasks = [float(retention(pruned[[task]], dense[[task]])) for task in (0, 1)]
-    assert interquartile_mean(pruned) / interquartile_mean(dense) < 0.65 < 0.7 < min(of_tasks)
-    assert min(of_tasks) < retention(pruned, dense) < max(of_tasks)
+    of_environments = [
+        float(retention(pruned[[environment]], dense[[environment]])) for environment in (0, 1)
+    ]
+    assert interquartile_mean(pruned) / interquartile_mean(dense) < 0.65 < 0.7 < min(of_environments)
+    assert min(of_environments) < retention(pruned, dense) < max(of_environments)
 
 
 def test_a_performance_profile_by_hand():
@@ -113,8 +118,8 @@ def test_the_interval_of_a_profile_is_that_of_a_binomial_fraction():
     assert high.tolist() == [1, 0.75, 0]
 
 
-def test_seeds_are_resampled_within_their_task():
-    """With every task constant nothing varies, however far apart the tasks are."""
+def test_seeds_are_resampled_within_their_environment():
+    """With every environment constant nothing varies, however far apart the environments are."""
     scores = np.array([[1.0] * 4, [50.0] * 4, [99.0] * 4])
     estimate = float(interquartile_mean(scores))
     assert bootstrap_interval(interquartile_mean, scores, config=MANY) == (estimate, estimate)

@@ -23,10 +23,10 @@ HOPPER = LOCOMOTION["Hopper"]
 DATASET = "mujoco/hopper/tiny-v0"
 
 
-def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, task: str = "Hopper") -> Path:
+def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, name: str = "Hopper") -> Path:
     """Two episodes made with Minari's own functions, of 2 steps to a terminal and 3 to a truncation."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(directory))
-    spaces = spaces_of(LOCOMOTION[task])
+    spaces = spaces_of(LOCOMOTION[name])
     size = spaces.observation_size, spaces.action_size
     buffers = [
         EpisodeBuffer(
@@ -38,7 +38,7 @@ def recorded_by_minari(directory: Path, monkeypatch: pytest.MonkeyPatch, task: s
         )
         for first, steps, terminated in ((0, 2, True), (100, 3, False))
     ]
-    environment = make_environment(LOCOMOTION[task])
+    environment = make_environment(LOCOMOTION[name])
     minari.create_dataset_from_buffers(
         DATASET,
         buffers,

@@ -43,7 +43,7 @@ def test_equal_transitions_are_equal_bytes(tmp_path: Path) -> None:
 
 BROKEN = {
     "no transition": (hopper_transitions(0), "holds no transition"),
-    "other task": (
+    "other environment": (
         replace(hopper_transitions(), observations=np.zeros((5, 17), np.float32)),
         r"'observations' has shape \(5, 17\), Hopper transitions need \(5, 11\)",
     ),

@@ -83,8 +83,8 @@ def test_a_body_that_is_not_planar_is_seen_from_the_side():
 
 
 def test_limbs_are_told_apart():
-    for task, shades in {"Hopper": 2, "Walker2d": 3, "HalfCheetah": 3}.items():
-        assert len(set(Body(LOCOMOTION[task]).shades)) == shades, task
+    for name, shades in {"Hopper": 2, "Walker2d": 3, "HalfCheetah": 3}.items():
+        assert len(set(Body(LOCOMOTION[name]).shades)) == shades, name
 
 
 RENDER = """
@@ -109,9 +109,9 @@ sys.stdout.buffer.write((geoms > 0).astype(np.uint8).tobytes())
 """
 
 
-def silhouette_by_mujoco(task, positions, size, metres, x):
+def silhouette_by_mujoco(name, positions, size, metres, x):
     """Which pixels show a geom that is not the floor. Skips the test where there is no OpenGL."""
-    arguments = [task, *size, metres, x, *positions]
+    arguments = [name, *size, metres, x, *positions]
     command = [sys.executable, "-c", RENDER, *map(str, arguments)]
     for library in ("egl", "osmesa"):
         done = subprocess.run(command, capture_output=True, env={"MUJOCO_GL": library, "PATH": ""})
@@ -120,19 +120,19 @@ def silhouette_by_mujoco(task, positions, size, metres, x):
     return pytest.skip(f"no OpenGL here: {done.stderr.decode().splitlines()[-1]}")
 
 
-@pytest.mark.parametrize("task", LOCOMOTION)
-def test_a_body_is_where_mujoco_draws_it(task):
-    environment = make_environment(LOCOMOTION[task])
+@pytest.mark.parametrize("name", LOCOMOTION)
+def test_a_body_is_where_mujoco_draws_it(name):
+    environment = make_environment(LOCOMOTION[name])
     environment.reset(seed=0)
     environment.action_space.seed(0)
     for _ in range(30):
         environment.step(environment.action_space.sample())
     positions = environment.unwrapped.data.qpos.copy()
     size, metres, x = (480, 240), 2.0, float(positions[0])
-    rendered = silhouette_by_mujoco(task, positions, size, metres, x)
+    rendered = silhouette_by_mujoco(name, positions, size, metres, x)
 
     canvas = np.zeros((size[1], size[0], 3), np.uint8)
-    capsules, scale = Body(LOCOMOTION[task]).capsules(positions), size[1] / metres
+    capsules, scale = Body(LOCOMOTION[name]).capsules(positions), size[1] / metres
     origin = np.array([size[0] / 2 - x * scale, size[1]])
     for start, stop, radius in zip(capsules.start, capsules.stop, capsules.radius, strict=True):
         pixels = (origin + scale * point * [1, -1] for point in (start, stop))

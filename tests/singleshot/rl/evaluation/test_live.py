@@ -10,8 +10,8 @@ from singleshot.rl.evaluation.live import PUSH_SECONDS, LiveEpisode
 
 @pytest.mark.parametrize("name", sorted(LOCOMOTION))
 def test_an_episode_is_gymnasiums(name):
-    task, random = LOCOMOTION[name], np.random.default_rng(0)
-    live, environment = LiveEpisode(task, seed=3), make_environment(task)
+    random = np.random.default_rng(0)
+    live, environment = LiveEpisode(LOCOMOTION[name], seed=3), make_environment(LOCOMOTION[name])
     state, _ = environment.reset(seed=3)
     total, ended = 0.0, False
     while not ended:
@@ -44,8 +44,7 @@ def test_capsules_are_where_mujoco_has_their_ends():
 def test_a_push_is_worth_its_impulse_and_ends():
     """Of two alike, one pushed: after the push their momenta differ by force times time, if none is on the
     ground."""
-    task = LOCOMOTION["HalfCheetah"]
-    pushed, left = (LiveEpisode(task, seed=0) for _ in range(2))
+    pushed, left = (LiveEpisode(LOCOMOTION["HalfCheetah"], seed=0) for _ in range(2))
     still = np.zeros(6, np.float32)
     for live in (pushed, left):
         live._simulation.data.qpos[1] += 5  # in the air: no friction

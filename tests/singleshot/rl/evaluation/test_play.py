@@ -22,7 +22,7 @@ def make(seeds):
     return algorithm, initial_networks(algorithm, seeds)
 
 
-def one_by_one(algorithm, networks, randomness, task, episodes):
+def one_by_one(algorithm, networks, randomness, where, episodes):
     """Returns and lengths by an ordinary loop per agent and episode, on the noise that it would get."""
     agents, steps = len(randomness.seeds), 1000
     noise = [randomness.normal(episodes, *algorithm.noise_shape) for _ in range(steps)]
@@ -30,7 +30,7 @@ def one_by_one(algorithm, networks, randomness, task, episodes):
     for agent in range(agents):
         own = {name: network.agent(agent) for name, network in networks.items()}
         for episode in range(episodes):
-            environment = make_environment(LOCOMOTION[task])
+            environment = make_environment(LOCOMOTION[where])
             observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
             ended = False
             while not ended:

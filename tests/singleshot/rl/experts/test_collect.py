@@ -101,8 +101,8 @@ from tasks.job import Job
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
-task, expert, output = sys.argv[1:]
-params = DatasetParams(task, LOCOMOTION[task], DataConfig(transitions=3000, seed=0))
+environment, expert, output = sys.argv[1:]
+params = DatasetParams(environment, LOCOMOTION[environment], DataConfig(transitions=3000, seed=0))
 list(prepare_dataset([Job(params, {"expert": Path(expert)}, Path(output))]))
 """
 LIMITS = {
@@ -116,14 +116,14 @@ LIMITS = {
 """What the libraries may use of the processor: all of it, and little of it, with another order of sums."""
 
 
-@pytest.mark.parametrize("task", ["HalfCheetah", "Walker2d"])
-def test_the_processor_and_the_number_of_cores_change_nothing(tmp_path: Path, task: str) -> None:
+@pytest.mark.parametrize("environment", ["HalfCheetah", "Walker2d"])
+def test_the_processor_and_the_number_of_cores_change_nothing(tmp_path: Path, environment: str) -> None:
     """Whole episodes: a difference in a last bit grows until everything differs."""
-    expert = EXPERTS / f"{task.lower()}.safetensors"
+    expert = EXPERTS / f"{environment.lower()}.safetensors"
     for name, limits in LIMITS.items():
         (tmp_path / name).mkdir()
         subprocess.run(
-            [sys.executable, "-c", SCRIPT, task, str(expert), str(tmp_path / name)],
+            [sys.executable, "-c", SCRIPT, environment, str(expert), str(tmp_path / name)],
             env=os.environ | {"PYTHONPATH": str(ROOT)} | limits,
             check=True,
         )

@@ -22,8 +22,8 @@ EXPERTS = Path(__file__).parents[4] / "experts"
 SHIPPED = Path(__file__).parents[4] / "experts"
 
 CARD = ExpertCard(
-    task="Hopper",
-    environment="Hopper-v5",
+    environment="Hopper",
+    environment_id="Hopper-v5",
     algorithm="TQC",
     steps=1000,
     seed=3,
@@ -52,7 +52,7 @@ def expert() -> Expert:
 
 
 def shipped() -> list[Path]:
-    return [SHIPPED / f"{task.lower()}.safetensors" for task in LOCOMOTION]
+    return [SHIPPED / f"{name.lower()}.safetensors" for name in LOCOMOTION]
 
 
 def test_acts_as_the_same_network_in_torch(expert):
@@ -71,10 +71,10 @@ def test_acts_as_the_same_network_in_torch(expert):
     np.testing.assert_allclose(actions, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("task", LOCOMOTION)
-def test_products_of_the_experts_are_exact(task: str) -> None:
+@pytest.mark.parametrize("environment", LOCOMOTION)
+def test_products_of_the_experts_are_exact(environment: str) -> None:
     """So that no order of sums, and no fused operation, changes an action: compared with integers."""
-    expert = load_expert(EXPERTS / f"{task.lower()}.safetensors")
+    expert = load_expert(EXPERTS / f"{environment.lower()}.safetensors")
     states = 10 * np.random.default_rng(0).standard_normal((20, len(expert.weights[0])))
     x = np.rint(states * 2**18).astype(np.int64)
     for weight, bias in zip(expert.weights, expert.biases, strict=True):
@@ -109,8 +109,8 @@ def damage(expert: Expert, kind: str, path: Path) -> None:
         weights[1][2, 3] = np.nan
     if kind == "shapes":
         weights[0] = weights[0][:, :4]
-    task = "Ant" if kind == "task" else "Hopper"
-    card = dataclasses.replace(expert.card, task=task)
+    environment = "Ant" if kind == "environment" else "Hopper"
+    card = dataclasses.replace(expert.card, environment=environment)
     save_expert(dataclasses.replace(expert, weights=tuple(weights), card=card), path)
     if kind == "truncated":
         path.write_bytes(path.read_bytes()[:-50])
@@ -125,7 +125,7 @@ def damage(expert: Expert, kind: str, path: Path) -> None:
         ("no safetensors", "not a whole safetensors file"),
         ("NaN", "NaN or infinity"),
         ("shapes", "tensors of shapes"),
-        ("task", "'Ant'"),
+        ("environment", "'Ant'"),
     ],
 )
 def test_a_damaged_file_is_one_clear_error(expert, tmp_path, kind, message):
@@ -166,11 +166,13 @@ def test_a_safetensors_file_of_something_else_is_no_expert(tmp_path):
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_a_shipped_expert_is_worth_what_its_card_says(path):
     expert = load_expert(path)
-    card, task = expert.card, LOCOMOTION[expert.card.task]
+    card, environment = expert.card, LOCOMOTION[expert.card.environment]
 
-    assert path.stem == card.task.lower()
+    assert path.stem == card.environment.lower()
     assert card.episodes == 30
-    assert card.deterministic.d4rl_score == pytest.approx(task.score(card.deterministic.mean), abs=0.02)
+    assert card.deterministic.d4rl_score == pytest.approx(
+        environment.score(card.deterministic.mean), abs=0.02
+    )
     assert returns(expert, 1, action_noise=0.0, seed=0).mean > card.deterministic.mean / 2
 
 
@@ -186,7 +188,7 @@ def test_the_card_for_people_is_the_one_in_the_weights():
 def config(directory: Path, **changes) -> ExpertConfig:
     return ExpertConfig(
         **{
-            "task": "Hopper",
+            "environment": "Hopper",
             "output": directory / "hopper.safetensors",
             "checkpoint_dir": directory / "run",
             "steps": 400,

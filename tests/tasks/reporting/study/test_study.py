@@ -79,7 +79,7 @@ def claims_of(directory):
 
 def test_a_retention_is_another_implementation_s(study):
     row = claims_of(study).loc[EXCEPTION, "Hopper, BCQ", False, "GraSP, scope part"]
-    agents = {"updates": 20, "task": "Hopper", "algorithm": "bcq"}
+    agents = {"updates": 20, "environment": "Hopper", "algorithm": "bcq"}
     pruned = by_seed(study, **agents, pruner="grasp", scope="part")
     dense = by_seed(study, **agents, pruner="dense")
     assert row["value"] == pytest.approx(pruned.mean() / dense.mean())
@@ -105,7 +105,9 @@ def test_the_published_numbers_are_another_implementation_s(environment, algorit
     """Retention and choice of weights of SNIP's agents in scope part, from the published scores."""
     published = claims_of(PUBLISHED)
     own = pandas.read_csv(PUBLISHED / "scores.csv")
-    own = own[(own["task"] == environment) & (own["algorithm"] == algorithm) & (own["updates"] == 25_000)]
+    own = own[
+        (own["environment"] == environment) & (own["algorithm"] == algorithm) & (own["updates"] == 25_000)
+    ]
     own = own[~own["normalize_states"] & own["sparsity"].isin([0, 0.95]) & own["scope"].ne("network")]
     own = own[own["pruning_iterations"].fillna(1).eq(1) & own["pruning_batch_size"].fillna(100).eq(100)]
     at = f"{environment}, {algorithm.upper()}", False, "SNIP, scope part"
@@ -198,7 +200,7 @@ def normalized(scores, gains, **values):
 
 def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(tables):
     gains = {"dense": 5, "snip": 30, "grasp": 4}
-    directory = tables(lambda scores: normalized(scores, gains, task="Hopper", algorithm="bc"))
+    directory = tables(lambda scores: normalized(scores, gains, environment="Hopper", algorithm="bc"))
     found = claims_of(directory).loc[CLAIMS["scales"].sentence, "Hopper, BC", True]
     assert found.loc["SNIP, scope part", "value"] == pytest.approx(25)
     assert found.loc["SNIP, scope part", "verdict"] == "holds"
@@ -210,7 +212,7 @@ def test_the_gain_by_normalised_states_is_counted_beyond_that_of_dense_agents(ta
 
 def of_own_draws(scores, seeds, shift):
     """SNIP's and dense agents of BC on Hopper once more, each seed on its own draw of the data."""
-    own = rows_of(scores, task="Hopper", algorithm="bc")
+    own = rows_of(scores, environment="Hopper", algorithm="bc")
     own = own[own["pruner"].isin(["dense", "snip"]) & (own["scope"] != "network") & (own["seed"] < seeds)]
     own = own.assign(data_seed=own["seed"], failed_episodes="0")
     return also(scores, own, d4rl_score=own["d4rl_score"] - shift)
@@ -233,10 +235,10 @@ def test_own_draws_of_the_data_are_compared_where_three_seeds_are_complete(table
 
 def test_groups_are_compared_on_the_seeds_that_both_have(tables):
     def without(scores):
-        return scores.drop(rows_of(scores, pruner="snip", task="Hopper", seed=3).index)
+        return scores.drop(rows_of(scores, pruner="snip", environment="Hopper", seed=3).index)
 
     directory = tables(without)
-    agents = {"updates": 40, "task": "Hopper", "algorithm": "bc"}
+    agents = {"updates": 40, "environment": "Hopper", "algorithm": "bc"}
     snip = by_seed(directory, **agents, pruner="snip", scope="part")
     dense = np.delete(by_seed(directory, **agents, pruner="dense"), 3)
     found = read_study(directory, BOOTSTRAP).compare(Group("Hopper", "bc", "snip"), Group("Hopper", "bc"))
@@ -302,7 +304,7 @@ def test_the_author_s_and_other_data_have_their_tables(study, tables):
 
 def test_draws_and_seeds_are_told_apart_where_they_are_crossed(tables):
     def crossed(scores):
-        own = rows_of(scores, pruner="snip", task="Hopper", algorithm="bc", scope="part")
+        own = rows_of(scores, pruner="snip", environment="Hopper", algorithm="bc", scope="part")
         for draw in range(4):
             crossed = {"data_seed": draw, "failed_episodes": "0"}
             scores = also(scores, own, **crossed, d4rl_score=50 + 10 * draw + own["seed"])
