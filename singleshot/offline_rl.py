@@ -254,7 +254,7 @@ class TrainedAgent:
         onnx.save(to_onnx(network, card, opset), path)
 
 
-class Learner(TrainedAgent):
+class TrainableAgent(TrainedAgent):
     """An agent that is to be trained: :meth:`prune` it or not, then :meth:`fit` it.
 
     Hyper-parameters are keyword arguments, with the defaults of the algorithm's paper or its authors' code;
@@ -270,10 +270,9 @@ class Learner(TrainedAgent):
 
     def __init__(self, data: Dataset, *, seed: int = 0, device: str = "cpu", **hyper_parameters: Any) -> None:
         self._agent, self._noise = None, Randomness("acting", [seed])
-        algorithm, self.config = algorithm_class(self.name), _config(self.name, hyper_parameters)
-        sizes = data.transitions.state_size, data.transitions.action_size
-        self._spec = AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed)
-        self._made = algorithm(self.config, *sizes)
+        self.config = _config(self.name, hyper_parameters)
+        self._transitions, self._device = data.transitions, device
+        self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
         self._data = ReplayBuffer(data.transitions, device, self.config.normalize_states)
         self._first_masks: AgentMasks | None = None
         self._stack: Stack | None = None
@@ -286,7 +285,7 @@ class Learner(TrainedAgent):
         Args:
             method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`, each also with a control
                 behind it, such as `snip-shuffled`; or `set`, `rigl`, `gradual` or `finetuned`, which change
-                masks during training.
+                masks during training; or `small`, a dense agent with as many weights in narrower layers.
             sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
             settings: those of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
 
@@ -298,14 +297,19 @@ class Learner(TrainedAgent):
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
         if not 0 < sparsity < 1:
             raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
-        self._spec = dataclasses.replace(self._spec, pruner=method, sparsity=float(sparsity))
         config = _validated(PruningConfig, settings, "prune")
-        if (first := self._spec.mask_pruner) is None:
-            self._first_masks = None
-        else:
-            seed = self._spec.seed
-            self._first_masks = pruning.make_masks(self._made, self._data, first, sparsity, seed, config)
+        self._specify(dataclasses.replace(self._spec, pruner=method, sparsity=float(sparsity)))
+        self._first_masks = None
+        if first := self._spec.mask_pruner:
+            data, normalized = self._data, config.normalize_states
+            if normalized not in (None, self.config.normalize_states):
+                data = ReplayBuffer(self._transitions, self._device, normalized)
+            self._first_masks = pruning.make_masks(self._made, data, first, sparsity, self._spec.seed, config)
         return self
+
+    def _specify(self, spec: AgentSpec) -> None:
+        sizes = self._transitions.state_size, self._transitions.action_size
+        self._spec, self._made = spec, agents.make_algorithm(spec, self.config, *sizes)
 
     def fit(self, updates: int, *, progress: bool = True) -> Self:
         """Train for a number of updates; a pruned agent computes with its kept weights alone on a CPU.
@@ -359,25 +363,25 @@ class Learner(TrainedAgent):
         return f"{type(self).__name__}{pruned}"
 
 
-class BC(Learner):
+class BC(TrainableAgent):
     """Behaviour cloning with BCQ's VAE (:mod:`singleshot.rl.algorithms.bc`)."""
 
     name = "bc"
 
 
-class BCQ(Learner):
+class BCQ(TrainableAgent):
     """Batch-constrained deep Q-learning (:mod:`singleshot.rl.algorithms.bcq`)."""
 
     name = "bcq"
 
 
-class TD3BC(Learner):
+class TD3BC(TrainableAgent):
     """TD3+BC (:mod:`singleshot.rl.algorithms.td3bc`)."""
 
     name = "td3bc"
 
 
-class IQL(Learner):
+class IQL(TrainableAgent):
     """Implicit Q-learning (:mod:`singleshot.rl.algorithms.iql`)."""
 
     name = "iql"

@@ -9,7 +9,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from singleshot.pruning.masks import PruningConfig, prune
+from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Objective, Weights
 from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
@@ -86,7 +86,7 @@ def make_mask(job: Job) -> dict[str, Tensor]:
     weights = {training.style: prunable(network)}
     rounds = PruningConfig(iterations=settings.iterations)
     observed = {training.style: {next(iter(weights[training.style])): 3}}  # a picture's colours
-    masks = prune(objectives, weights, settings.pruner, settings.sparsity, rounds, observed=observed)
+    masks = prune_networks(objectives, weights, settings.pruner, settings.sparsity, rounds, observed=observed)
     return {name: kept.cpu() for name, kept in masks[training.style].items()}
 
 

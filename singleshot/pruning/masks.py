@@ -69,7 +69,7 @@ def find_pruner(name: str) -> Pruner:
     return PRUNERS[pruner]
 
 
-def prune(
+def prune_networks(
     objectives: Callable[[int], Mapping[str, Objective]],
     weights: Mapping[str, Weights],
     pruner: str,

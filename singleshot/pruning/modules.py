@@ -24,8 +24,7 @@ from torch.func import functional_call
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from singleshot.errors import UserError
-from singleshot.pruning.masks import PruningConfig
-from singleshot.pruning.masks import prune as make_masks
+from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
 from singleshot.random_streams import stream
 
@@ -89,7 +88,7 @@ def prune(
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
         return {"": Objective(evaluate.of_weights, flow, stream("pruning scores", seed))}
 
-    return make_masks(objectives, {"": weights}, method, sparsity, config)[""]
+    return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
 def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 Weights = dict[str, Tensor]
 """Weights of one network by layer, without biases, which are never pruned. A layer of an agent has the shape
-(1, inputs, outputs), a convolution of a style network (outputs, inputs, height, width)."""
+(inputs, outputs), a convolution (outputs, inputs, height, width)."""
 Scores = dict[str, Tensor]
 """One number per weight, shaped like the weights."""
 Masks = dict[str, Tensor]

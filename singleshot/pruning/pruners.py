@@ -73,8 +73,7 @@ def erk(objective: Objective, weights: Weights) -> Scores:
     scores = {}
     for layer, θ in weights.items():
         order = torch.randperm(θ.numel(), generator=generator, device=generator.device).to(θ.device)
-        sizes = θ.shape[1:] if θ.dim() == 3 else θ.shape  # without the axis of agents
-        scores[layer] = -(order + 1).double().view_as(θ) / sum(sizes)
+        scores[layer] = -(order + 1).double().view_as(θ) / sum(θ.shape)
     return scores
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from singleshot.pruning.masks import PruningConfig, prune
+from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Objective
 from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
@@ -44,25 +44,35 @@ def make_masks(
         scores = stream("pruning scores", seed, 0)
         # At initialization, target networks equal their networks: θ' = θ.
         return {
-            name: Objective(_loss_of_weights(networks[name], loss), architectures[name].flow, scores)
+            name: Objective(
+                _loss_of_weights(networks[name], loss),
+                lambda weights, flow=architectures[name].flow: flow(_stacked(weights)),
+                scores,
+            )
             for name, loss in algorithm.losses(networks, networks, batch, randomness)
         }
 
-    weights = {name: network.weights for name, network in networks.items()}
+    weights = {
+        name: {layer: own[0] for layer, own in network.weights.items()} for name, network in networks.items()
+    }
     observed = {
         name: dict.fromkeys(architecture.state_layers, algorithm.state_size)
         for name, architecture in architectures.items()
     }
-    masks = prune(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
+    masks = prune_networks(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
     return {
-        name: {layer: mask[0].T.contiguous() for layer, mask in layers.items()}
-        for name, layers in masks.items()
+        name: {layer: mask.T.contiguous() for layer, mask in layers.items()} for name, layers in masks.items()
     }
 
 
 def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
-    """A network's loss as a function of its weights alone, which pruning differentiates."""
-    return lambda weights: total(loss(network.with_weights(weights)).values()).sum()
+    """A network's loss as a function of its weights (in, out) alone, which pruning differentiates."""
+    return lambda weights: total(loss(network.with_weights(_stacked(weights))).values()).sum()
+
+
+def _stacked(weights: LayerTensors) -> LayerTensors:
+    """Weights (1, in, out) of a stack of one agent, from its weights (in, out)."""
+    return {layer: own[None] for layer, own in weights.items()}
 
 
 @dataclass(frozen=True)

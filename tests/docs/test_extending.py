@@ -64,14 +64,15 @@ def test_an_extension_is_a_file_and_a_few_lines_of_another(follow, page):
 
 PRUNE = """
 import torch
-from singleshot.pruning.masks import PruningConfig, prune
+from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Objective
 
 curvature, weights = torch.tensor([8.0, 1, 1, 1]), torch.tensor([0.5, 3, -3.5, 0.5])
 loss = lambda w: (curvature * w["layer"] ** 2).sum() / 2
 objective = Objective(loss, loss, torch.Generator())
 for pruner in ("gradient", "snip"):
-    masks = prune(lambda _: {"net": objective}, {"net": {"layer": weights}}, pruner, 0.5, PruningConfig())
+    networks = {"net": {"layer": weights}}
+    masks = prune_networks(lambda _: {"net": objective}, networks, pruner, 0.5, PruningConfig())
     print(pruner, masks["net"]["layer"].int().tolist())
 """
 

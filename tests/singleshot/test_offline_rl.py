@@ -81,6 +81,24 @@ def test_an_agent_is_the_one_that_a_sweep_trains(data):
         assert torch.equal(own.agent.networks["vae"].weights[layer], weights)
 
 
+def test_a_small_agent_is_dense_with_as_many_weights_as_a_pruned_one(data):
+    pruned, small = (made("BC", data).prune(method, 0.9) for method in ("snip", "small"))
+    kept = [sum(layer.weights_kept for layer in agent.layers) for agent in (pruned, small)]
+    assert kept[1] == pytest.approx(kept[0], rel=0.02)
+    assert small.sparsity == 0
+    assert small.fit(5, progress=False).act(data.transitions.observations[:3]).shape == (3, ACTIONS)
+
+
+def test_masks_may_be_scored_on_other_states_than_those_of_the_training(data):
+    """An agent that trains on raw states gets the masks of one that trains on normalised states."""
+    raw = made("BC", data).prune("snip", 0.9)
+    normalized = made("BC", data, normalize_states=True).prune("snip", 0.9)
+    mixed = made("BC", data).prune("snip", 0.9, normalize_states=True)
+    for name, mask in mixed.masks.items():
+        np.testing.assert_array_equal(mask, normalized.masks[name])
+    assert any((mask != raw.masks[name]).any() for name, mask in mixed.masks.items())
+
+
 def test_behaviour_cloning_finds_the_actions_of_its_data():
     """a = (3 s_1, 100 s_2) on actions of other ranges than [-1, 1]."""
     draw = np.random.default_rng(1)

@@ -113,7 +113,7 @@ def test_random_numbers_are_a_seed_s_own_in_each_round(inputs, tmp_path, monkeyp
         draws.extend(float(torch.rand((), generator=generator)) for generator in generators)
         return {"stripes": {name: θ > 0 for name, θ in weights["stripes"].items()}}
 
-    monkeypatch.setattr("tasks.prune_style.prune", spy)
+    monkeypatch.setattr("tasks.prune_style.prune_networks", spy)
     for seed in (0, 1):
         params = PruneStyleParams(TrainStyleParams("stripes", TINY, seed), MaskSettings("random", 0.5, 1))
         make_mask(Job(params, inputs, tmp_path))

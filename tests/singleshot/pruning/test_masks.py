@@ -11,7 +11,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
-from singleshot.pruning.masks import PruningConfig, find_pruner, prune
+from singleshot.pruning.masks import PruningConfig, find_pruner, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
 from singleshot.pruning.pruners import PRUNERS, Pruner
 from singleshot.pruning.statistics import LayerCount, count_layers
@@ -96,7 +96,7 @@ def test_sparsity_is_exact_in_each_scope(scope: str, pruner: str, iterations: in
     weights = draw_weights()
     for sparsity in PAPER_SPARSITIES:
         config = PruningConfig(scope=scope, iterations=iterations)
-        masks = prune(mlp_objectives(weights), weights, pruner, sparsity, config, PARTS)
+        masks = prune_networks(mlp_objectives(weights), weights, pruner, sparsity, config, PARTS)
         for total, kept in group_sizes(masks, scope):
             assert kept == total - round(total * sparsity)
 
@@ -121,7 +121,7 @@ def test_counts_are_exact_whatever_the_ties(
     }
     objectives = {network: mlp_objective(ws, seed) for network, ws in weights.items()}
     config = PruningConfig(scope=scope, iterations=iterations)
-    masks = prune(lambda _: objectives, weights, "magnitude", sparsity, config, PARTS)
+    masks = prune_networks(lambda _: objectives, weights, "magnitude", sparsity, config, PARTS)
     for total, kept in group_sizes(masks, scope):
         assert kept == total - round(total * sparsity)
     if scope == "network":
@@ -134,7 +134,7 @@ def test_counts_are_exact_whatever_the_ties(
 def test_equal_scores_are_kept_in_order_of_position():
     weights = {"actor": {"a": torch.ones(2, 2), "b": torch.ones(4)}}
     objective = {"actor": linear_objective({"a": torch.zeros(2, 2), "b": torch.zeros(4)})}
-    masks = prune(lambda _: objective, weights, "snip", 0.25, PruningConfig())
+    masks = prune_networks(lambda _: objective, weights, "snip", 0.25, PruningConfig())
     assert masks["actor"]["a"].all()
     assert masks["actor"]["b"].tolist() == [True, True, False, False]
 
@@ -143,10 +143,10 @@ def test_the_highest_scores_are_kept_by_hand():
     """Scores 1 to 6 over two layers; half the network is the top three, half of each layer is not."""
     weights = {"actor": {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0, 4.0, -6.0, 5.0]])}}
     slopes = {"actor": linear_objective({"a": torch.ones(1, 2), "b": torch.ones(1, 4)})}
-    by_network = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig())
+    by_network = prune_networks(lambda _: slopes, weights, "snip", 0.5, PruningConfig())
     assert by_network["actor"]["a"].tolist() == [[False, False]]
     assert by_network["actor"]["b"].tolist() == [[False, True, True, True]]
-    by_layer = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="layer"))
+    by_layer = prune_networks(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="layer"))
     assert by_layer["actor"]["a"].tolist() == [[False, True]]
     assert by_layer["actor"]["b"].tolist() == [[False, False, True, True]]
 
@@ -162,9 +162,11 @@ def test_parts_are_pruned_apart_by_hand():
     }
     slopes = {"vae": linear_objective({layer: torch.ones_like(θ) for layer, θ in weights["vae"].items()})}
     parts = {"vae": {"decoder": ("d0", "d1"), "encoder": ("e",)}}
-    whole = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="network"), parts)["vae"]
+    whole = prune_networks(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="network"), parts)[
+        "vae"
+    ]
     assert [mask.tolist() for mask in whole.values()] == [[[False] * 3], [[True, True]], [[True]]]
-    apart = prune(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="part"), parts)["vae"]
+    apart = prune_networks(lambda _: slopes, weights, "snip", 0.5, PruningConfig(scope="part"), parts)["vae"]
     assert list(apart) == ["e", "d0", "d1"]
     # Of three weights, round(1.5) = 2 go.
     assert [mask.tolist() for mask in apart.values()] == [[[False, False, True]], [[False, True]], [[False]]]
@@ -188,8 +190,8 @@ def test_a_control_keeps_each_layer_s_count_and_no_more_of_its_choice_than_chanc
         return {"actor": linear_objective(slopes)}
 
     config = PruningConfig(scope=scope)
-    own = prune(objectives, weights, pruner, 0.8, config)["actor"]
-    control = prune(objectives, weights, f"{pruner}-shuffled", 0.8, config)["actor"]
+    own = prune_networks(objectives, weights, pruner, 0.8, config)["actor"]
+    control = prune_networks(objectives, weights, f"{pruner}-shuffled", 0.8, config)["actor"]
     for layer, mask in own.items():
         n, k = mask.numel(), int(mask.sum())
         assert int(control[layer].sum()) == k
@@ -217,12 +219,12 @@ def test_the_controls_of_first_layers_permute_them_alone_or_all_others():
         assert {layer for layer in masks if not torch.equal(changed[layer], masks[layer])} == permuted
 
 
-@pytest.mark.parametrize("axes", [(1, 4, 2), (2, 4), (2, 4, 1, 1)], ids=["agent", "linear", "convolution"])
+@pytest.mark.parametrize("axes", [(4, 2), (2, 4, 1, 1)], ids=["agent", "convolution"])
 def test_a_blind_network_keeps_all_but_what_the_mask_never_reads_of_the_state(axes: tuple[int, ...]):
     """The mask reads the state's coordinates once, never and twice, and never the action: by hand."""
     rows = torch.tensor([[True, False], [False, False], [True, True], [False, False]])  # (in, out)
     wanted = torch.tensor([[True, True], [False, False], [True, True], [True, True]])
-    read, expected = (each.view(axes) if axes[0] == 1 else each.T.reshape(axes) for each in (rows, wanted))
+    read, expected = (each if len(axes) == 2 else each.T.reshape(axes) for each in (rows, wanted))
     masks = blind({"in": read, "out": torch.zeros(1, 2, 4, dtype=torch.bool)}, {"in": 3}, torch.Generator())
     assert torch.equal(masks["in"], expected)
     assert masks["out"].all()
@@ -231,7 +233,7 @@ def test_a_blind_network_keeps_all_but_what_the_mask_never_reads_of_the_state(ax
 def test_controls_are_told_the_layers_that_read_the_state():
     weights = draw_weights()
     own, control = (
-        prune(
+        prune_networks(
             mlp_objectives(weights),
             weights,
             pruner,
@@ -251,21 +253,22 @@ def test_controls_are_told_the_layers_that_read_the_state():
 
 
 def test_erk_by_hand():
-    """Layers of 2x3 and 6x20 weights, sums 5 and 26, of an agent: 31 of 126 weights are one for each."""
-    weights = {"net": {"a": torch.ones(1, 2, 3), "b": torch.ones(1, 6, 20)}}
+    """Layers of 2x3 and 6x20 weights, sums 5 and 26: 31 of 126 weights are one for each."""
+    weights = {"net": {"a": torch.ones(2, 3), "b": torch.ones(6, 20)}}
     objectives = {"net": linear_objective(weights["net"])}
 
     def kept(sparsity: float, **config: int) -> list[int]:
-        masks = prune(lambda _: objectives, weights, "erk", sparsity, PruningConfig(**config))
+        masks = prune_networks(lambda _: objectives, weights, "erk", sparsity, PruningConfig(**config))
         return [int(mask.sum()) for mask in masks["net"].values()]
 
     assert kept(1 - 31 / 126) == [5, 26]
     assert kept(1 - 62 / 126) == [6, 56]  # the small layer has no more than 6
-    conv = {"net": {"a": torch.ones(4, 2, 3, 3), "b": torch.ones(8, 4, 1, 1)}}  # sums 12 and 14
-    masks = prune(
-        lambda _: {"net": linear_objective(conv["net"])}, conv, "erk", 1 - 26 / 104, PruningConfig()
+    # Convolutions over two dimensions and over one: sums 12, 14 and 9.
+    conv = {"net": {"a": torch.ones(4, 2, 3, 3), "b": torch.ones(8, 4, 1, 1), "c": torch.ones(4, 2, 3)}}
+    masks = prune_networks(
+        lambda _: {"net": linear_objective(conv["net"])}, conv, "erk", 1 - 35 / 128, PruningConfig()
     )
-    assert [int(mask.sum()) for mask in masks["net"].values()] == [12, 14]
+    assert [int(mask.sum()) for mask in masks["net"].values()] == [12, 14, 9]
 
 
 @pytest.mark.parametrize("pruner", ["random", "erk"])
@@ -276,7 +279,9 @@ def test_rounds_leave_random_masks_as_they_are(pruner: str):
     def objectives(_: int) -> dict[str, Objective]:
         return mlp_objectives(weights)(0)
 
-    once, often = (prune(objectives, weights, pruner, 0.7, PruningConfig(iterations=n)) for n in (1, 5))
+    once, often = (
+        prune_networks(objectives, weights, pruner, 0.7, PruningConfig(iterations=n)) for n in (1, 5)
+    )
     assert is_subset(once, often)
     assert is_subset(often, once)
 
@@ -297,7 +302,7 @@ def test_agent_scope_is_blind_to_the_unit_of_a_networks_loss(pruner: str):
         objectives = mlp_objectives(weights)(0)
         critic = objectives["critic"]
         objectives["critic"] = Objective(lambda w: unit * critic.loss(w), critic.flow, critic.generator)
-        return prune(lambda _: objectives, weights, pruner, 0.6, PruningConfig(scope="agent"))
+        return prune_networks(lambda _: objectives, weights, pruner, 0.6, PruningConfig(scope="agent"))
 
     one, other = masks(1.0), masks(2.0**14)  # a power of two, so that rounding is the same
     assert is_subset(one, other)
@@ -308,7 +313,7 @@ def test_agent_scope_lets_networks_compete():
     """Relative to their means (8 and 1), the actor's scores are 2 and 0, the critic's 1 and 1: by hand."""
     weights = {"actor": {"w": torch.tensor([16.0, 0.0])}, "critic": {"w": torch.tensor([1.0, 1.0])}}
     objectives = {network: linear_objective({"w": torch.ones(2)}) for network in weights}
-    masks = prune(lambda _: objectives, weights, "snip", 0.25, PruningConfig(scope="agent"))
+    masks = prune_networks(lambda _: objectives, weights, "snip", 0.25, PruningConfig(scope="agent"))
     assert masks["actor"]["w"].tolist() == [True, False]
     assert masks["critic"]["w"].tolist() == [True, True]
 
@@ -316,7 +321,9 @@ def test_agent_scope_lets_networks_compete():
 @pytest.mark.parametrize("pruner", PRUNERS)
 def test_masks_of_rising_sparsity_nest(pruner: str):
     weights = draw_weights()
-    masks = [prune(mlp_objectives(weights), weights, pruner, s, PruningConfig()) for s in PAPER_SPARSITIES]
+    masks = [
+        prune_networks(mlp_objectives(weights), weights, pruner, s, PruningConfig()) for s in PAPER_SPARSITIES
+    ]
     assert all(is_subset(sparser, denser) for denser, sparser in pairwise(masks))
 
 
@@ -347,7 +354,7 @@ def test_rounds_score_what_earlier_rounds_left(pruner: str, score: Callable[...,
         θ = torch.cat([w.flatten() for w in weights.values()])[alive]
         best = score(loss, θ).argsort(descending=True, stable=True)  # disconnected weights tie at 0
         alive = alive[best[:kept]].sort().values
-    masks = prune(
+    masks = prune_networks(
         mlp_objectives({"actor": weights}), {"actor": weights}, pruner, sparsity, PruningConfig(iterations=n)
     )
     mask = torch.cat([m.flatten() for m in masks["actor"].values()])
@@ -367,7 +374,9 @@ def test_synflow_in_many_rounds_keeps_every_layer_where_one_round_does_not():
             lambda w: (w["3"] @ w["2"] @ w["1"] @ torch.ones(10)).sum(),
             objectives["net"].generator,
         )
-        masks = prune(lambda _, o=objectives: o, weights, "synflow", 0.99, PruningConfig(iterations=n))
+        masks = prune_networks(
+            lambda _, o=objectives: o, weights, "synflow", 0.99, PruningConfig(iterations=n)
+        )
         counts[n] = [c.weights_kept for c in count_layers(masks)]
     assert min(counts[1]) == 0
     assert min(counts[100]) > 0
@@ -379,7 +388,7 @@ def test_an_emptied_layer_is_counted_and_logged(caplog: pytest.LogCaptureFixture
         "actor": linear_objective({layer: torch.ones_like(θ) for layer, θ in weights["actor"].items()})
     }
     with caplog.at_level(logging.WARNING):
-        masks = prune(lambda _: objectives, weights, "magnitude", 0.5, PruningConfig())
+        masks = prune_networks(lambda _: objectives, weights, "magnitude", 0.5, PruningConfig())
     assert count_layers(masks) == [
         LayerCount("actor", "actor", "in", 6, 0),
         LayerCount("actor", "actor", "out", 6, 6),
@@ -394,7 +403,7 @@ def test_scores_that_are_not_finite_name_their_layer(bad: float):
     weights = {"critic": {"in": torch.ones(2), "out": torch.ones(2)}}
     objectives = {"critic": linear_objective({"in": torch.ones(2), "out": torch.tensor([1.0, bad])})}
     with pytest.raises(UserError, match="snip's scores of critic's layer out"):
-        prune(lambda _: objectives, weights, "snip", 0.5, PruningConfig())
+        prune_networks(lambda _: objectives, weights, "snip", 0.5, PruningConfig())
 
 
 @pytest.mark.parametrize(
@@ -404,18 +413,18 @@ def test_scores_that_are_not_one_for_each_weight_are_refused(monkeypatch, score:
     monkeypatch.setitem(PRUNERS, "own", Pruner(lambda _objective, _weights: score, batch_size=1))
     θ = {"layer": torch.ones(1, 3, 2)}
     with pytest.raises(UserError, match=rf"own returns {given} for net's layer layer; .* shape \(1, 3, 2\)"):
-        prune(lambda _: {"net": linear_objective(θ)}, {"net": θ}, "own", 0.5, PruningConfig())
+        prune_networks(lambda _: {"net": linear_objective(θ)}, {"net": θ}, "own", 0.5, PruningConfig())
 
 
 def test_an_unknown_pruner_is_answered_with_the_known_ones():
     with pytest.raises(UserError, match=r"'snap'.*snip, grasp, synflow, magnitude, random, erk"):
-        prune(lambda _: {}, {}, "snap", 0.5, PruningConfig())
+        prune_networks(lambda _: {}, {}, "snap", 0.5, PruningConfig())
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 95, float("nan")])
 def test_a_sparsity_that_is_no_fraction_is_refused(sparsity: float):
     with pytest.raises(UserError, match="sparsity is"):
-        prune(lambda _: {}, {}, "snip", sparsity, PruningConfig())
+        prune_networks(lambda _: {}, {}, "snip", sparsity, PruningConfig())
 
 
 def test_config_reads_from_plain_data_and_refuses_nonsense():
@@ -435,6 +444,6 @@ def test_batch_sizes_are_the_papers_unless_configured():
 def test_masks_of_trainable_parameters_carry_no_gradient():
     weights = {"actor": {"in": torch.nn.Parameter(torch.randn(3, 3))}}
     objectives = {"actor": linear_objective({"in": torch.ones(3, 3)})}
-    mask = prune(lambda _: objectives, weights, "snip", 0.5, PruningConfig())["actor"]["in"]
+    mask = prune_networks(lambda _: objectives, weights, "snip", 0.5, PruningConfig())["actor"]["in"]
     assert mask.dtype == torch.bool
     assert not mask.requires_grad
