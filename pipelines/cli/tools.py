@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipelines.catalog.paths import AGENTS, EXPERTS, GRAPHS
+from pipelines.catalog.paths import AGENTS, GRAPHS
 from pipelines.cli.trained import complete_cell, complete_graph, complete_style, share_of, style_model
 from singleshot.errors import UserError
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 PANEL = "Tools"
-ExpertName = Literal["HalfCheetah", "Hopper", "Walker2d"]
-"""As in singleshot/rl/experts/config.py, whose import takes too long for `--help`."""
 
 
 def count(about: str, least: int = 1) -> Any:
@@ -513,78 +511,3 @@ def study_page(output: Annotated[Path, directory("Directory of the tables.")] = 
 
     draw_page(output)
     print(output / "README.md")
-
-
-@app.command(
-    "train-expert",
-    rich_help_panel=PANEL,
-    epilog=examples("train-expert Hopper", "train-expert Hopper --resume --steps 3000000"),
-)
-def train_expert(
-    environment: Annotated[
-        ExpertName,
-        typer.Argument(metavar="ENVIRONMENT", help="HalfCheetah, Hopper or Walker2d."),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The safetensors file to write, with its card beside it.",
-            show_default="experts/ENVIRONMENT.safetensors",
-        ),
-    ] = None,
-    checkpoint_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory of the run's checkpoints.",
-            show_default="experts/checkpoints/ENVIRONMENT",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the checkpoint directory.")
-    ] = False,
-    start_from: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An expert to improve.", show_default="random actions")
-    ] = None,
-    algorithm: Annotated[
-        Literal["TQC", "TD3", "PPO"], typer.Option(help="TQC to begin with, PPO to improve a good policy.")
-    ] = "TQC",
-    steps: Annotated[int, count("Environment steps in total.")] = 2_000_000,
-    seed: Annotated[int, count("Seed of networks, exploration and environments.", least=0)] = 0,
-    steps_per_update: Annotated[int, count("Environment steps per gradient update.")] = 2,
-    batch_size: Annotated[int, count("Transitions per gradient update.")] = 128,
-    learning_rate: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Learning rate of the actor.")
-    ] = 5e-4,
-    initial_steps: Annotated[int, count("Steps before the first update.", least=0)] = 10_000,
-    critic_warmup: Annotated[
-        int, count("With --start-from, updates of the critics alone before the actor changes.", least=0)
-    ] = 20_000,
-    checkpoint_every: Annotated[int, count("Environment steps between two checkpoints.")] = 50_000,
-) -> None:
-    """Train an expert, whose rollouts become the training data of agents.
-
-    First run `python -m singleshot.io.uv pip install -r requirements-experts.lock`.
-    """
-    from singleshot.rl.experts import training
-    from singleshot.rl.experts.config import ExpertConfig
-
-    config = ExpertConfig(
-        environment=environment,
-        output=output or EXPERTS / f"{environment.lower()}.safetensors",
-        checkpoint_dir=checkpoint_dir or EXPERTS / "checkpoints" / environment,
-        steps=steps,
-        seed=seed,
-        algorithm=algorithm,
-        start_from=start_from,
-        resume=resume,
-        steps_per_update=steps_per_update,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        initial_steps=initial_steps,
-        critic_warmup=critic_warmup,
-        checkpoint_every=checkpoint_every,
-    )
-    returns = training.train_expert(config).card.deterministic
-    print(f"{config.output}: mean return {returns.mean:.1f}, D4RL score {returns.d4rl_score:.1f}")

@@ -1,6 +1,4 @@
-import dataclasses
 import errno
-import inspect
 import re
 import subprocess
 import sys
@@ -21,7 +19,6 @@ from singleshot.export.stylizers import StylizerName
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.environments import LOCOMOTION
-from singleshot.rl.experts.config import ExpertConfig
 
 COMMANDS = typer.main.get_command(command_line.app).commands
 
@@ -97,7 +94,7 @@ def test_all_commands_are_listed(run):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["agents", "--no-such-option"], ["no-such-command"], ["train-expert", "Ant"], ["evaluate-agent"]],
+    [["agents", "--no-such-option"], ["no-such-command"], ["evaluate-agent"]],
 )
 def test_a_wrong_command_line_shows_the_usage(run, arguments):
     status, _, error = run(*arguments)
@@ -318,7 +315,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("typed", "offered"),
     [
         (["pipelines", "measure"], ["measure-agents", "measure-styles"]),
-        (["pipelines", "train-expert", "Ho"], ["Hopper"]),
         (["pipelines", "classify", "--to"], ["--top"]),
         (["pipelines", "act", "--model", "no-such-f"], [""]),
         (["json.tool", "--he"], [""]),  # another module's, which is none of our business
@@ -333,45 +329,9 @@ def test_tab_completes_commands_options_and_choices(typed, offered):
     assert (told.stderr, told.stdout.splitlines()) == ("", offered)
 
 
-def test_training_an_expert_needs_sbx(run, repository, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sbx", None)  # as if it were not installed
-    assert_one_line(run("train-expert", "Hopper"), "requirements-experts.lock")
-    assert not (repository / "experts/checkpoints").exists()
-
-
-def test_the_command_and_the_configuration_of_an_expert_agree():
-    fields = {field.name: field.default for field in dataclasses.fields(ExpertConfig)}
-    options = inspect.signature(tools.train_expert).parameters
-    assert sorted(options) == sorted(fields)
-    for name in set(fields) - {"environment", "output", "checkpoint_dir"}:
-        assert options[name].default == fields[name], name
-    types, choices = get_type_hints(ExpertConfig), get_type_hints(tools.train_expert)
-    for name in set(fields) - {"output", "checkpoint_dir"}:
-        assert choices[name] == types[name], name
-
-
 def test_the_command_and_the_runtimes_of_videos_agree():
     """The command's own list, as importing theirs would import PyTorch before `--help` is printed."""
     assert get_type_hints(tools.stylize)["runtime"] == StylizerName | None
-
-
-def test_an_expert_is_trained_as_the_options_say(run, monkeypatch, tmp_path):
-    from singleshot.rl.experts import training
-    from singleshot.rl.experts.policy import load_expert
-
-    given = []
-
-    def train_expert(config):
-        given.append(config)
-        return load_expert(Path(__file__).parents[2] / "experts/hopper.safetensors")
-
-    monkeypatch.setattr(training, "train_expert", train_expert)
-    status, out, _ = run("train-expert", "Hopper", "--resume", "--learning-rate", "0.01", "--steps", 7)
-    assert status == 0
-    assert given[0].output.as_posix() == "experts/hopper.safetensors"
-    assert given[0].checkpoint_dir.as_posix() == "experts/checkpoints/Hopper"
-    assert (given[0].resume, given[0].learning_rate, given[0].steps) == (True, 0.01, 7)
-    assert out.startswith("experts/hopper.safetensors: mean return ")
 
 
 def test_a_painting_that_is_not_there_is_told_before_any_stage(run, repository):

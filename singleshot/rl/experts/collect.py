@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import Environment, make_environment
+from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
+from singleshot.rl.experts.policy import Expert, Returns
 
 Policy = Callable[[NDArray], NDArray]
 """Observations (n, S) to actions (n, A)."""
@@ -96,3 +97,12 @@ class _Rollout:
             self._terminated,
             self._truncated and not self._terminated,
         )
+
+
+def returns(expert: Expert, episodes: int, action_noise: float, seed: int) -> Returns:
+    """Undiscounted returns of `episodes` whole episodes in the expert's environment."""
+    environment = LOCOMOTION[expert.card.environment]
+    rollouts = roll_out(expert.act, environment, action_noise, seed, width=min(LOCKSTEP, episodes))
+    totals = np.array([episode.rewards.sum() for episode in itertools.islice(rollouts, episodes)])
+    score = environment.score(float(totals.mean()))
+    return Returns(round(float(totals.mean()), 1), round(float(totals.std()), 1), round(score, 2))

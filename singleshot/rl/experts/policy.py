@@ -123,7 +123,7 @@ def load_expert(path: Path) -> Expert:
         UserError: the file is missing, truncated, or holds no policy, or the policy has other functions or
             normalises observations.
     """
-    fix = "get it again with `git checkout` or train it with `python -m pipelines train-expert`"
+    fix = "get it again with `git checkout` or train it with `python -m experts.train`"
     file = read_tensor_file(path, fix)
     with reading(path, "an expert policy", fix):
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,10 @@ import torch
 
 from singleshot.errors import UserError
 from singleshot.rl.environments import LOCOMOTION
-from singleshot.rl.experts.config import ExpertConfig
+from singleshot.rl.experts.collect import returns
 from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
-from singleshot.rl.experts.training import returns, train_expert
 
 EXPERTS = Path(__file__).parents[4] / "experts"
-SHIPPED = Path(__file__).parents[4] / "experts"
 
 CARD = ExpertCard(
     environment="Hopper",
@@ -52,7 +49,7 @@ def expert() -> Expert:
 
 
 def shipped() -> list[Path]:
-    return [SHIPPED / f"{name.lower()}.safetensors" for name in LOCOMOTION]
+    return [EXPERTS / f"{name.lower()}.safetensors" for name in LOCOMOTION]
 
 
 def test_acts_as_the_same_network_in_torch(expert):
@@ -99,7 +96,7 @@ def test_comes_back_from_its_file_as_it_went(expert, tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.safetensors: no such file.*train-expert"):
+    with pytest.raises(UserError, match=r"none\.safetensors: no such file.*experts.train"):
         load_expert(tmp_path / "none.safetensors")
 
 
@@ -134,7 +131,7 @@ def test_a_damaged_file_is_one_clear_error(expert, tmp_path, kind, message):
     with pytest.raises(UserError, match=message) as error:
         load_expert(path)
     assert str(path) in str(error.value)
-    assert "train-expert" in str(error.value)
+    assert "experts.train" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -183,53 +180,3 @@ def test_the_card_for_people_is_the_one_in_the_weights():
             json.loads(path.with_suffix(".json").read_text()),
         )
         assert with_weights.items() <= beside.items()
-
-
-def config(directory: Path, **changes) -> ExpertConfig:
-    return ExpertConfig(
-        **{
-            "environment": "Hopper",
-            "output": directory / "hopper.safetensors",
-            "checkpoint_dir": directory / "run",
-            "steps": 400,
-            "initial_steps": 200,
-            "critic_warmup": 64,
-            "checkpoint_every": 200,
-            **changes,
-        }
-    )
-
-
-def test_training_without_the_library_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sbx", None)
-    with pytest.raises(UserError, match=r"singleshot.io.uv pip install -r requirements-experts\.lock"):
-        train_expert(config(tmp_path))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
-def test_training_goes_on_from_its_checkpoint(tmp_path, algorithm):
-    pytest.importorskip("sbx")
-    first = train_expert(config(tmp_path, algorithm=algorithm))
-    assert load_expert(tmp_path / "hopper.safetensors").card == first.card
-    assert first.card.episodes == 30
-    assert first.card.started_from is None
-
-    with pytest.raises(UserError, match="holds a run already"):
-        train_expert(config(tmp_path, algorithm=algorithm))
-    with pytest.raises(UserError, match="seed was 0, not 1"):
-        train_expert(config(tmp_path, algorithm=algorithm, seed=1, resume=True))
-    resumed = train_expert(config(tmp_path, algorithm=algorithm, steps=800, resume=True))
-    assert resumed.card.steps >= first.card.steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["TQC", "TD3", "PPO"])
-def test_training_from_an_expert_begins_with_its_actions(tmp_path, algorithm):
-    """With no step after the critics were fitted, the policy kept is the one it started from."""
-    pytest.importorskip("sbx")
-    start = SHIPPED / "hopper.safetensors"
-    trained = train_expert(config(tmp_path, algorithm=algorithm, start_from=start, steps=200))
-    observations = np.random.default_rng(0).standard_normal((20, 11))
-    np.testing.assert_allclose(trained.act(observations), load_expert(start).act(observations), atol=1e-5)
-    assert "300000 steps" in trained.card.started_from
