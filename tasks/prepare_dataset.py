@@ -77,7 +77,7 @@ class DatasetParams:
 
 
 @dataclass(frozen=True)
-class Returns:
+class EpisodeReturns:
     """Undiscounted returns of complete episodes."""
 
     episodes: int
@@ -138,7 +138,7 @@ class DatasetCard:
     transitions: int
     episodes: int
     """Number of episodes, including those cut short."""
-    returns: Returns | None
+    returns: EpisodeReturns | None
     failures: Failures | None
     """None unless the source is `expert`."""
     doubts: tuple[str, ...]
@@ -286,7 +286,7 @@ def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Fa
         seed=params.data.seed if rolled_out else None,
         transitions=len(dataset.transitions),
         episodes=dataset.episodes,
-        returns=Returns.of(dataset, params.environment),
+        returns=EpisodeReturns.of(dataset, params.environment),
         failures=failures,
         doubts=dataset.doubts,
         versions={library: version(library) for library in LIBRARIES},

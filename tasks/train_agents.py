@@ -18,7 +18,7 @@ from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import FILE as EPISODE
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
@@ -100,7 +100,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
     begins with masks. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
     `episode.safetensors`, the first episode of the last evaluation
-    (:class:`~singleshot.rl.evaluation.episode.Episode`). Agents without an environment have an input
+    (:class:`~singleshot.rl.evaluation.episode.PlayedEpisode`). Agents without an environment have an input
     `heldout`, the transitions that they are judged by, and `heldout.csv` (:class:`HeldoutRow`) instead of an
     episode; their `scores.csv` has no rows.
 
@@ -165,7 +165,7 @@ class Training:
         )
         self.scores: list[list[Score]] = [[] for _ in jobs]
         self.losses: list[list[HeldoutLoss]] = [[] for _ in jobs]
-        self.episodes: list[Episode] = []
+        self.episodes: list[PlayedEpisode] = []
         """The first episode of the last evaluation, for each agent."""
         self.stopwatch = _Stopwatch()
 

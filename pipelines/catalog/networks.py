@@ -14,7 +14,7 @@ from tasks.export_graph import graph_name
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainedNetwork:
     """A trained network, from which ONNX graphs are exported."""
 
     cell: str
@@ -32,10 +32,10 @@ class Source:
         return GRAPHS / self.cell / graph_name(self.cell, form)
 
 
-def policy_of(agent: AgentSpec) -> Source:
+def policy_of(agent: AgentSpec) -> TrainedNetwork:
     """A trained agent's policy. If pruned, it is exported both with its zeros and without its dead units."""
     name, path, modules = agents.name_of(agent), agents.model_of(agent), agents.modules_of(agent)
-    return Source(name, path, forms_of(agent), agents.tags_of(agent), modules)
+    return TrainedNetwork(name, path, forms_of(agent), agents.tags_of(agent), modules)
 
 
 def exported_agents(config: Config) -> Iterator[AgentSpec]:
@@ -59,20 +59,20 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     )
 
 
-def style_network(style: str) -> Source:
+def style_network(style: str) -> TrainedNetwork:
     """A trained style's network."""
-    return Source(f"styles/{style}", styles.model_of(style), ("dense",), {"style": style})
+    return TrainedNetwork(f"styles/{style}", styles.model_of(style), ("dense",), {"style": style})
 
 
-def pruned_style_network(network: styles.PrunedStyle) -> Source:
+def pruned_style_network(network: styles.PrunedStyle) -> TrainedNetwork:
     """A pruned network of a style."""
-    return Source(
+    return TrainedNetwork(
         f"styles/{network.name}", styles.model_of(network.name), ("masked", "compacted"), network.tags
     )
 
 
-def classifier(config: Config) -> Source:
+def classifier(config: Config) -> TrainedNetwork:
     """The ImageNet classifier, whose weights the stage `export` saves beside its graph."""
     cell = f"classifiers/{config.deployment.classifier.architecture}"
     tags = {"architecture": config.deployment.classifier.architecture}
-    return Source(cell, GRAPHS / cell / "classifier.safetensors", ("dense",), tags)
+    return TrainedNetwork(cell, GRAPHS / cell / "classifier.safetensors", ("dense",), tags)

@@ -58,7 +58,7 @@ class Finished:
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class CellBatch:
     """Cells for one call of their task. Either none has a checkpoint, or all have one of the same step."""
 
     cells: tuple[Cell, ...]
@@ -67,7 +67,7 @@ class Batch:
 
 
 def execute(
-    batch: Batch,
+    batch: CellBatch,
     inputs: Sequence[Mapping[str, Path]],
     checkpoints: Sequence[bytes | None],
     config: ExecutorConfig,
@@ -143,7 +143,7 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
     raise OutOfMemoryError(reason)
 
 
-def halves(batch: Batch, store: CellStore) -> list[Batch]:
+def halves(batch: CellBatch, store: CellStore) -> list[CellBatch]:
     """The unfinished cells of a batch that ran out of memory, in batches of half its size."""
     size = len(batch.cells)
     unfinished = [cell for cell in batch.cells if not store.has(cell)]
@@ -172,7 +172,9 @@ def device_of(config: ExecutorConfig, gpu: bool) -> str:
     return "cpu"
 
 
-def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: int = 0) -> Iterator[Batch]:
+def batches(
+    cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: int = 0
+) -> Iterator[CellBatch]:
     """Group cells that may be stacked and are at the same step, at most `stack_size` in a batch."""
     groups: dict[Any, list[Cell]] = collections.defaultdict(list)
     for cell in cells:
@@ -181,10 +183,10 @@ def batches(cells: Sequence[Cell], store: CellStore, stack_size: int, attempt: i
     commit = git_commit()
     for group in groups.values():
         for start in range(0, len(group), stack_size):
-            yield Batch(tuple(group[start : start + stack_size]), attempt, commit)
+            yield CellBatch(tuple(group[start : start + stack_size]), attempt, commit)
 
 
-def checkpoints_of(batch: Batch, store: CellStore) -> list[bytes | None]:
+def checkpoints_of(batch: CellBatch, store: CellStore) -> list[bytes | None]:
     """The states from which the cells of a batch go on; None for a cell without a checkpoint."""
     saved = [store.checkpoint(cell) for cell in batch.cells]
     return [checkpoint.state if checkpoint else None for checkpoint in saved]

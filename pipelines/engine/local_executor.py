@@ -16,7 +16,7 @@ import psutil
 from pipelines.engine.cells import Cell
 from pipelines.engine.disks import DiskFullError
 from pipelines.engine.execution import (
-    Batch,
+    CellBatch,
     ExecutorConfig,
     Finished,
     OutOfMemoryError,
@@ -87,7 +87,7 @@ class _Here:
     def __init__(self, config: ExecutorConfig, gpu: bool):
         self._config, self._gpu = config, gpu
 
-    def begin(self, batch: Batch, states: Sequence[bytes | None]) -> None:
+    def begin(self, batch: CellBatch, states: Sequence[bytes | None]) -> None:
         """Compute a batch from the states of its checkpoints."""
         self.batch = batch
         self._events = _events(batch, states, self._config, self._gpu)
@@ -114,7 +114,7 @@ class _Fork:
         with theirs:
             self._process.start()
 
-    def begin(self, batch: Batch, states: Sequence[bytes | None]) -> None:
+    def begin(self, batch: CellBatch, states: Sequence[bytes | None]) -> None:
         """Compute a batch from the states of its checkpoints."""
         if not self._process.is_alive():
             self.connection.close()
@@ -161,7 +161,7 @@ def _with_news(busy: Sequence[_Worker]) -> Sequence[_Worker]:
     return [fork for fork in forks if fork.connection in ready]
 
 
-def _handle_next(worker: _Worker, sweep: Sweep) -> Sequence[Batch] | None:
+def _handle_next(worker: _Worker, sweep: Sweep) -> Sequence[CellBatch] | None:
     """Handle a worker's next event; at the end of its batch, returns the batches to run in its place."""
     try:
         event = worker.next()
@@ -196,7 +196,7 @@ def _compute(connection: Connection, driver: psutil.Process, config: ExecutorCon
 
 
 def _events(
-    batch: Batch, states: Sequence[bytes | None], config: ExecutorConfig, gpu: bool
+    batch: CellBatch, states: Sequence[bytes | None], config: ExecutorConfig, gpu: bool
 ) -> Iterator[Event | Finished]:
     return execute(batch, [cell.inputs for cell in batch.cells], states, config, gpu)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.execution import (
-    Batch,
+    CellBatch,
     ExecutorConfig,
     OutOfMemoryError,
     batches,
@@ -51,7 +51,7 @@ class RayExecutor:
         """Compute `cells`, which the sweep's store lacks."""
         import ray
 
-        running: dict[Any, Batch] = {}
+        running: dict[Any, CellBatch] = {}
         size = stack_size(self.config, len(cells), self.gpus > 0)
         ready = list(batches(cells, sweep.store, size))
         self.cpus = self._cpus_per_batch(len(ready))
@@ -79,11 +79,11 @@ class RayExecutor:
                 else:
                     sweep.handle(batch, event)
 
-    def _submit_all(self, ready: Iterable[Batch], sweep: Sweep, running: dict[Any, Batch]) -> None:
+    def _submit_all(self, ready: Iterable[CellBatch], sweep: Sweep, running: dict[Any, CellBatch]) -> None:
         for batch in ready:
             running[self._submit(batch, sweep)] = batch
 
-    def _submit(self, batch: Batch, sweep: Sweep) -> Any:
+    def _submit(self, batch: CellBatch, sweep: Sweep) -> Any:
         import ray
 
         inputs = [{name: self._send(path) for name, path in cell.inputs.items()} for cell in batch.cells]
@@ -137,7 +137,7 @@ class RayExecutor:
             )
 
 
-def _again(batch: Batch, sweep: Sweep, error: Exception) -> Iterable[Batch]:
+def _again(batch: CellBatch, sweep: Sweep, error: Exception) -> Iterable[CellBatch]:
     """The batches to run in place of one that was lost with its worker or node."""
     import ray
 
@@ -158,7 +158,7 @@ class _Started:
 
 
 def _execute_remotely(
-    batch: Batch,
+    batch: CellBatch,
     inputs: Sequence[Mapping[str, "_Input"]],
     checkpoints: Sequence[Any],
     config: ExecutorConfig,

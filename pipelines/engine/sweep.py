@@ -11,7 +11,7 @@ from pathlib import Path
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import Batch, Finished, batches, first_line, halves
+from pipelines.engine.execution import CellBatch, Finished, batches, first_line, halves
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
@@ -77,14 +77,14 @@ class Sweep:
         self.recorder.flush()
         self.bar.close()
 
-    def started(self, batch: Batch) -> None:
+    def started(self, batch: CellBatch) -> None:
         """Record that a batch has started."""
         for cell in batch.cells:
             self.running.add(cell.digest)
             self.recorder.started(cell)
         self._show()
 
-    def handle(self, batch: Batch, event: Event | Finished) -> None:
+    def handle(self, batch: CellBatch, event: Event | Finished) -> None:
         """Store and record an event of one of a batch's cells."""
         if isinstance(event, Progress):
             for cell in batch.cells:
@@ -111,7 +111,7 @@ class Sweep:
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
 
-    def out_of_memory(self, batch: Batch, error: Exception) -> list[Batch]:
+    def out_of_memory(self, batch: CellBatch, error: Exception) -> list[CellBatch]:
         """Record that a batch ran out of memory; returns its halves, or nothing for a batch of one cell."""
         reason = first_line(error)
         if len(batch.cells) > 1:
@@ -130,7 +130,7 @@ class Sweep:
         )
         return []
 
-    def lost(self, batch: Batch, error: Exception) -> list[Batch]:
+    def lost(self, batch: CellBatch, error: Exception) -> list[CellBatch]:
         """Record that a batch was lost with its process or node; returns what to run in its place."""
         if batch.attempt == TRANSIENT_RETRIES:
             self.failed(batch, error)
@@ -139,7 +139,7 @@ class Sweep:
         unfinished = [cell for cell in batch.cells if not self.store.has(cell)]
         return list(batches(unfinished, self.store, len(batch.cells), batch.attempt + 1))
 
-    def failed(self, batch: Batch, error: BaseException) -> None:
+    def failed(self, batch: CellBatch, error: BaseException) -> None:
         """Record that a batch's cells have failed, and why."""
         trace = without_secrets("".join(traceback.format_exception(error)))
         for cell in batch.cells:

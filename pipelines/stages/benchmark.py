@@ -3,7 +3,13 @@
 import logging
 from collections.abc import Iterator
 
-from pipelines.catalog.networks import Source, benchmarked_agents, classifier, policy_of, style_network
+from pipelines.catalog.networks import (
+    TrainedNetwork,
+    benchmarked_agents,
+    classifier,
+    policy_of,
+    style_network,
+)
 from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -44,7 +50,7 @@ def cells(config: Config) -> Iterator[Cell]:
     yield _classifier(config)
 
 
-def _forms(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+def _forms(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> Iterator[Cell]:
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
         params = _params(config, form, sizes)
@@ -52,7 +58,7 @@ def _forms(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[
         yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=source.modules)
 
 
-def _actor(config: Config, source: Source, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+def _actor(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> Iterator[Cell]:
     cell, opset = f"{source.cell}/actor", config.deployment.export.opset
     for form in source.forms:
         params = ActorParams(cell, form, opset, _params(config, form, sizes))

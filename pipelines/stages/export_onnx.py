@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pipelines.catalog import graph_models
 from pipelines.catalog.networks import (
-    Source,
+    TrainedNetwork,
     classifier,
     exported_agents,
     policy_of,
@@ -49,7 +49,7 @@ def cells(config: Config) -> Iterator[Cell]:
         yield _cell(config, export_policy, policy_of(agent))
 
 
-def _cell(config: Config, task: Task, source: Source) -> Cell:
+def _cell(config: Config, task: Task, source: TrainedNetwork) -> Cell:
     export = config.deployment.export
     params = ExportParams(source.cell, export.opset, export.sparse_initializers)
     return Cell(source.cell, task, params, {"source": source.path}, source.tags, modules=source.modules)

@@ -11,6 +11,7 @@ from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm, Loss
+from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.networks import DenseNetwork, LayerTensors, total
 from singleshot.rl.randomness import Randomness
@@ -46,7 +47,7 @@ def make_masks(
         return {
             name: Objective(
                 _loss_of_weights(networks[name], loss),
-                lambda weights, flow=architectures[name].flow: flow(_stacked(weights)),
+                _flow_of_weights(architectures[name]),
                 scores,
             )
             for name, loss in algorithm.losses(networks, networks, batch, randomness)
@@ -68,6 +69,11 @@ def make_masks(
 def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
     """A network's loss as a function of its weights (in, out) alone, which pruning differentiates."""
     return lambda weights: total(loss(network.with_weights(_stacked(weights))).values()).sum()
+
+
+def _flow_of_weights(architecture: Architecture) -> Callable[[LayerTensors], Tensor]:
+    """A network's flow as a function of its weights (in, out)."""
+    return lambda weights: architecture.flow(_stacked(weights))
 
 
 def _stacked(weights: LayerTensors) -> LayerTensors:

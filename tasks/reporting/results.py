@@ -14,7 +14,7 @@ from tasks.reporting.statistics import BootstrapConfig
 
 
 @dataclass(frozen=True)
-class Source:
+class ResultTable:
     """A table of the pipeline."""
 
     path: str
@@ -22,60 +22,60 @@ class Source:
     """Columns that the page reads, separated by commas."""
 
 
-SCORES = Source(
+SCORES = ResultTable(
     "results/offline_rl/scores.csv", "environment, algorithm, pruner, sparsity, seed, update, d4rl_score"
 )
-HELDOUT = Source(
+HELDOUT = ResultTable(
     "results/offline_rl/heldout.csv",
     "environment, algorithm, pruner, sparsity, seed, update, loss, value",
 )
-STATISTICS = Source(
+STATISTICS = ResultTable(
     "results/offline_rl/statistics.csv",
     "environment, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
     "score_iqm_low, score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread",
 )
-PROFILES = Source(
+PROFILES = ResultTable(
     "results/offline_rl/profiles.csv",
     "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high",
 )
-LAYERS = Source(
+LAYERS = ResultTable(
     "results/pruning/layers.csv",
     "environment, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept",
 )
-SIZES = Source(
+SIZES = ResultTable(
     "results/sparse/sizes.csv",
     "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
 )
-QUANTIZED = Source(
+QUANTIZED = ResultTable(
     "results/sparse/quantized.csv",
     "environment, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
 )
-STUDIES = Source(
+STUDIES = ResultTable(
     "results/style/studies.csv",
     "study, backbone, loss, optimizer, size_px, iteration, total_loss, seconds",
 )
-SPEED = Source(
+SPEED = ResultTable(
     "results/style/speed.csv",
     "version, backbone, size_px, device, seconds_per_image, iterations, extrapolated, threads",
 )
-QUALITY = Source(
+QUALITY = ResultTable(
     "results/style/quality.csv",
     "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips, "
     "warping_error_ratio",
 )
-PRUNED_STYLES = Source(
+PRUNED_STYLES = ResultTable(
     "results/style/pruning.csv",
     "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
     "content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
     "torch_compacted_seconds, onnxruntime_compacted_seconds",
 )
-TIMINGS = Source(
+TIMINGS = ResultTable(
     "results/deployment/timings.csv",
     "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, version, form, "
     "max_rel_error, same_choices",
 )
-EXPORTS = Source("results/deployment/exports.csv", "model, kind, form, sparse_initializers, bytes")
-CLASSIFICATION = Source(
+EXPORTS = ResultTable("results/deployment/exports.csv", "model, kind, form, sparse_initializers, bytes")
+CLASSIFICATION = ResultTable(
     "results/deployment/classification.csv",
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
@@ -83,7 +83,7 @@ TABLES = (
     SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
-STUDY = Source("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")
+STUDY = ResultTable("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")
 """The study's findings, which the page shows beside the run's."""
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""
@@ -109,7 +109,7 @@ class Results:
     confidence: float = BootstrapConfig.confidence
     """Confidence level of the intervals in its tables."""
 
-    def table(self, source: Source) -> pandas.DataFrame:
+    def table(self, source: ResultTable) -> pandas.DataFrame:
         """Read a table; it has no rows if the file is missing or empty.
 
         Raises:
@@ -144,6 +144,6 @@ class Results:
         return found
 
 
-def not_run(what: str, source: Source, of: str = "") -> NotRun:
+def not_run(what: str, source: ResultTable, of: str = "") -> NotRun:
     """The block that replaces a figure or table if `source` has no rows for it."""
     return NotRun(what, f"`dvc repro` writes {source.path}", of)

@@ -13,7 +13,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import DiskFullError, check_space, disk_full_error, is_disk_full
-from pipelines.engine.execution import Batch, ExecutorConfig, execute
+from pipelines.engine.execution import CellBatch, ExecutorConfig, execute
 from singleshot.errors import UserError
 
 
@@ -78,7 +78,7 @@ def test_the_disk_of_the_store_is_named(small_disk, monkeypatch):
 def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     with pytest.raises(DiskFullError, match=f"the disk at {small_disk} is full"):
-        list(execute(Batch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
+        list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
 
 
 def test_the_disk_of_ray_is_named_before_ray_tries_to_start(small_disk, tmp_path):

@@ -26,7 +26,7 @@ from toy_tasks.work import (
 
 from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
-from pipelines.engine.execution import Batch, ExecutorConfig, OutOfMemoryError, batches, execute
+from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, ray_cluster
 from pipelines.engine.ray_executor import _again, _execute_remotely, _Input, _receive
@@ -228,7 +228,7 @@ def test_what_ran_out_of_memory_leaves_none_of_it_occupied(store, kind, words, h
             if hidden:
                 raise RuntimeError("operation failed due to a previous error during capture")
 
-    events = execute(Batch((Cell("greedy", task, None),)), [{}], [None], LOCAL, gpu=False)
+    events = execute(CellBatch((Cell("greedy", task, None),)), [{}], [None], LOCAL, gpu=False)
     assert next(events) == Progress(0.5)
     assert held[0]() is not None
     with pytest.raises(OutOfMemoryError):
@@ -241,10 +241,10 @@ def test_a_worker_killed_for_memory_is_halved_and_alone_tried_again_then_given_u
     killed = ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMore")
     cells = sums(3, stack="s")
     sweep = Sweep(cells, store, Recorder())
-    assert [len(batch.cells) for batch in _again(Batch(tuple(cells), 1), sweep, killed)] == [2, 1]
-    (again,) = _again(Batch((cells[0],), 1), sweep, killed)
+    assert [len(batch.cells) for batch in _again(CellBatch(tuple(cells), 1), sweep, killed)] == [2, 1]
+    (again,) = _again(CellBatch((cells[0],), 1), sweep, killed)
     assert (again.cells, again.attempt) == ((cells[0],), 2)
-    assert list(_again(Batch((cells[0],), TRANSIENT_RETRIES), sweep, killed)) == []
+    assert list(_again(CellBatch((cells[0],), TRANSIENT_RETRIES), sweep, killed)) == []
     with pytest.raises(UserError, match=r"^sum-0: out of memory .*node running low on memory\.\).*memory_gb"):
         sweep.raise_failures()
 

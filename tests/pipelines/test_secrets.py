@@ -17,7 +17,7 @@ from toy_tasks.work import add_up
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.comparison import differences
-from pipelines.engine.execution import Batch
+from pipelines.engine.execution import CellBatch
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.sweep import CellsFailedError, Sweep
 from pipelines.engine.tracking import TrackingConfig, tracking
@@ -66,7 +66,7 @@ def test_neither_manifest_nor_mlflow_has_it(tmp_path, monkeypatch, empty_databas
         store.commit(CELL, {"result.json": b"{}"}, MADE)
         tracker.finished(CELL, store.path(CELL.digest))
         tracker.started(CELL)
-        sweep.failed(Batch((CELL,)), RuntimeError(f"https://me:{SECRET}@host is down"))
+        sweep.failed(CellBatch((CELL,)), RuntimeError(f"https://me:{SECRET}@host is down"))
         with pytest.raises(CellsFailedError) as told:
             sweep.raise_failures()
     assert SECRET not in str(told.value)

@@ -131,7 +131,7 @@ def _actor(path: Path) -> None:
 
 
 def _episode(path: Path) -> None:
-    played.Episode(LOCOMOTION["Hopper"], np.zeros((6, 6)), np.ones(5), 0.008, True).save(path)
+    played.PlayedEpisode(LOCOMOTION["Hopper"], np.zeros((6, 6)), np.ones(5), 0.008, True).save(path)
 
 
 def _schedule(path: Path) -> None:

@@ -20,7 +20,7 @@ from scipy.ndimage import uniform_filter1d
 
 from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 
 Colour = tuple[int, int, int]
 
@@ -109,7 +109,7 @@ class Caption:
 class Lane:
     """The frames of an episode: the agent between distance marks, its speed, its return so far."""
 
-    def __init__(self, episode: Episode, caption: Caption, width: int, height: int) -> None:
+    def __init__(self, episode: PlayedEpisode, caption: Caption, width: int, height: int) -> None:
         self.episode, self.caption = episode, caption
         self.width, self.height = width, height
         self.body = Body(episode.environment) if episode.positions.size else None
@@ -188,7 +188,7 @@ class SideBySide:
     """Episodes of one environment in step: a lane (height, width) for each, two per row."""
 
     def __init__(
-        self, episodes: Sequence[Episode], captions: Sequence[Caption], width: int, height: int
+        self, episodes: Sequence[PlayedEpisode], captions: Sequence[Caption], width: int, height: int
     ) -> None:
         self.lanes = [Lane(*pair, width, height) for pair in zip(episodes, captions, strict=True)]
         self.step_seconds = episodes[0].step_seconds

@@ -17,7 +17,7 @@ FILE = "episode.safetensors"
 
 
 @dataclass(frozen=True)
-class Episode:
+class PlayedEpisode:
     """T steps of one agent."""
 
     environment: Environment
@@ -49,8 +49,8 @@ class Episode:
         )
 
 
-def load_episode(path: Path) -> Episode:
-    """Read what :meth:`Episode.save` wrote.
+def load_episode(path: Path) -> PlayedEpisode:
+    """Read what :meth:`PlayedEpisode.save` wrote.
 
     Raises:
         UserError: the file is missing, damaged, or holds no episode.
@@ -62,4 +62,4 @@ def load_episode(path: Path) -> Episode:
         positions, rewards = (file.tensors[name].numpy() for name in ("positions", "rewards"))
         environment = TypeAdapter(Environment).validate_python(description["environment"])
         step_seconds, fell = float(description["step_seconds"]), bool(description["fell"])
-        return Episode(environment, positions, rewards, step_seconds, fell)
+        return PlayedEpisode(environment, positions, rewards, step_seconds, fell)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from singleshot.errors import UserError
 from singleshot.rl.environments import Env, Environment, make_environment
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 
 LEAST_SHARE = 16
 """Smallest number of environments that is worth another process: stepping them takes 0.7 ms (HalfCheetah),
@@ -87,7 +87,7 @@ class Environments:
         observations, rewards, ended = (np.concatenate(each)[back] for each in zip(*steps, strict=True))
         return observations, rewards, ended
 
-    def first_episodes(self) -> list[Episode]:
+    def first_episodes(self) -> list[PlayedEpisode]:
         """Each agent's episode with the first seed, as far as it was played since :meth:`reset`."""
         for other in self._others:
             other.ask("episodes")
@@ -136,10 +136,10 @@ class _Share:
                 self.rewards[position].append(float(reward))
         return observations, rewards, ended
 
-    def episodes(self) -> dict[int, Episode]:
+    def episodes(self) -> dict[int, PlayedEpisode]:
         """The recorded episodes, by their positions in the share."""
         return {
-            i: Episode(
+            i: PlayedEpisode(
                 self.environment,
                 np.array(self.positions[i]),
                 np.array(self.rewards[i], dtype=np.float64),

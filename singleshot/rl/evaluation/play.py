@@ -13,7 +13,7 @@ from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.normalization import Normalizer
 from singleshot.rl.environments import Environment
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.execution import acting_networks
 from singleshot.rl.networks import AnyNetwork
@@ -82,7 +82,7 @@ def play(
 
 def evaluate(
     agent: Agent, environment: Environment, episodes: int = 10, seed: int = 0
-) -> tuple[NDArray[np.float64], Episode]:
+) -> tuple[NDArray[np.float64], PlayedEpisode]:
     """Undiscounted returns of a trained agent over some episodes, and the first episode.
 
     `seed` is the seed of the policy's noise.

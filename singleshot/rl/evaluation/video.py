@@ -18,7 +18,7 @@ from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import make_environment
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 
 WIDTH, HEIGHT = 854, 480
 COLOUR = "#0b5c8f"
@@ -45,13 +45,13 @@ def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -
         raise UserError(f"{path}: the video can't be written there: {error.strerror}") from error
 
 
-def write_drawing(path: Path, episode: Episode, label: str) -> None:
+def write_drawing(path: Path, episode: PlayedEpisode, label: str) -> None:
     """Write an episode as this project draws it, at its real speed."""
     scene = SideBySide([episode], [Caption(label, COLOUR)], WIDTH, HEIGHT)
     write_video(path, scene.frames(), scene.frames_per_second)
 
 
-def write_rendering(path: Path, episode: Episode) -> None:
+def write_rendering(path: Path, episode: PlayedEpisode) -> None:
     """Write an episode as MuJoCo renders it, at its real speed.
 
     Raises:
@@ -60,7 +60,7 @@ def write_rendering(path: Path, episode: Episode) -> None:
     write_video(path, render_episode(episode), 1 / episode.step_seconds)
 
 
-def render_episode(episode: Episode) -> Iterator[Frame]:
+def render_episode(episode: PlayedEpisode) -> Iterator[Frame]:
     """MuJoCo's own pictures of an episode, one per step, (480, 480, 3) RGB.
 
     Raises:

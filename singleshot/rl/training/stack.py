@@ -95,7 +95,7 @@ class Stack:
         )
         self.update = 0
         """Number of updates made so far."""
-        self.losses = Losses()
+        self.losses = LossSums()
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`, and change the masks that change after it.
@@ -210,7 +210,7 @@ class Stack:
         self.learner.restore(agents, self.update)
 
 
-class Losses:
+class LossSums:
     """Sums of each agent's losses since the last time that they were cleared, on the device that trains."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from singleshot.rl.evaluation.drawing import (
     SideBySide,
     _fill_capsule,
 )
-from singleshot.rl.evaluation.episode import Episode
+from singleshot.rl.evaluation.episode import PlayedEpisode
 
 CAPTION = Caption("an agent", "#d55e00")
 HOPPER = np.array([3.0, 1.25, 0.0, 0.0, 0.0, 0.0])
@@ -27,7 +27,7 @@ def hopper(steps=100, speed=0.01):
     """An episode in which an upright hopper glides."""
     positions = np.tile(HOPPER, (steps + 1, 1))
     positions[:, 0] += speed * np.arange(steps + 1)
-    return Episode(LOCOMOTION["Hopper"], positions, np.full(steps, 2.0), 0.008, steps < 1000)
+    return PlayedEpisode(LOCOMOTION["Hopper"], positions, np.full(steps, 2.0), 0.008, steps < 1000)
 
 
 def ends(capsules):
