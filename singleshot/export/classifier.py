@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import safetensors
 import safetensors.torch
 import torch
 from annotated_types import Ge, Le

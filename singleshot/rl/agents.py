@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import safetensors
 import safetensors.torch
 import torch
 from annotated_types import Ge, Lt

@@ -147,7 +147,7 @@ def test_a_picture_on_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, content: bytes | None, readable: bool
 ) -> None:
     given = io.BytesIO(content or Path("album/rose.png").read_bytes())
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given, encoding="utf-8"))
     assert classify_pictures(["-"], None, 1) == readable
     told = capsys.readouterr()
     if readable:

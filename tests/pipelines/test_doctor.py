@@ -246,10 +246,10 @@ def test_dvc_in_each_state(repository, tmp_path, monkeypatch):
 def test_a_lock_file_that_a_full_disk_has_cut_off(repository, monkeypatch):
     monkeypatch.chdir(repository)
     lock = "schema: '2.0'\nstages:\n  config:\n    cmd: python -m pipelines run config\n"
-    Path("dvc.lock").write_text(lock)
+    Path("dvc.lock").write_text(lock, encoding="utf-8")
     assert doctor.check_dvc().state == "ok"
     for begun in ("  prepare_data:\n    c", "    outs:\n    - path"):  # no YAML; YAML, but no lock file
-        Path("dvc.lock").write_text(lock + begun)
+        Path("dvc.lock").write_text(lock + begun, encoding="utf-8")
         finding = doctor.check_dvc()
         assert finding.state == "problem"
         assert finding.fix == "`make repro` mends it"

@@ -32,7 +32,7 @@ def repository(tmp_path, monkeypatch):
     """DVC after a run of two stages."""
     monkeypatch.chdir(tmp_path)
     assert dvc("init", "--no-scm", "--quiet").returncode == 0
-    Path("dvc.yaml").write_text(STAGES)
+    Path("dvc.yaml").write_text(STAGES, encoding="utf-8")
     Path("given").touch()
     assert dvc("repro").returncode == 0
     return tmp_path
@@ -40,7 +40,7 @@ def repository(tmp_path, monkeypatch):
 
 def ran():
     """The stages whose commands have run."""
-    return Path("ran").read_text().split()
+    return Path("ran").read_text(encoding="utf-8").split()
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with a copy", "without"])
@@ -64,7 +64,7 @@ def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_agai
 @pytest.mark.parametrize("content", ["", '{"write": {"/a"', "null"])
 def test_a_record_of_used_paths_that_was_cut_off_is_removed(repository, content):
     USED.write_text(content)
-    Path("given").write_text("other")
+    Path("given").write_text("other", encoding="utf-8")
     assert dvc("repro").returncode != 0
     (line,) = mend()
     assert line.startswith(".dvc/tmp/rwlock was cut off")
@@ -75,7 +75,7 @@ def test_paths_of_a_dvc_that_has_ended_are_free_though_another_process_has_its_i
     """After a restart of the machine, processes have the ids that others had before."""
     entry = {"pid": os.getpid(), "cmd": "/somewhere/dvc repro"}
     USED.write_text(json.dumps({"write": {str(repository / "one"): entry}, "read": {}}))
-    Path("given").write_text("other")
+    Path("given").write_text("other", encoding="utf-8")
     assert "busy" in dvc("repro").stderr
     (line,) = mend()
     assert line == ".dvc/tmp/rwlock: removed what a DVC was using that has ended"
@@ -101,11 +101,11 @@ def test_an_empty_file_of_the_cache_is_not_restored(repository):
     assert "removed 1 files" in line
     Path("two").unlink()
     assert dvc("repro").returncode == 0
-    assert Path("two").read_text() == "2\n"
+    assert Path("two").read_text(encoding="utf-8") == "2\n"
 
 
 def test_an_empty_result_stays_in_the_cache(repository):
-    Path("dvc.yaml").write_text("stages: {empty: {cmd: touch nothing, outs: [nothing]}}")
+    Path("dvc.yaml").write_text("stages: {empty: {cmd: touch nothing, outs: [nothing]}}", encoding="utf-8")
     assert dvc("repro").returncode == 0
     assert list(mend()) == []
 

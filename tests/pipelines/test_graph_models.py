@@ -192,7 +192,9 @@ def test_each_graph_of_a_cell_is_a_model_of_its_run(config, store, client):
     expected = {"kind": "policy", "cell": CELL.name, "form": "masked", "sparsity": "0.95"}
     assert all(expected.items() <= each.tags.items() for each in found)
     assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"cell.json", "exports.csv"}
-    requirements = Path(found[0].artifact_location.removeprefix("file://"), "requirements.txt").read_text()
+    requirements = Path(found[0].artifact_location.removeprefix("file://"), "requirements.txt").read_text(
+        encoding="utf-8"
+    )
     packages = {line.partition("==")[0] for line in requirements.splitlines()}
     assert packages == {"mlflow", "onnx", "onnxruntime"}
 

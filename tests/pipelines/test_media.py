@@ -46,8 +46,8 @@ def test_the_content_decides_what_a_file_is() -> None:
 def test_a_directory_says_what_it_leaves_out() -> None:
     for name in ("photo.png", "film.mp4"):
         shutil.copy(name, "in")
-    Path("in/notes.txt").write_text("milk")
-    Path("in/list.dat").write_text("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n")
+    Path("in/notes.txt").write_text("milk", encoding="utf-8")
+    Path("in/list.dat").write_text("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", encoding="utf-8")
     make_video(Path("sound.mkv"), frames=30, sound=["aac"])
     Path("in/noise").write_bytes(np.random.default_rng(0).bytes(5000))
     media = find_media(["photo.png", "in"], Path("out"))
@@ -57,7 +57,7 @@ def test_a_directory_says_what_it_leaves_out() -> None:
 
 def test_damaged_files_count_as_what_their_suffix_says() -> None:
     Path("in/cut.mov").write_bytes(Path("film.mp4").read_bytes()[:90])
-    Path("in/cut.jpg").write_text("404")
+    Path("in/cut.jpg").write_text("404", encoding="utf-8")
     assert found("in") == {"cut.jpg": "picture", "cut.mov": "video"}
 
 

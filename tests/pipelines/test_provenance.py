@@ -36,7 +36,7 @@ def test_the_record_of_a_cell_names_this_code_and_this_machine():
     made = Made.now(1.23456, "c0ffee", "cpu")
     assert (made.seconds, made.commit) == (1.235, "c0ffee")
     assert made.machine.gpu is None
-    assert made.machine.processor in Path("/proc/cpuinfo").read_text()
+    assert made.machine.processor in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     assert made.packages["torch"] == torch.__version__
     assert Made.read(json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
@@ -75,7 +75,9 @@ def test_a_stage_without_cells_says_so(tmp_path):
 
 
 def test_versions_are_those_that_are_locked():
-    locked = dict(re.findall(r"^(\S+)==(\S+)", Path("requirements.lock").read_text(), re.MULTILINE))
+    locked = dict(
+        re.findall(r"^(\S+)==(\S+)", Path("requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     for name, version in versions().items():
         if name != "python":
             assert version.partition("+")[0] == locked[name]

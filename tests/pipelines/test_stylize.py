@@ -42,7 +42,7 @@ def workplace(tmp_path, monkeypatch):
     monkeypatch.setattr(fastest_runtime, "user_cache_path", lambda _: tmp_path / "cache")
     monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: TORCH_IS_FASTEST)
     params = (ROOT / "params.yaml").read_text()
-    Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"))
+    Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"), encoding="utf-8")
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
     save_model(TransformerNet(width=4), card, Path("models/styles/ink/model.safetensors"))
     pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
@@ -176,21 +176,23 @@ def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatc
     started = []
 
     def join_beside_the_second(*arguments):
-        with Path("said").open("w") as said:
+        with Path("said").open("w", encoding="utf-8") as said:
             environment = os.environ | {"PYTHONPATH": str(ROOT)}
             started.append(
                 subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT, text=True)
             )
-        wait_until(lambda: started[0].poll() or Path("said").read_text(), "the second says something")
+        wait_until(
+            lambda: started[0].poll() or Path("said").read_text(encoding="utf-8"), "the second says something"
+        )
         words = "waiting for another process, which works on out/film.mp4\n"
-        assert Path("said").read_text() == words
+        assert Path("said").read_text(encoding="utf-8") == words
         join_segments(*arguments)
 
     monkeypatch.setattr(module, "join_segments", join_beside_the_second)
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     written = Path("out/film.mp4").stat()
     assert started[0].wait() == 1
-    _, *lines = Path("said").read_text().splitlines()
+    _, *lines = Path("said").read_text(encoding="utf-8").splitlines()
     assert lines == ["error: out/film.mp4: exists; give --force to overwrite, or another output directory"]
     assert Path("out/film.mp4").stat().st_mtime_ns == written.st_mtime_ns
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
@@ -281,7 +283,7 @@ def test_a_directory_with_a_videos_suffix_is_a_directory():
 @pytest.mark.parametrize("inputs", [["film.mp4"], ["film.mp4", "photo.png"]])
 @pytest.mark.parametrize("output", ["afile", "afile/sub"])
 def test_a_file_in_place_of_the_output_directory_is_told_before_any_work(monkeypatch, inputs, output):
-    Path("afile").write_text("mine")
+    Path("afile").write_text("mine", encoding="utf-8")
     monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
     with pytest.raises(UserError, match=r"^afile: is a file; give a directory to write to$"):
         stylize_inputs("ink", inputs, Path(output), OPTIONS)

@@ -143,7 +143,7 @@ def test_the_data_that_a_cell_reads_are_data_sets_of_its_run(config, store):
     assert found.dataset.digest == hashlib.sha256(b"transitions.safetensors").hexdigest()[:36]
     assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "dataset"}
     opened = mlflow.data.get_source(found).load()
-    assert Path(opened).read_text() == "transitions.safetensors"
+    assert Path(opened).read_text(encoding="utf-8") == "transitions.safetensors"
 
 
 def test_without_a_commit_the_tag_says_so(config):
@@ -278,7 +278,7 @@ def test_a_failure_is_told_with_its_traceback(config):
     assert {run.info.status for run in runs()} == {"FAILED"}
     (run,) = runs(f"tags.cell = '{CELL.digest}'")
     text = client().download_artifacts(run.info.run_id, "error.txt")
-    assert Path(text).read_text() == "Traceback: the toy broke"
+    assert Path(text).read_text(encoding="utf-8") == "Traceback: the toy broke"
 
 
 def test_an_interrupt_closes_every_open_run(config, store):

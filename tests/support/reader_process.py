@@ -152,7 +152,7 @@ def _read(reader: Callable[[Path], Any], path: Path) -> Answer:
 
 
 def _data_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmData:")[2].split()[0]) * 1024
 
 

@@ -136,7 +136,9 @@ def _episode(path: Path) -> None:
 
 def _schedule(path: Path) -> None:
     planned = Schedule(dataclasses.replace(SIZES[-1], batches=100), 0.5)
-    path.write_text(json.dumps({"for": {"seconds": 60.0}, "schedule": dataclasses.asdict(planned)}))
+    path.write_text(
+        json.dumps({"for": {"seconds": 60.0}, "schedule": dataclasses.asdict(planned)}), encoding="utf-8"
+    )
 
 
 def _photos(path: Path) -> None:

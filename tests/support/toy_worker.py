@@ -74,7 +74,7 @@ class Hangs(Toy):
 
     def called(self, outputs):
         if "HANGING_CHILD" in os.environ:
-            with open(os.environ["HANGING_CHILD"], "w") as file:  # noqa: PTH123
+            with open(os.environ["HANGING_CHILD"], "w", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(f"{os.getpid()} {self.child.pid}")
         while True:
             signal.pause()

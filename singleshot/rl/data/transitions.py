@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray

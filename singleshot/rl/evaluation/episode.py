@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 from pydantic import TypeAdapter

@@ -38,7 +38,7 @@ def test_is_absent_until_built_and_then_an_environment_of_its_own(lock_file: Pat
 def test_another_lock_file_is_another_environment(lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_run", lambda *command: _pretend([], *command))
     first = environment.build_tensorflow_environment()
-    lock_file.write_text("# something else\n")
+    lock_file.write_text("# something else\n", encoding="utf-8")
     assert environment.tensorflow_python() is None
     assert environment.build_tensorflow_environment() != first
 
@@ -55,7 +55,7 @@ def test_one_that_is_there_is_not_built_again(lock_file: Path, monkeypatch: pyte
 def test_a_failed_build_says_why_and_leaves_nothing_to_run(
     lock_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    lock_file.write_text(f"{tmp_path}/no-such-package-1.0-py3-none-any.whl\n")
+    lock_file.write_text(f"{tmp_path}/no-such-package-1.0-py3-none-any.whl\n", encoding="utf-8")
     with pytest.raises(
         UserError, match=r"requirements-tensorflow\.lock: uv can't install it; .*make compilers"
     ):

@@ -33,7 +33,7 @@ def model(tmp_path):
 
 def is_running(pid):
     try:
-        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
 

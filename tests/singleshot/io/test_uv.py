@@ -23,7 +23,7 @@ ENTRY = re.compile(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n((
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
 def test_a_lock_pins_versions_by_hash_and_names_no_index(lock: Path) -> None:
-    text = lock.read_text()
+    text = lock.read_text(encoding="utf-8")
     header, entries = re.match(r"(?:#.*\n)*", text)[0], ENTRY.findall(text)
     assert text == header + "".join(
         f"{name}=={version}{hashes}\n{origin}" for name, version, hashes, origin in entries
@@ -153,7 +153,7 @@ def test_uv_installs_here_whatever_its_variables_say(
     monkeypatch.setattr(uv, "_settings_of_pip", lambda: {"find-links": str(tmp_path / "files")})
     monkeypatch.setattr(uv, "_program", lambda: ENVIRONMENT / "uv")
     monkeypatch.chdir(tmp_path)
-    Path("toy.in").write_text("toy==1.0\n")
+    Path("toy.in").write_text("toy==1.0\n", encoding="utf-8")
     other = into("").parents[3] / "other"
     for name, value in setting.items():
         monkeypatch.setenv(name, value.format(other=other))
@@ -194,7 +194,9 @@ def test_pip_installs_uv_here_whatever_its_settings_say(
         monkeypatch.setenv(f"PIP_{name.upper().replace('-', '_')}", value)
     else:
         section = "" if place == "global" else f"[{place}]\n"  # pip's file has the first already
-        pip_conf.write_text(f"{pip_conf.read_text()}{section}{name} = {value}\n")
+        pip_conf.write_text(
+            f"{pip_conf.read_text(encoding='utf-8')}{section}{name} = {value}\n", encoding="utf-8"
+        )
     uv._fetch(uv._settings_of_pip())
     assert into("toy_uv.py").exists()
 
@@ -202,7 +204,8 @@ def test_pip_installs_uv_here_whatever_its_settings_say(
 def test_settings_of_pip_reach_uv(pip_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pip_conf.write_text(
         "[global]\nindex-url = https://a.example/simple\nfind-links =\n    /one\n    /two\ntimeout = 7\n"
-        "[install]\nindex-url = https://b.example/simple\n"
+        "[install]\nindex-url = https://b.example/simple\n",
+        encoding="utf-8",
     )
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://c.example/simple https://d.example/simple")
     monkeypatch.setenv("PIP_CERT", "/a/certificate.pem")

@@ -11,7 +11,7 @@ def test_auto_is_what_the_processor_has():
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         pytest.skip("the kernel's list of a processor's instructions is Linux's")
-    flags = set(cpuinfo.read_text().split())
+    flags = set(cpuinfo.read_text(encoding="utf-8").split())
     expected = torch.bfloat16 if flags & {"amx_bf16", "avx512_bf16"} else torch.float32
     assert resolve("auto", "cpu") == expected
 

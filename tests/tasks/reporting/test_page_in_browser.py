@@ -103,7 +103,7 @@ def test_a_figure_gives_its_table(open_page):
     with page.expect_download() as download:
         page.locator("#return a.csv").first.click()
     assert download.value.suggested_filename == "statistics.csv"
-    assert "retention" in Path(download.value.path()).read_text()
+    assert "retention" in Path(download.value.path()).read_text(encoding="utf-8")
 
 
 def test_one_click_copies_the_citation(open_page):
