@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import io
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import small_graphs
 from PIL import Image
 from serving_clients import photo, serving_config
 from small_graphs import BC, BCQ, STATE, write_all, write_bc, write_classifier, write_style
+from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 from waiting import PATIENCE_S
@@ -21,6 +23,7 @@ from waiting import PATIENCE_S
 from pipelines.serving import app as serving_app
 from pipelines.serving.app import build_app
 from pipelines.serving.batching import BatchQueue, Served
+from pipelines.serving.limits import Limits
 from pipelines.serving.models import contents_of, find_models, received
 from pipelines.serving.watching import _posture
 from singleshot.errors import UserError
@@ -39,14 +42,15 @@ def models(tmp_path):
 def client_of(models, monkeypatch):
     """Makes a client of the application where a test says what comes of an action."""
 
-    def make(act=None, **changes):
+    def make(act=None, timeout_s=PATIENCE_S, **changes):
         def services(*_):
             return SimpleNamespace(act=act)
 
         if act:
             monkeypatch.setattr(serving_app, "Services", services)
         limits = dataclasses.replace(serving_config().act, **changes)
-        return TestClient(build_app(models, serving_config(act=limits)), raise_server_exceptions=False)
+        config = serving_config(act=limits, timeout_s=timeout_s)
+        return TestClient(build_app(models, config), raise_server_exceptions=False)
 
     return make
 
@@ -95,44 +99,32 @@ def test_a_request_for_no_path_is_not_found(client_of):
     assert sent[0]["status"] == 404
 
 
-@pytest.fixture
-def end_the_time(monkeypatch):
-    """Called within a request, its time is up, however long it was given."""
-    given, timeout = [], asyncio.timeout
-
-    def noted(seconds):
-        given.append(timeout(seconds))
-        return given[-1]
-
-    monkeypatch.setattr(asyncio, "timeout", noted)
-    return lambda: given[-1].reschedule(asyncio.get_running_loop().time())
+SHORT_S = 0.2
 
 
-def test_no_answer_in_time_is_504_and_the_work_is_cancelled(client_of, end_the_time):
+def test_no_answer_in_time_is_504_and_the_work_is_cancelled(client_of):
     cancelled = threading.Event()
 
     async def never(_):
-        end_the_time()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    response = client_of(never).post("/act/HalfCheetah", json=STATES)
-    assert (response.status_code, response.json()) == (504, {"error": f"no answer in {PATIENCE_S} seconds"})
+    response = client_of(never, timeout_s=SHORT_S).post("/act/HalfCheetah", json=STATES)
+    assert (response.status_code, response.json()) == (504, {"error": "no answer in 0.2 seconds"})
     assert cancelled.is_set()
 
 
-def test_a_request_that_does_not_arrive_is_408(models, end_the_time):
-    app = build_app(models, serving_config())
+def test_a_request_that_does_not_arrive_is_408(models):
+    app = build_app(models, serving_config(timeout_s=SHORT_S))
     sent = []
 
     async def stalled():
         if not sent_half:
             sent_half.append(True)
             return {"type": "http.request", "body": b"{", "more_body": True}
-        end_the_time()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -150,6 +142,25 @@ def test_a_request_that_does_not_arrive_is_408(models, end_the_time):
     asyncio.run(app(scope, stalled, send))
     assert sent[0]["status"] == 408
     assert b"did not arrive" in sent[1]["body"]
+
+
+def test_every_request_has_the_same_time_also_after_a_pause():
+    async def never(*_):
+        await asyncio.Event().wait()
+
+    async def seconds_until_refused():
+        start = time.monotonic()
+        with pytest.raises(HTTPException, match="did not arrive"):
+            await limits({}, None, None)
+        return time.monotonic() - start
+
+    async def three():
+        first = asyncio.create_task(seconds_until_refused())
+        await asyncio.sleep(SHORT_S / 2)
+        return [*await asyncio.gather(first, seconds_until_refused()), await seconds_until_refused()]
+
+    limits = Limits(never, serving_config().act, SHORT_S)
+    assert min(asyncio.run(three())) > 0.9 * SHORT_S
 
 
 def test_more_requests_than_allowed_are_503_but_health_is_told(client_of):
