@@ -151,11 +151,11 @@ def main() -> None:
         sys.exit(f"error: {error}")
     except PermissionError as error:
         sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            sys.exit(f"error: {error.filename}: {error.strerror}; shorten it")
-        if not is_disk_full(error):
-            raise
-        sys.exit(f"error: {disk_full_error(error)}")
     except CellsFailedError as error:
         sys.exit(str(error))
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            sys.exit(f"error: {error.filename}: {error.strerror}; shorten it")
+        if not is_disk_full(error):  # libraries have exceptions of their own for it
+            raise
+        sys.exit(f"error: {disk_full_error(error)}")

@@ -36,11 +36,15 @@ def is_disk_full(error: BaseException | None) -> bool:
     )
 
 
-def disk_full_error(error: BaseException) -> DiskFullError:
-    """The error for users that names the disk: the one of the error's file, else the one with least space."""
+def disk_full_error(error: BaseException, place: Path | None = None) -> DiskFullError:
+    """The error for users that names the disk.
+
+    It is the one of the error's own file, else that of `place`, else the one with least space.
+    """
     named = getattr(error, "filename", None)
-    place = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else _fullest()
-    return DiskFullError(f"{_described(place)}; finished cells and checkpoints are kept")
+    if isinstance(named, str | bytes):
+        place = Path(os.fsdecode(named))
+    return DiskFullError(f"{_described(place or _fullest())}; finished cells and checkpoints are kept")
 
 
 def check_space(place: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.engine.cells import Cell, CellStore, read_made
+from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.environment_variables import set_variables
 from pipelines.engine.experiments import Experiment
@@ -306,7 +307,11 @@ def _as_user_error(uri: str) -> Iterator[None]:
     try:
         yield
     except _errors() as error:
-        reason = str(error).splitlines()[0]
+        if uri.startswith(SQLITE) and is_disk_full(error):
+            raise disk_full_error(error, Path(uri.removeprefix(SQLITE))) from error
+        # SQLAlchemy says in a line of its own, before the database's words, when it sent the statement.
+        lines = str(error).splitlines()
+        reason = next(line for line in lines if not line.startswith("(raised as a result"))
         raise UserError(
             f"MLflow at {uri}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
         ) from error
@@ -348,9 +353,10 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     set_variables()
     import mlflow
 
-    # Otherwise MLflow logs every migration of a database that it creates.
+    # Otherwise MLflow logs every migration of a database that it creates, and tracebacks of what it raises.
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db").setLevel(logging.CRITICAL)
     uri = tracking_uri(config)
     with _as_user_error(uri):
         try:

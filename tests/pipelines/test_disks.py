@@ -1,6 +1,8 @@
 """A full disk is named in one line, wherever it is."""
 
+import contextlib
 import errno
+import itertools
 import os
 import sqlite3
 import subprocess
@@ -14,16 +16,17 @@ from toy_tasks.work import SumParams, add_up
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import DiskFullError, check_space, disk_full_error, is_disk_full
 from pipelines.engine.execution import CellBatch, ExecutorConfig, execute
+from pipelines.engine.tracking import TrackingConfig, tracking
 from singleshot.errors import UserError
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of one megabyte."""
+    """A disk of three megabytes."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a disk")
     (mount := tmp_path / "small").mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(mount)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(mount)]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("this container may not mount a disk")
     yield mount
@@ -35,12 +38,12 @@ class NoParams:
     pass
 
 
-def write_two_megabytes(jobs):
-    (jobs[0].output / "large").write_bytes(bytes(2_000_000))
+def write_four_megabytes(jobs):
+    (jobs[0].output / "large").write_bytes(bytes(4_000_000))
     yield
 
 
-CELL = Cell("large", write_two_megabytes, NoParams())
+CELL = Cell("large", write_four_megabytes, NoParams())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_the_disk_of_the_store_is_named(small_disk, monkeypatch):
     monkeypatch.chdir(small_disk.parent)
     Path(".cells").symlink_to(small_disk)
     with pytest.raises(OSError) as told:  # noqa: PT011
-        CellStore(Path(".cells")).commit(Cell("sum", add_up, SumParams(1)), {"large": bytes(2_000_000)}, MADE)
+        CellStore(Path(".cells")).commit(Cell("sum", add_up, SumParams(1)), {"large": bytes(4_000_000)}, MADE)
     assert is_disk_full(told.value)
     assert str(small_disk) in str(disk_full_error(told.value))
 
@@ -79,6 +82,33 @@ def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     with pytest.raises(DiskFullError, match=f"the disk at {small_disk} is full"):
         list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
+
+
+@pytest.mark.parametrize("full_at_the_start", [True, False])
+def test_the_disk_of_mlflows_database_is_named(small_disk, full_at_the_start, caplog, capfd):
+    database = small_disk / "mlflow.db"
+    cell = Cell("sum", add_up, SumParams(1))
+
+    def record():
+        with tracking(TrackingConfig(f"sqlite:///{database}"), "prune", "smoke") as tracker:
+            tracker.started(cell)
+            fill(small_disk)
+            for step in itertools.count():
+                tracker.metrics(cell, step, {"loss": 0.0})
+                tracker.flush()
+
+    if full_at_the_start:
+        fill(small_disk)
+    with pytest.raises(DiskFullError, match=f"^{database}: the disk at {small_disk} is full"):
+        record()
+    assert not caplog.text
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def fill(disk):
+    with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1024))
 
 
 def test_the_disk_of_ray_is_named_before_ray_tries_to_start(small_disk, tmp_path):
