@@ -27,7 +27,7 @@ from pipelines.engine.dvc_files import LOCK as DVC_LOCK
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.tracking import TrackingConfig, tracking_uri
+from pipelines.engine.tracking import TrackingConfig, check_answers, tracking_uri
 from singleshot.errors import UserError
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _check_server(uri: str) -> Finding:
     import requests
 
     try:
-        requests.get(f"{uri.rstrip('/')}/health", timeout=NETWORK_SECONDS)
+        check_answers(uri)
     except requests.RequestException as error:
         fix = f"start it (`mlflow server`), or {_SET_URI} where it is"
         return Finding("problem", f"{uri}: nothing answers ({type(error).__name__})", fix)
@@ -323,6 +323,9 @@ def _check_server(uri: str) -> Finding:
     reason = _last_line(done.stderr)
     if "Invalid Host header" in reason:
         fix = f"start it with `mlflow server --allowed-hosts {uri.split('/')[2]} …`: it takes only such names"
+    elif "CERTIFICATE_VERIFY_FAILED" in done.stderr:
+        reason = "its certificate is not trusted here"
+        fix = "set MLFLOW_TRACKING_SERVER_CERT_PATH to a file with the certificate of who signed it"
     elif "error code 401" in reason or "error code 403" in reason:
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
     else:

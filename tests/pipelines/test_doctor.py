@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
@@ -53,8 +54,8 @@ def repository(checkout, tmp_path):
 
 
 @contextmanager
-def server(status, text):
-    """A server that is well, and answers every call of its API so."""
+def server(status, text, certificate=None):
+    """A server that is well, and answers every call of its API so; over TLS if it has a certificate."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -68,8 +69,12 @@ def server(status, text):
             pass
 
     listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
     threading.Thread(target=listening.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{listening.server_port}"
+    yield f"http{'s' if certificate else ''}://127.0.0.1:{listening.server_port}"
     listening.shutdown()
     listening.server_close()
 
@@ -324,6 +329,26 @@ def test_a_server_that_refuses(status, text, fix):
 
 def test_a_server_that_lets_us_in():
     with server(200, "{}") as uri:
+        assert mlflow(uri) == doctor.Finding("ok", f"{uri}: answers and lets us in")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A file with a certificate that signs itself, and its key."""
+    path = tmp_path_factory.mktemp("tls") / "own.pem"
+    about = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *about]
+    subprocess.run([*command, "-keyout", path, "-out", path], check=True, capture_output=True)
+    return path
+
+
+@pytest.mark.parametrize("setting", ["MLFLOW_TRACKING_INSECURE_TLS", "MLFLOW_TRACKING_SERVER_CERT_PATH"])
+def test_a_server_with_a_certificate_of_its_own(certificate, monkeypatch, setting):
+    with server(200, "{}", certificate) as uri:
+        finding = mlflow(uri)
+        assert (finding.state, "not trusted" in finding.found) == ("problem", True)
+        assert setting == "MLFLOW_TRACKING_INSECURE_TLS" or setting in finding.fix
+        monkeypatch.setenv(setting, "true" if setting.endswith("TLS") else str(certificate))
         assert mlflow(uri) == doctor.Finding("ok", f"{uri}: answers and lets us in")
 
 
