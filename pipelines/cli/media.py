@@ -11,7 +11,7 @@ from typing import Literal
 
 from pipelines.catalog.videos import stylized_name
 from singleshot.errors import UserError
-from singleshot.io.images import written_format
+from singleshot.io.images import picture_suffixes, written_format
 from singleshot.style.video.reader import has_video
 
 STANDARD = "-"
@@ -19,6 +19,11 @@ STANDARD = "-"
 HEAD_BYTES = 4096
 NAMED = 5
 """Number of files of a folder that were left out, up to which each is named."""
+VIDEOS = {
+    *(".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf"),
+    *(".ogv", ".vob", ".webm", ".wmv"),
+}
+"""Suffixes of videos. `mimetypes` knows a third of them, and the others where the system lists them."""
 Kind = Literal["picture", "video"]
 
 
@@ -110,10 +115,18 @@ def _medium(file: Path, name: Path) -> Medium | None:
         return Medium(
             file, name if picture != "PNG" or _may_be_png(file) else name.with_suffix(".png"), "picture"
         )
-    by_suffix = (mimetypes.guess_type(file.name)[0] or "").partition("/")[0]
-    if by_suffix == "video" or (by_suffix != "image" and not _is_text(file) and has_video(file)):
+    by_suffix = _kind_by_suffix(file.suffix.lower())
+    if by_suffix == "video" or (not _is_text(file) and has_video(file)):
         return Medium(file, name.with_name(stylized_name(file)), "video")
-    return Medium(file, name, "picture") if by_suffix == "image" else None
+    return Medium(file, name, "picture") if by_suffix == "picture" else None
+
+
+def _kind_by_suffix(suffix: str) -> Kind | None:
+    """What a file's suffix says that it is."""
+    if suffix in VIDEOS:
+        return "video"
+    media_type = mimetypes.guess_type(f"file{suffix}")[0] or ""
+    return "picture" if suffix in picture_suffixes() or media_type.startswith("image/") else None
 
 
 def _may_be_png(file: Path) -> bool:

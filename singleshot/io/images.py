@@ -142,7 +142,7 @@ def read_picture(source: Source) -> Picture:
         stored = stored_as(picture, name_of(source))
         if bits:
             logger.warning("%s: has %s; the result has 8 bits", name_of(source), bits)
-        if picture.format == "MPO":
+        if picture.format in ("MPO", "HEIF") and getattr(opened, "n_frames", 1) > 1:
             logger.warning(
                 "%s: only its first picture is kept, no gain or depth map or second view behind it",
                 name_of(source),
@@ -292,6 +292,8 @@ def _opened(source: Source, formats: tuple[str, ...]) -> Image.Image:
     try:
         return Image.open(source, formats=formats)
     except UnidentifiedImageError:
+        if Path(name_of(source)).suffix.lower() == ".tga":  # TGA's files have no mark of their own
+            return Image.open(source, formats=("TGA",))
         if "TIFF" not in formats or _content(source)[:4] not in (b"II*\0", b"MM\0*"):
             raise
         return _other_tiff(_content(source))
@@ -382,7 +384,7 @@ def _bits(picture: Image.Image) -> str | None:
     layout = str(tiles[0][3]) if tiles else ""
     if picture.mode == "F":
         return "floating-point samples"
-    if "32" in layout:
+    if ";32" in layout:
         return "32 bits per sample"
     if depth > 8 or ";16" in layout or picture.mode.startswith("I"):
         return f"{depth if depth > 8 else 16} bits per sample"

@@ -58,7 +58,25 @@ def test_a_directory_says_what_it_leaves_out() -> None:
 def test_damaged_files_count_as_what_their_suffix_says() -> None:
     Path("in/cut.mov").write_bytes(Path("film.mp4").read_bytes()[:90])
     Path("in/cut.jpg").write_text("404", encoding="utf-8")
-    assert found("in") == {"cut.jpg": "picture", "cut.mov": "video"}
+    Path("in/cut.M2TS").write_bytes(bytes(90))
+    Path("in/cut.webp").write_bytes(bytes(90))
+    kinds = {"cut.jpg": "picture", "cut.mkv": "video", "cut.mov": "video", "cut.webp": "picture"}
+    assert found("in") == kinds
+
+
+def test_a_video_by_the_name_of_a_picture() -> None:
+    """Messengers name the videos that they show as GIFs so."""
+    shutil.copy("film.mp4", "in/joke.gif")
+    assert found("in") == {"joke.mp4": "video"}
+
+
+def test_a_picture_within_another_file_is_no_video() -> None:
+    """FFmpeg finds the JPEG in a PDF, and makes videos of pictures."""
+    with Image.open("photo.png") as photo:
+        photo.convert("RGB").save("in/scan.pdf")
+        photo.convert("1").save("in/drawn.msp")
+        photo.save("in/texture.tga")
+    assert found("in") == {"texture.png": "picture"}
 
 
 def test_formats_that_are_only_read_become_pngs() -> None:

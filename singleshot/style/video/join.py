@@ -56,14 +56,15 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264 or this
             sound, or it can't be written.
     """
-    if output.suffix.lower() not in MUXERS:
+    muxer = MUXERS.get(output.suffix.lower())
+    if muxer is None:
         raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
     with (
         _told_in_a_line(output),
         open_video(source) as (original, pictures),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
-        av.open(file, "w", format=MUXERS[output.suffix.lower()], options=_options(original)) as container,
+        av.open(file, "w", format=muxer, options=_options(original, muxer)) as container,
     ):
         video = container.add_stream_from_template(template)
         video.time_base = info.time_base
@@ -74,10 +75,10 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         mux(container, _video_packets(segments, info, video), _other_packets(original, tracks))
 
 
-def _options(original: InputContainer) -> dict[str, str]:
+def _options(original: InputContainer, muxer: str) -> dict[str, str]:
     """Options for the muxer. An MP4 has texts that most players know or, by this flag, any texts."""
     keys = {key.lower().partition("-")[0] for key in _texts(original.metadata)}
-    return {"movflags": "use_metadata_tags"} if keys - ITUNES else {}
+    return {"movflags": "use_metadata_tags"} if muxer != "matroska" and keys - ITUNES else {}
 
 
 def _texts(metadata: Mapping[str, str]) -> dict[str, str]:

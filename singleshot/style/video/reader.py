@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 UNSPECIFIED = (0, 2)
 """Codes of ITU-T H.273 that leave a colour unspecified."""
+PICTURES = ("tty", "image2", "msp")
+"""FFmpeg's formats of texts and single pictures, besides those whose names end with `_pipe`."""
 NO_TIMESTAMPS = 0x80
 """FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
 HD_LINES = 720
@@ -211,7 +213,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         ) from error
     with container:
         videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-        if not videos or container.format.name == "tty":  # FFmpeg turns a text file into a video of it
+        if not videos or _is_no_film(container, path):
             raise UserError(f"{path}: there is no video in it; give a file that has one")
         if not videos[0].codec_context:
             raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
@@ -225,6 +227,15 @@ def has_video(path: Path) -> bool:
             return True
     except UserError:
         return False
+
+
+def _is_no_film(container: InputContainer, path: Path) -> bool:
+    """Whether FFmpeg makes a video of a text or a picture, or of the JPEGs in another file, such as a PDF."""
+    name = container.format.name
+    if name == "mjpeg":
+        with path.open("rb") as file:
+            return file.read(2) != b"\xff\xd8"
+    return name in PICTURES or name.endswith("_pipe")
 
 
 def origin(container: InputContainer) -> Fraction:
@@ -244,7 +255,10 @@ def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator
         if seconds is not None:
             if not _stores_times(stream):
                 return
-            container.seek(segment.first_pts - round(seconds / _tick(stream)), stream=stream)
+            try:
+                container.seek(segment.first_pts - round(seconds / _tick(stream)), stream=stream)
+            except av.FFmpegError:  # the format has no index to seek by
+                return
         for frame in _decode(demux(container, stream), stream, _Condition()):
             if segment.stop_pts is not None and frame.pts >= segment.stop_pts:
                 return
@@ -292,7 +306,7 @@ class _Decoded:
         elif (bits := self.image.format.components[0].bits) > 8:
             yield f"has {bits} bits per sample; the result has 8"
         if self.has_alpha:
-            yield "is transparent; the result is laid over black, as H.264 has no transparency"
+            yield "has an alpha channel, which H.264 has not; what is transparent is laid over black"
 
     def checksum(self) -> int:
         """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
@@ -307,17 +321,18 @@ class _Decoded:
         image = self.image
         untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
         wide = is_wide(image.color_primaries, image.color_trc)
+        depth = ("rgba", "rgba64le") if self.has_alpha else ("rgb24", "rgb48le")
         pixels = image.to_ndarray(
-            format="rgb48le" if wide else "rgba" if self.has_alpha else "rgb24",
+            format=depth[wide],
             width=self.size[0],
             height=self.size[1],
             src_colorspace=Colorspace.ITU709 if untagged_hd else None,
         )
+        pixels, opacity = pixels[..., :3], pixels[..., 3:].astype(np.float32) / np.iinfo(pixels.dtype).max
         if wide:
             pixels = to_bt709(pixels.astype(np.uint16, copy=False), image.color_primaries, image.color_trc)
-        elif self.has_alpha:  # over black
-            opacity = pixels[..., 3:].astype(np.uint16)
-            pixels = ((pixels[..., :3] * opacity + 127) // 255).astype(np.uint8)
+        if self.has_alpha:  # over black
+            pixels = (pixels * opacity).round().astype(np.uint8)
         x, b, c, y = self.matrix
         if self.is_transposed:
             pixels, x, y = pixels.swapaxes(0, 1), c, b

@@ -9,6 +9,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pillow_heif
 import pytest
 import torch
 from numpy.testing import assert_array_equal
@@ -489,3 +490,22 @@ def test_more_bits_than_a_result_has_are_said(
     (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     assert_array_equal(shown(target), PIXELS)
     assert "deep.png: has 16 bits per sample; the result has 8 bits" in caplog.text
+
+
+def test_a_texture_of_32_bits_a_pixel_has_8_bits_a_sample(
+    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Image.fromarray(PIXELS).convert("RGBA").save(tmp_path / "texture.dds")
+    run(network, tmp_path / "texture.dds", tmp_path / "out")
+    assert not caplog.text
+
+
+def test_pictures_behind_the_first_are_said(
+    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    several = pillow_heif.from_pillow(Image.fromarray(PIXELS))
+    several.add_from_pillow(Image.fromarray(PIXELS[:16, :16]))
+    several.save(tmp_path / "burst.heic")
+    (target,) = run(network, tmp_path / "burst.heic", tmp_path / "out")
+    assert shown(target).shape == PIXELS.shape
+    assert "burst.heic: only its first picture is kept" in caplog.text
