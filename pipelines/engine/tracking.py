@@ -362,6 +362,7 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
         try:
             check_answers(uri)
             client = mlflow.MlflowClient(tracking_uri=uri)
+            mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
         except (OSError, ImportError) as error:  # also if the database's driver is missing
             raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri

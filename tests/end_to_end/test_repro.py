@@ -327,6 +327,21 @@ def test_another_seed_computes_only_its_cells_and_back_again_none(smoke):
 
 
 @pytest.mark.slow
+def test_a_queued_experiment_shares_cells_and_runs_with_its_checkout(smoke):
+    before = smoke.cells()
+    overrides = (f"-S{word}" for word in (*LOCAL, "offline_rl.training.bc.updates=21"))
+    smoke.run("dvc", "exp", "run", "--queue", "--name", "longer", *overrides, "export")
+    done = progress(smoke.run("dvc", "exp", "run", "--run-all"))
+    assert [done[step] for step in ("prepare_data", "prune", "train")] == [(1, 1, 0), (4, 4, 0), (6, 3, 3)]
+    assert done["export_onnx"] == (9, 6, 3)
+    assert before.items() < smoke.cells().items()
+    smoke.check_runs()
+    experiment = smoke.runs(kind="cell", stage="export_onnx", dvc_experiment="longer")
+    assert {run.data.tags["cell"] for run in experiment} <= smoke.cells().keys() - before.keys()
+    assert len(experiment) == 3
+
+
+@pytest.mark.slow
 def test_without_its_cells_a_run_comes_from_dvcs_cache(smoke):
     """The store may be deleted to save space."""
     before = smoke.results()
