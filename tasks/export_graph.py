@@ -10,7 +10,7 @@ import onnx
 from annotated_types import Ge
 
 from singleshot.export.network import Network
-from singleshot.export.onnx_model import Form, Kind, load_onnx
+from singleshot.export.onnx_model import AgentScore, Form, Kind, load_onnx
 from singleshot.export.parity import Reference, compare, random_inputs, reference
 from singleshot.export.runtimes.protocol import Arrays
 from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
@@ -68,7 +68,13 @@ def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
     return f"{slug}{suffix}.onnx"
 
 
-def export(job: Job, params: ExportParams, source: Path, networks: Sequence[Network]) -> Iterator[Event]:
+def export(
+    job: Job,
+    params: ExportParams,
+    source: Path,
+    networks: Sequence[Network],
+    score: AgentScore | None = None,
+) -> Iterator[Event]:
     """Write `networks`, all forms of the network in `source`, and `exports.csv`, with a row for each file.
 
     Each form is compared with the first. Metrics have the form at the end of their names.
@@ -80,7 +86,7 @@ def export(job: Job, params: ExportParams, source: Path, networks: Sequence[Netw
     inputs = [random_inputs(networks[0].inputs, sizes, seed=0) for sizes in COMPARED[networks[0].kind]]
     references = [reference(networks[0], arrays) for arrays in inputs]
     for network in networks:
-        graph = to_onnx(network, card_of(network, params.cell, job.commit, source), params.opset)
+        graph = to_onnx(network, card_of(network, params.cell, job.commit, source, score), params.opset)
         graphs = {graph_name(params.cell, network.form): graph}
         if params.sparse_initializers and network.form == "masked":
             name = graph_name(params.cell, network.form, sparse=True)

@@ -1,18 +1,26 @@
 """Task: export policies of trained agents as ONNX files."""
 
+import math
 from collections.abc import Iterator
 
+import pandas
+import scipy
+
+from singleshot.export.onnx_model import AgentScore
 from singleshot.export.policies import forms_of, open_policy
 from singleshot.rl.agents import load_agent
+from singleshot.rl.environments import Environment
 from tasks.export_graph import export
 from tasks.job import Event, Job, per_job
+from tasks.reporting.agent_scores import agent_scores
 
 
 @per_job
 def export_policy(job: Job) -> Iterator[Event]:
     """Export a job's agent (:class:`~tasks.export_graph.ExportParams`), in every form it has.
 
-    The input is `source`, an `agent.safetensors`. The output gets a graph for each form, named by
+    Inputs are `source`, an `agent.safetensors`, and `scores`, its evaluations (`scores.csv`), of which
+    the last ones make its score. The output gets a graph for each form, named by
     :func:`~tasks.export_graph.graph_name`, and `exports.csv`
     (:class:`~tasks.export_graph.ExportRow`). Equal parameters and inputs give equal bytes.
 
@@ -20,6 +28,21 @@ def export_policy(job: Job) -> Iterator[Event]:
         UserError: the input holds no agent.
         ArithmeticError: a graph computes something else than the network.
     """
-    source = job.inputs["source"]
-    networks = [open_policy(source, form) for form in forms_of(load_agent(source).spec)]
-    return export(job, job.params, source, networks)
+    source, scores = job.inputs["source"], pandas.read_csv(job.inputs["scores"])
+    agent = load_agent(source)
+    networks = [open_policy(source, form) for form in forms_of(agent.spec)]
+    scored = None if scores.empty else _score(scores, agent.environment)
+    return export(job, job.params, source, networks, scored)
+
+
+def _score(evaluations: pandas.DataFrame, environment: Environment | None) -> AgentScore:
+    """An agent's score, as in the report, with an interval by Student's t over the last evaluations."""
+    (score,) = agent_scores(evaluations, ["seed"]).itertuples()
+    low = high = None
+    if score.evaluations > 1:
+        half = scipy.stats.t.ppf(0.975, score.evaluations - 1) * score.spread / math.sqrt(score.evaluations)
+        low, high = score.d4rl_score - half, score.d4rl_score + half
+    referenced = environment and environment.reference_returns
+    return AgentScore(
+        "D4RL score" if referenced else "return", score.d4rl_score, low, high, score.evaluations
+    )

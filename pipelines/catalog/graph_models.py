@@ -8,7 +8,7 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ SQLITE = "sqlite:///"
 REGISTERED_FORMS = ("dense", "compacted")
 """The smallest exact form of a network that was never pruned, and of a pruned one."""
 CURRENT = "current"
+TABLE = "| | |\n|---|---|\n"
+"""Beginning of the descriptions that are written here."""
 EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
 """Sizes of an input example along the axes that take any size."""
 
@@ -62,9 +64,17 @@ def log_model(client: "MlflowClient", run: "Run", path: Path) -> None:
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
-def follow_files(client: "MlflowClient", experiment_id: str, graphs: Iterable[Path]) -> list[Path]:
+def follow_files(
+    client: "MlflowClient",
+    experiment_id: str,
+    graphs: Iterable[Path],
+    measured: Callable[[GraphCard], Mapping[str, str]],
+) -> list[Path]:
     """Point the alias `current` of registered models to the versions that are in files, e.g. after DVC has
     restored the files of an earlier configuration. What was deleted from the registry is registered again.
+
+    Descriptions get the size of the file and what was `measured` of its network, unless a person has written
+    another.
 
     Returns:
         the files that were never logged as models of the experiment.
@@ -77,6 +87,7 @@ def follow_files(client: "MlflowClient", experiment_id: str, graphs: Iterable[Pa
         found = client.search_logged_models([experiment_id], f"tags.sha256 = '{sha256_of(path)}'")
         if found:
             _register(client, client.get_run(str(found[0].source_run_id)), found[0], card)
+            _describe(client, card, {"bytes": f"{path.stat().st_size:,}", **measured(card)})
         else:
             unknown.append(path)
     return unknown
@@ -92,14 +103,14 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
-    name = card.cell.replace("/", "-")  # MLflow allows no slashes
+    name = _name(card)
     if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
         tags = {
             key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)
         }
         tags |= {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
         try:
-            client.create_registered_model(name, tags, _description(name, card, client.tracking_uri))
+            client.create_registered_model(name, tags, _description(card, client.tracking_uri, {}))
         except MlflowException as error:
             if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
                 raise
@@ -118,7 +129,18 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
     set_current(client, run)
 
 
-def _description(name: str, card: GraphCard, uri: str) -> str:
+def _name(card: GraphCard) -> str:
+    return card.cell.replace("/", "-")  # MLflow allows no slashes
+
+
+def _describe(client: "MlflowClient", card: GraphCard, measured: Mapping[str, str]) -> None:
+    description = _description(card, client.tracking_uri, measured)
+    written = client.get_registered_model(_name(card)).description or ""
+    if written != description and written.startswith(TABLE):
+        client.update_registered_model(_name(card), description)
+
+
+def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     """A graph's card as Markdown, for the page of its registered model in the store at `uri`."""
     shapes = {each.name: f" {_shape(each.shape)}" for each in card.inputs}
     facts = {key: value for key, value in card.details.items() if isinstance(value, str | int | float)}
@@ -126,6 +148,9 @@ def _description(name: str, card: GraphCard, uri: str) -> str:
         "network": f"`{card.cell}`",
         "kind": card.kind,
         "form": f"{card.form}, {percentage(card.sparsity)}% of the weights pruned before training",
+        **({"score": str(card.score)} if card.score else {}),
+        **measured,
+        "licence": card.licence,
         **{f"`{each}`{shapes.get(each, '')}": _meaning(card, each) for each in (*shapes, *card.outputs)},
         **{key: str(value) for key, value in facts.items()},
     }
@@ -134,9 +159,9 @@ def _description(name: str, card: GraphCard, uri: str) -> str:
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
     arrays = ", ".join(f"{each.name!r}: {_zeros(each)}" for each in card.inputs)
     return (
-        f"| | |\n|---|---|\n{table}\n\n```python\nimport mlflow, numpy\n\n"
+        f"{TABLE}{table}\n\n```python\nimport mlflow, numpy\n\n"
         f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
-        f"model = mlflow.pyfunc.load_model('models:/{name}@{CURRENT}')\n"
+        f"model = mlflow.pyfunc.load_model('models:/{_name(card)}@{CURRENT}')\n"
         f"model.predict({{{arrays}}})\n```"
     )
 

@@ -72,7 +72,7 @@ def packages() -> None:
 
 @app.command(rich_help_panel="Stages")
 def register() -> None:
-    """Point the alias current of each network's registered model to the version in models/onnx."""
+    """Point the alias current of each registered network to its version in models/onnx, and describe it."""
     from pipelines.cli.register import register_graphs
 
     register_graphs()

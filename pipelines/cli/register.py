@@ -1,6 +1,7 @@
 """The registry of models in MLflow follows the files in `models/onnx`."""
 
 from pipelines.catalog.graph_models import follow_files
+from pipelines.catalog.measured import measured
 from pipelines.catalog.paths import GRAPHS
 from pipelines.catalog.stages import stage_of
 from pipelines.config.params import load_config
@@ -19,7 +20,7 @@ def register_graphs() -> None:
     with mlflow_client(config) as (client, _):
         experiment = client.get_experiment_by_name(experiment_name(config, STEP))
         files = sorted(GRAPHS.rglob("*.onnx"))
-        unknown = follow_files(client, experiment.experiment_id, files) if experiment else files
+        unknown = follow_files(client, experiment.experiment_id, files, measured) if experiment else files
     if unknown:
         print(
             f"{len(unknown)} graphs, e.g. {unknown[0]}, were never recorded in this MLflow; "

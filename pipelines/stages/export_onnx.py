@@ -1,6 +1,7 @@
 """The step `export_onnx` has one cell for each exported network."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from pipelines.catalog import graph_models
 from pipelines.catalog.networks import (
@@ -46,10 +47,13 @@ def cells(config: Config) -> Iterator[Cell]:
     for style in config.style.training.styles:
         yield _cell(config, export_style, style_network(style))
     for agent in exported_agents(config):
-        yield _cell(config, export_policy, policy_of(agent))
+        source = policy_of(agent)
+        yield _cell(config, export_policy, source, scores=source.path.with_name("scores.csv"))
 
 
-def _cell(config: Config, task: Task, source: TrainedNetwork) -> Cell:
+def _cell(config: Config, task: Task, source: TrainedNetwork, **more: Path) -> Cell:
+    """The cell that exports a network; it has the inputs `source` and `more`."""
     export = config.deployment.export
     params = ExportParams(source.cell, export.opset, export.sparse_initializers)
-    return Cell(source.cell, task, params, {"source": source.path}, source.tags, modules=source.modules)
+    inputs = {"source": source.path, **more}
+    return Cell(source.cell, task, params, inputs, source.tags, modules=source.modules)

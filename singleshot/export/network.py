@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from singleshot.export.onnx_model import Form, GraphInput, Kind
+from singleshot.export.onnx_model import LICENCE, Form, GraphInput, Kind
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,4 @@ class Network:
     """Details as in :class:`~singleshot.export.onnx_model.GraphCard`."""
     meanings: Mapping[str, str] = field(default_factory=dict)
     """What each input and output is, as in the card."""
+    licence: str = LICENCE

@@ -95,7 +95,15 @@ def open_classifier(source: Path) -> Network:
         "logits": "A number for each class; softmax gives probabilities. Names: `labels` in the metadata.",
     }
     return Network(
-        "classifier", "dense", module, (pictures,), ("logits",), 0.0, asdict(card), meanings=meanings
+        kind="classifier",
+        form="dense",
+        module=module,
+        inputs=(pictures,),
+        outputs=("logits",),
+        sparsity=0.0,
+        details=asdict(card),
+        meanings=meanings,
+        licence=card.weights.licence,
     )
 
 

@@ -16,6 +16,7 @@ from singleshot.errors import UserError, in_a_line
 Kind = Literal["policy", "actor", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
+LICENCE = "MIT, as Singleshot's; the licence of a painting or of data from elsewhere applies as well"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,27 @@ class GraphInput:
 def unbatched_shapes(inputs: Sequence[GraphInput], details: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Shapes of a policy's inputs by name, without the batch; a card's `details` have the other sizes."""
     return {each.name: each.shape_at({"batch": 1, **details})[1:] for each in inputs}
+
+
+@dataclass(frozen=True)
+class AgentScore:
+    """What an agent scores: the mean of its last evaluations, which differ as it still learns."""
+
+    measure: Literal["D4RL score", "return"]
+    """`return` for an environment without reference returns; a D4RL score of 0 is a random policy, 100 D4RL's
+    expert."""
+    mean: float
+    low: float | None
+    """The 95 % interval's lower end, by Student's t over the evaluations; None if there is but one."""
+    high: float | None
+    evaluations: int
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.measure} {self.mean:.1f} in one evaluation"
+        interval = f"95 % interval {self.low:.1f} to {self.high:.1f}"
+        what = f"the mean of its last {self.evaluations} evaluations"
+        return f"{self.measure} {self.mean:.1f} ({interval}), {what}"
 
 
 @dataclass(frozen=True)
@@ -62,11 +84,18 @@ class GraphCard:
     meanings: Mapping[str, str] = field(default_factory=dict)
     """What each input and output is, for somebody who has only the file."""
 
+    score: AgentScore | None = None
+    """Of a policy that was evaluated."""
+    licence: str = LICENCE
+
     def attach(self, graph: onnx.ModelProto) -> None:
         """Write the card into a graph's metadata, in place of the metadata that is there.
 
-        The meanings are also the documentation of the graph's inputs and outputs, which viewers show.
+        Viewers show the documentation of the graph, which has score and licence, and of its inputs and
+        outputs, which has the meanings.
         """
+        scored = f"{self.score}. " if self.score else ""
+        graph.doc_string = f"{self.cell}, {self.form}. {scored}Licence: {self.licence}."
         for value in (*graph.graph.input, *graph.graph.output):
             value.doc_string = self.meanings.get(value.name, "")
         del graph.metadata_props[:]

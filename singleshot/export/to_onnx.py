@@ -13,7 +13,7 @@ import torch
 from onnx import numpy_helper
 
 from singleshot.export.network import Network
-from singleshot.export.onnx_model import GraphCard
+from singleshot.export.onnx_model import AgentScore, GraphCard
 from singleshot.io.hashing import sha256_of
 
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
@@ -50,7 +50,9 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
     return graph
 
 
-def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard:
+def card_of(
+    network: Network, cell: str, commit: str, source: Path, score: AgentScore | None = None
+) -> GraphCard:
     """The card of the graph of `network`, which belongs to `cell` and is stored in `source`."""
     return GraphCard(
         kind=network.kind,
@@ -63,6 +65,8 @@ def card_of(network: Network, cell: str, commit: str, source: Path) -> GraphCard
         outputs=network.outputs,
         details=network.details,
         meanings=network.meanings,
+        score=score,
+        licence=network.licence,
     )
 
 
@@ -83,7 +87,9 @@ def with_sparse_initializers(graph: onnx.ModelProto) -> onnx.ModelProto:
         values = numpy_helper.from_array(array.ravel()[kept], initializer.name)
         indices = numpy_helper.from_array(kept.astype(np.int64))
         sparse.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, array.shape))
-    sparse.doc_string = "Sparse initialisers: of this project's runtimes, onnxruntime alone reads this file."
+    sparse.doc_string += (
+        " Sparse initialisers: of this project's runtimes, onnxruntime alone reads this file."
+    )
     onnx.checker.check_model(sparse)  # not fully: shape inference doesn't support sparse weights
     return sparse
 

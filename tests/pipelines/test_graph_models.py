@@ -23,7 +23,7 @@ from pipelines.catalog import graph_models as models
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import TrackingConfig, tracking
 from singleshot.export.networks import open_network
-from singleshot.export.onnx_model import GraphCard, GraphInput, load_onnx
+from singleshot.export.onnx_model import AgentScore, GraphCard, GraphInput, load_onnx
 from singleshot.export.to_onnx import to_onnx, with_sparse_initializers
 
 CELL = Cell("Hopper/bcq/snip-0.95/seed-0", add_up, SumParams(1))
@@ -218,8 +218,9 @@ def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, st
 def policy(cell, form="compacted"):
     graph = onnx.load_from_string(graph_bytes("bc"))
     ends = (INPUTS["bc"], OUTPUTS["bc"])
+    score = AgentScore("D4RL score", 80.1, 78.0, 82.2, 5)
     card = GraphCard(
-        "policy", cell, form, 0.95, "c0ffee", "0" * 64, *ends, {"environment": "Hopper"}, MEANINGS
+        "policy", cell, form, 0.95, "c0ffee", "0" * 64, *ends, {"environment": "Hopper"}, MEANINGS, score
     )
     card.attach(graph)
     return graph.SerializeToString()
@@ -249,6 +250,8 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
     assert f"| network | `{CELL.name}` |" in found.description
     assert f"models:/{name}@current" in found.description
     assert f"set_tracking_uri({config.uri!r})" in found.description
+    assert "| score | D4RL score 80.1 (95 % interval 78.0 to 82.2), the mean of" in found.description
+    assert "| licence | MIT" in found.description
     assert "| `state` batch x 11 | What the robot sees. |" in found.description
     versions = client.search_model_versions(f"name = '{name}'")
     assert all(version.description.startswith("Exported at commit ") for version in versions)
@@ -405,17 +408,25 @@ def test_current_follows_files_that_dvc_restores_and_comes_back_when_deleted(con
     experiment = client.get_experiment_by_name("singleshot/export_onnx").experiment_id
     file = tmp_path / "a-compacted.onnx"
 
+    def measured(card):
+        return {"latency": f"as of {card.cell}"}
+
     def current(graph):
         file.write_bytes(graphs[graph])
-        assert models.follow_files(client, experiment, [file]) == []
+        assert models.follow_files(client, experiment, [file], measured) == []
         return client.get_model_version_by_alias(name, "current").version
 
     assert [current(graph) for graph in "abab"] == [1, 2, 1, 2]
+    description = client.get_registered_model(name).description
+    assert f"| bytes | {file.stat().st_size:,} |\n| latency | as of {CELL.name} |" in description
+    client.update_registered_model(name, "A person's words.")
+    current("a")
+    assert client.get_registered_model(name).description == "A person's words."
     client.delete_registered_model(name)
     assert current("a") == 1  # of the model that was registered again
     assert mlflow.pyfunc.load_model(f"models:/{name}@current").predict
     file.write_bytes(policy("never/logged"))
-    assert models.follow_files(client, experiment, [file]) == [file]
+    assert models.follow_files(client, experiment, [file], measured) == [file]
 
 
 def graph_of_another_agent():

@@ -1,7 +1,7 @@
 import csv
 
 import pytest
-from small_networks import save_agent, save_style
+from small_networks import save_agent, save_scores, save_style
 from waiting import PATIENCE_S
 
 from singleshot.export import isolation
@@ -31,7 +31,8 @@ def style(tmp_path_factory):
 def export(task, save, directory, *arguments):
     """A job's inputs."""
     source = save(directory / "source.safetensors", *arguments)
-    list(task([Job(ExportParams("the/cell", opset=20), {"source": source}, directory)]))
+    inputs = {"source": source, "scores": save_scores(directory / "scores.csv", [])}
+    list(task([Job(ExportParams("the/cell", opset=20), inputs, directory)]))
     form = "compacted" if arguments else "dense"
     return {"onnx": directory / graph_name("the/cell", form), "source": source}
 

@@ -58,7 +58,11 @@ def test_an_agent_is_pruned_trained_exported_and_played(name, tmp_path):
             TrainParams(spec, environment, config, TrainingConfig(5, 5, 5), EvaluationConfig(1)),
             {"dataset": "transitions.safetensors", "masks": "masks.safetensors"},
         ),
-        (export_policy, ExportParams(name, opset=18), {"source": "agent.safetensors"}),
+        (
+            export_policy,
+            ExportParams(name, opset=18),
+            {"source": "agent.safetensors", "scores": "scores.csv"},
+        ),
     ]
     for task, params, inputs in steps:
         list(task([Job(params, {key: tmp_path / path for key, path in inputs.items()}, tmp_path)]))

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from small_networks import make_agent, save_agent, save_style
+from small_networks import make_agent, save_agent, save_scores, save_style
 
 import tasks
 from singleshot.export.networks import open_network
@@ -39,8 +39,9 @@ def pruned(tmp_path_factory):
     """A pruned BCQ agent's export: agent, directory, rows and metrics."""
     directory = tmp_path_factory.mktemp("pruned")
     source = save_agent(directory / "agent.safetensors", "bcq", 0.98)
+    scores = save_scores(directory / "scores.csv", [90, 1, 2, 3, 4, 5])
     params = ExportParams("Hopper/bcq/random-0.98/seed-0", opset=20, sparse_initializers=True)
-    return directory, *export_to(directory / "out", export_policy, params, source=source)
+    return directory, *export_to(directory / "out", export_policy, params, source=source, scores=scores)
 
 
 SLUG = "hopper-bcq-random-0.98-seed-0"
@@ -84,7 +85,7 @@ def test_the_table_counts_what_is_stored(pruned):
     sizes = [int(row["bytes"]) for row in rows]
     assert sizes[0] == pytest.approx(4 * masked, rel=0.01)
     assert sizes[1] == pytest.approx(12 * kept + 4 * biases, rel=0.1)
-    assert 4 * compacted < sizes[2] < 4 * compacted + 6000
+    assert 4 * compacted < sizes[2] < 4 * compacted + 7000
 
 
 @pytest.mark.parametrize(("batch", "samples"), [(1, 1), (1, 10), (5, 4), (2, 100)])
@@ -127,6 +128,18 @@ def test_a_file_says_what_it_is(pruned):
         }
 
 
+def test_a_file_has_its_agents_score_and_licence(pruned):
+    directory, rows, _ = pruned
+    for row in rows:
+        card = read_card(directory / "out" / row["file"])
+        # The last five of six evaluations: t(0.975; 4) = 2.7764, standard error sqrt(2.5 / 5).
+        assert (card.score.measure, card.score.mean, card.score.evaluations) == ("D4RL score", 3.0, 5)
+        assert (card.score.low, card.score.high) == pytest.approx((1.0367, 4.9633), abs=1e-4)
+        shown = onnx.load(directory / "out" / row["file"]).doc_string
+        assert "D4RL score 3.0 (95 % interval 1.0 to 5.0), the mean of its last 5 evaluations" in shown
+        assert "Licence: MIT" in shown
+
+
 def test_graphs_have_named_axes_and_nothing_of_where_they_were_made(pruned):
     for row in pruned[1]:
         graph = onnx.load(pruned[0] / "out" / row["file"])
@@ -151,10 +164,10 @@ from tasks.export_graph import ExportParams
 from tasks.export_policy import export_policy
 from tasks.job import Job
 
-source, output = map(Path, sys.argv[1:])
+source, scores, output = map(Path, sys.argv[1:])
 output.mkdir()
 params = ExportParams("Hopper/bc/dense/seed-0", opset=18, sparse_initializers=True)
-for event in export_policy([Job(params, {"source": source}, output, commit="0123abc")]):
+for event in export_policy([Job(params, {"source": source, "scores": scores}, output, commit="0123abc")]):
     pass
 """
 
@@ -165,7 +178,8 @@ def dense(tmp_path_factory):
     directory = tmp_path_factory.mktemp("dense")
     source = save_agent(directory / "agent.safetensors", "bc", 0)
     params = ExportParams("Hopper/bc/dense/seed-0", opset=18, sparse_initializers=True)
-    (row,), _ = export_to(directory / "out", export_policy, params, source=source)
+    scores = save_scores(directory / "scores.csv", [])  # as of an agent without an environment
+    (row,), _ = export_to(directory / "out", export_policy, params, source=source, scores=scores)
     return directory, row
 
 
@@ -183,7 +197,7 @@ def test_a_dense_policy_has_one_file_in_the_opset_asked_for(dense):
 
 def test_files_are_the_same_wherever_they_are_made_and_nothing_is_said(dense, tmp_path):
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(dense[0] / "agent.safetensors"), "out"],
+        [sys.executable, "-c", PROGRAM, dense[0] / "agent.safetensors", dense[0] / "scores.csv", "out"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"},
         capture_output=True,
@@ -209,8 +223,9 @@ def test_a_graph_that_computes_something_else_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "to_onnx", spoil)
     source = save_agent(tmp_path / "agent.safetensors", "bc", 0)
+    scores = save_scores(tmp_path / "scores.csv", [1])
     with pytest.raises(ArithmeticError, match=r"a-b\.onnx: .* off by .* times PyTorch's own error"):
-        export_to(tmp_path / "out", export_policy, ExportParams("a/b", 20), source=source)
+        export_to(tmp_path / "out", export_policy, ExportParams("a/b", 20), source=source, scores=scores)
     assert not (tmp_path / "out" / "exports.csv").exists()
 
 
