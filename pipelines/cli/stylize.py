@@ -99,11 +99,11 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
                 continue
             start = time.perf_counter()
             try:
-                _stylize_video(medium, target, kept, executor, options)
+                runtime = _stylize_video(medium, target, kept, executor, options)
             except UserError as error:
                 failures.append(str(error))
             else:
-                print(f"{target}: {time.perf_counter() - start:.1f} s")
+                print(f"{target}: {time.perf_counter() - start:.1f} s by {runtime}")
     print("".join(f"{words}\n" for words in media.words()), end="")
     if failures:
         raise UserError("\n".join(failures))
@@ -166,7 +166,8 @@ def _check_free(target: Path, medium: Medium, force: bool) -> None:
 
 def _stylize_video(
     medium: Medium, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
-) -> None:
+) -> StylizerName:
+    """Write the video; returns the runtime that computed it."""
     video, info = medium.file, probe(medium.file)
     check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
@@ -196,6 +197,7 @@ def _stylize_video(
             (store.root / JOINING).touch()
         join_segments(segments, video, info, target)
         shutil.rmtree(store.root)
+    return runtime
 
 
 def _lock(target: Path) -> Path:

@@ -182,10 +182,14 @@ def _where(given: str | None, own: "Environment | None") -> "Environment":
 def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
-    scored = f", D4RL score {environment.score(float(returns.mean())):.1f}"
-    scored = scored if environment.reference_returns else ""
-    spread = f"{returns.std():.1f} (standard deviation over episodes)"
-    print(f"mean {returns.mean():.1f} ± {spread}{scored}")
+    played = f"{len(returns)} episode{'s' * (len(returns) > 1)}"
+    spread = f"± {returns.std():.1f} (standard deviation over {played})"
+    print(f"mean return {returns.mean():.1f} {spread}")
+    if environment.reference_returns:
+        scores = environment.score(returns)
+        print(
+            f"D4RL score {scores.mean():.1f} ± {scores.std():.1f} (0 is a random policy, 100 D4RL's expert)"
+        )
 
 
 @app.command(
@@ -342,6 +346,8 @@ def act(
     where = _where(environment, policy.environment)
     print(f"{policy.model.card.cell}, {policy.model.card.form}, in {where.id}")
     _print_returns(where, play_onnx(model, where, episodes, seed))
+    if score := policy.model.card.score:
+        print(f"in the report: {score}")
 
 
 @app.command(

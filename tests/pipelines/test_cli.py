@@ -15,7 +15,10 @@ from PIL import Image
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
+from singleshot.export.onnx_model import AgentScore
+from singleshot.export.policies import open_policy
 from singleshot.export.stylizers import StylizerName
+from singleshot.export.to_onnx import card_of, to_onnx
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.environments import LOCOMOTION
@@ -169,9 +172,8 @@ def test_an_agent_plays(run, agent):
     status, out, _ = run("evaluate-agent", agent.parent, "--episodes", 2)
     assert status == 0
     returns = [float(value) for value in re.findall(r"^episode +\d+ +return +(\S+)$", out, re.M)]
-    mean, score = re.search(
-        r"^mean (\S+) ± \S+ \(standard deviation over episodes\), D4RL score (\S+)$", out, re.M
-    ).groups()
+    (mean,) = re.findall(r"^mean return (\S+) ± \S+ \(standard deviation over 2 episodes\)$", out, re.M)
+    (score,) = re.findall(r"^D4RL score (\S+) ± \S+ \(0 is a random policy, 100 D4RL's expert\)$", out, re.M)
     assert float(mean) == pytest.approx(sum(returns) / 2, abs=0.1)
     # D4RL: a random Hopper has -20.272305, an expert 3234.3
     assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)
@@ -198,6 +200,17 @@ def test_an_agent_plays_where_it_was_trained_for(run, agent, monkeypatch, given,
     status, out, _ = run("evaluate-agent", agent, *given)
     assert (status, played_in) == (0, [played])
     assert f"in {played}" in out
+
+
+def test_a_graph_plays_beside_its_score_in_the_report(run, agent, tmp_path):
+    policy = open_policy(agent, "dense")
+    card = card_of(policy, "Hopper/bc/dense/seed-0", "0", agent, AgentScore("D4RL score", 5.0, 4.0, 6.0, 5))
+    onnx.save(to_onnx(policy, card, 20), tmp_path / "policy.onnx")
+    status, out, _ = run("act", "--model", tmp_path / "policy.onnx", "--episodes", 1)
+    assert status == 0
+    assert "standard deviation over 1 episode)" in out
+    last = "in the report: D4RL score 5.0 (95 % interval 4.0 to 6.0), the mean of its last 5 evaluations"
+    assert out.splitlines()[-1] == last
 
 
 def test_a_missing_agent(run, tmp_path):
