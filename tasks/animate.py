@@ -1,7 +1,9 @@
 """Task: one video of the scored episodes of several agents, side by side and in step."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from annotated_types import Gt
 from PIL import Image
 
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
@@ -10,18 +12,18 @@ from singleshot.rl.evaluation.video import write_video
 from tasks.job import Job, per_job
 
 VIDEO, STILL = "animation.mp4", "still.jpg"
-SECONDS = 10
-"""Seconds that are shown of an episode: all of Hopper's and Walker2d's, which last 8 s, and a fifth of
-HalfCheetah's 50 s."""
 WIDTH, HEIGHT = 400, 226
 """Size of each agent's lane, in pixels."""
 
 
 @dataclass(frozen=True)
 class AnimateParams:
-    """Captions of the agents, in the order of their lanes."""
+    """What is shown of which episodes."""
 
     captions: tuple[Caption, ...]
+    """Captions of the agents, in the order of their lanes."""
+    seconds: Annotated[float, Gt(0)]
+    """Seconds of the episodes that are shown: Hopper's and Walker2d's last 8, HalfCheetah's 50."""
 
 
 @per_job
@@ -34,9 +36,9 @@ def animate(job: Job) -> None:
     Raises:
         UserError: an input holds no episode.
     """
-    captions = job.params.captions
+    captions, seconds = job.params.captions, job.params.seconds
     episodes = [load_episode(job.inputs[caption.label]) for caption in captions]
     scene = SideBySide(episodes, captions, WIDTH, HEIGHT)
-    write_video(job.output / VIDEO, scene.frames(SECONDS), scene.frames_per_second)
-    third = min(scene.longest, round(SECONDS / scene.step_seconds)) // 3
+    write_video(job.output / VIDEO, scene.frames(seconds), scene.frames_per_second)
+    third = min(scene.longest, round(seconds / scene.step_seconds)) // 3
     Image.fromarray(scene.draw(third)).save(job.output / STILL, quality=85)

@@ -18,6 +18,10 @@ from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 MOST_PRUNERS = 3
 """Largest number of pruned agents beside the dense one, as four lanes can be watched at once."""
 
+SECONDS, SECONDS_ALONE = 20, 10
+"""Seconds of agents side by side, after which the distances between HalfCheetahs tell how they differ, and of
+one agent by itself."""
+
 
 def run(step: Step, config: Config) -> None:
     """Write `animation.mp4` and `still.jpg` for each environment and algorithm, and below them for each
@@ -30,9 +34,10 @@ def _cells(config: Config) -> Iterator[Cell]:
         _shown(config), lambda agent: (agent.environment, agent.algorithm)
     ):
         lanes = list(together)
-        yield _cell(f"{environment}/{algorithm}", lanes, {"environment": environment, "algorithm": algorithm})
+        tags = {"environment": environment, "algorithm": algorithm}
+        yield _cell(f"{environment}/{algorithm}", lanes, SECONDS, tags)
         for agent in lanes:
-            yield _cell(name_of(agent), [agent], tags_of(agent))
+            yield _cell(name_of(agent), [agent], SECONDS_ALONE, tags_of(agent))
 
 
 def _shown(config: Config) -> Iterator[AgentSpec]:
@@ -50,10 +55,10 @@ def _shown(config: Config) -> Iterator[AgentSpec]:
     )
 
 
-def _cell(name: str, lanes: Sequence[AgentSpec], tags: dict[str, str]) -> Cell:
+def _cell(name: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]) -> Cell:
     captions = tuple(_caption(agent) for agent in lanes)
     inputs = {caption.label: episode_of(agent) for caption, agent in zip(captions, lanes, strict=True)}
-    return Cell(name, animate, AnimateParams(captions), inputs, tags)
+    return Cell(name, animate, AnimateParams(captions, seconds), inputs, tags)
 
 
 def _caption(agent: AgentSpec) -> Caption:
