@@ -1,0 +1,151 @@
+"""README's pictures, from the results of a run: `python -m benchmarks.pictures`.
+
+Writes agents.webp and styles.jpg, and beside them pictures.json: the parameters of the run that made them,
+and the digest of the code that draws. A test compares that record with the profile default. Code that trains
+is not in it, as most edits leave the pictures as they are. Needs the stages agents and styles.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from benchmarks.command import check_inputs, run_main
+from pipelines.catalog.agents import agents, algorithm_config, environment_of, episode_of, training_config
+from pipelines.catalog.paths import STYLIZED, TRANSFERS
+from pipelines.catalog.styles import painting_of, training_of, transfer_name, transfers
+from pipelines.config.params import Config, load_config
+from singleshot.io.hashing import sha256_of
+from singleshot.pruning.variant import percentage
+from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.rl.evaluation import drawing
+from singleshot.rl.evaluation.drawing import Caption, SideBySide
+from singleshot.rl.evaluation.episode import load_episode
+from tasks.reporting.look import OTHER, PRUNERS, name
+
+AGENTS, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
+LANES = (DENSE, "snip", "snip-shuffled", "random")
+"""The recipe's agent, and beside it what it is compared with."""
+SECONDS, SPEED = 20, 2
+"""HalfCheetahs drift apart for so many seconds, shown in half the time."""
+LANE = (320, 181)
+"""Width and height of an agent's lane, in pixels."""
+ROW, GAP = 230, 6
+"""Height of a row of styles, and the space between pictures, in pixels."""
+
+
+def main() -> None:
+    """Draw the pictures of the run in this checkout."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("docs"), help="folder of the pictures")
+    output: Path = parser.parse_args().output
+    config = load_config()
+    lanes, rows = agents_shown(config), list(styles_shown(config))
+    check_inputs(*map(episode_of, lanes), stages="agents")
+    check_inputs(*(path for row in rows for path in row), stages="styles")
+    output.mkdir(parents=True, exist_ok=True)
+    _draw_agents(lanes, output / AGENTS)
+    _draw_styles(rows, output / STYLES)
+    digests = {file: sha256_of(output / file) for file in (AGENTS, STYLES)}
+    record = {"made_from": made_from(config), "sha256": digests}
+    (output / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(f"{output / AGENTS}, {output / STYLES} and {output / RECORD}, of the profile {config.profile}")
+
+
+def made_from(config: Config) -> Mapping[str, Any]:
+    """What the pictures of a run depend on: its parameters, and the code that draws, as JSON holds them."""
+    lane, offline_rl, style = agents_shown(config)[0], config.offline_rl, config.style
+    values = {
+        "agents": [str(agent) for agent in agents_shown(config)],
+        "environment": asdict(environment_of(config, lane)),
+        "algorithm": asdict(algorithm_config(config, lane)),
+        "training": asdict(training_config(config, lane)),
+        "data": asdict(offline_rl.data),
+        "pruning": asdict(offline_rl.pruning),
+        "evaluation": asdict(offline_rl.evaluation),
+        "styles": [asdict(training_of(config, each)) for each in style.training.styles[:2]],
+        "paintings": asdict(style.paintings),
+        "transfer": asdict(style.transfer),
+        "stylize": asdict(style.stylize),
+        "code": {path.name: sha256_of(path) for path in (Path(__file__), Path(drawing.__file__))},
+    }
+    read: Mapping[str, Any] = json.loads(json.dumps(values, default=str))
+    return read
+
+
+def agents_shown(config: Config) -> list[AgentSpec]:
+    """Those of `LANES`: the first environment, algorithm and seed, at the highest sparsity of the sweep."""
+    sweep = config.offline_rl.sweep
+    first = next(agents(config))
+    chosen = {
+        agent.pruner: agent
+        for agent in agents(config)
+        if (agent.environment, agent.algorithm, agent.seed)
+        == (first.environment, first.algorithm, first.seed)
+        and agent.sparsity in {0.0, max(sweep.sparsities)}
+    }
+    return [chosen[pruner] for pruner in LANES if pruner in chosen]
+
+
+def styles_shown(config: Config) -> Iterator[Sequence[Path]]:
+    """The pictures of each row: photo, painting, the photo by a network, and one more picture.
+
+    The first style's is by optimisation, the second's another photo by the network.
+    """
+    photo, other, *_ = (*config.style.stylize.photos, config.style.transfer.content)
+    study, settings = next(transfers(config))
+    optimised = TRANSFERS / transfer_name(study, settings)
+    original = optimised / "content.png"
+    for i, style in enumerate(config.style.training.styles[:2]):
+        photos = STYLIZED / style / "photos"
+        last = photos / f"{other}.jpg" if i else optimised / "picture.png"
+        yield original, painting_of(style), photos / f"{photo}.jpg", last
+
+
+def _draw_agents(shown: Sequence[AgentSpec], path: Path) -> None:
+    captions = [
+        Caption(
+            DENSE if agent.pruner == DENSE else f"{name(agent.pruner)}, {percentage(agent.sparsity)}% pruned",
+            PRUNERS.get(agent.pruner, OTHER),
+        )
+        for agent in shown
+    ]
+    scene = SideBySide([load_episode(episode_of(agent)) for agent in shown], captions, *LANE)
+    first, *rest = map(Image.fromarray, scene.frames(SECONDS))
+    milliseconds = round(1000 / scene.frames_per_second)
+    first.save(
+        path,
+        save_all=True,
+        append_images=rest[SPEED - 1 :: SPEED],
+        duration=milliseconds,
+        loop=0,
+        quality=55,
+        method=4,
+    )
+
+
+def _draw_styles(rows: Sequence[Sequence[Path]], path: Path) -> None:
+    lines = [[_scaled(picture) for picture in row] for row in rows]
+    width = max(sum(each.width + GAP for each in line) for line in lines) - GAP
+    sheet = Image.new("RGB", (width, len(lines) * (ROW + GAP) - GAP), "white")
+    for i, line in enumerate(lines):
+        left = 0
+        for picture in line:
+            sheet.paste(picture, (left, i * (ROW + GAP)))
+            left += picture.width + GAP
+    sheet.save(path, quality=88)
+
+
+def _scaled(path: Path) -> Image.Image:
+    with Image.open(path) as opened:
+        return opened.convert("RGB").resize(
+            (round(ROW * opened.width / opened.height), ROW), Image.Resampling.LANCZOS
+        )
+
+
+if __name__ == "__main__":
+    run_main(main)
