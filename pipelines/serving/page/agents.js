@@ -45,6 +45,7 @@ function paint(agents) {
     for (let metre = Math.floor(-left / scale); left + metre * scale < canvas.width; metre++) {
       const x = left + metre * scale;
       c.fillStyle = colour("--line"); c.fillRect(x, lane * i, devicePixelRatio, lane);
+      if (Math.min(x, canvas.width - x) < 1.5 * text) continue;  // its name would be cut
       c.fillStyle = colour("--muted"); c.fillText(`${metre} m`, x, ground + text * 1.3);
     }
     c.strokeStyle = colour(i ? "--pruned" : "--dense"); c.lineCap = "round"; c.globalAlpha = agent.ended ? 0.45 : 1;
