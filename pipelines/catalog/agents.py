@@ -40,8 +40,14 @@ def name_of(agent: AgentSpec) -> str:
 
 
 def tags_of(agent: AgentSpec) -> dict[str, str]:
-    """The tags of an agent's runs in MLflow."""
+    """The tags of an agent's runs in MLflow.
+
+    Charts average the runs of one `agent`, that is, over seeds. Legends show some 20 characters of it, so
+    what differs comes first.
+    """
+    variant = variant_name(agent.pruner, agent.sparsity)
     return {
+        "agent": f"{agent.algorithm} {variant} {agent.environment}",
         "environment": agent.environment,
         "algorithm": agent.algorithm,
         "pruner": agent.pruner,

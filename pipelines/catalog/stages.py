@@ -33,7 +33,7 @@ STEPS: Mapping[str, Experiment] = {
         "has all evaluations.",
         tags=AGENT,
         metrics=("d4rl_score", "return_mean", "updates_per_second"),
-        groups=AGENT[:-1],
+        groups=("agent",),
         tables=(paths.SCORES,),
     ),
     "animate": Experiment(
