@@ -14,6 +14,8 @@ from tasks.reporting.section_style import before_and_after
 
 PREFERRED = "snip"
 """Pruner of the first number, if it was run."""
+UNTRAINED = 10
+"""D4RL score below which dense agents have hardly learned, so that a share of their score says nothing."""
 
 
 def opening(found: Results) -> Opening:
@@ -32,7 +34,8 @@ def _shown(found: Results) -> tuple[Panel | None, str]:
 
 def _kept(found: Results) -> Iterator[Headline]:
     """The share of the dense agents' score that each algorithm keeps at one pruner's highest sparsity."""
-    rows = highest(found.table(results.STATISTICS))
+    statistics = found.table(results.STATISTICS)
+    rows = highest(statistics)
     if rows.empty:
         return
     pruners = ordered(rows["pruner"], PRUNERS)
@@ -45,6 +48,11 @@ def _kept(found: Results) -> Iterator[Headline]:
     if bounds.notna().all(axis=None):
         each = [f"{percent(low)} to {percent(high)}" for low, high in bounds.to_numpy()]
         interval = f"{exact_percent(found.confidence)} interval{'s' * (len(each) > 1)} {listing(each)}"
+    dense = statistics.loc[(statistics["sparsity"] == 0) & (statistics["environment"] == ALL), "score_iqm"]
+    if dense.min() < UNTRAINED:
+        interval = (
+            f"says nothing yet: after so few updates, dense agents score {number(dense.min(), 2)} of 100"
+        )
     what = (
         f"of the dense agents' score is kept by {listing(map(name, rows['algorithm']))} agents when "
         f"{name(pruner)} prunes {exact_percent(rows['sparsity'].max())} of their weights before training"

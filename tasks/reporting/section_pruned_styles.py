@@ -60,15 +60,16 @@ def _finding(style: str, rows: pandas.DataFrame) -> str:
     seconds = pruned["onnxruntime_compacted_seconds"]
     fastest = pruned.loc[seconds.idxmin()]
     alone = len(written_as(seconds.min(), seconds.to_dict(), 2)) == 1
+    rank = "the fastest of these" if alone else "as fast as any of these"
     return (
         f"Networks of style {style}, pruned before training. Of the photo's distance to the painting, the "
         f"dense one leaves {_leaves(dense)}; {'; '.join(steps)}. Without the channels that pruning made "
-        f"useless, {network_label(fastest)} is {'the fastest' if alone else 'as fast as any'}: it has "
+        f"useless, {network_label(fastest)} is {rank}: it has "
         f"{percent(fastest['channels_kept'] / fastest['channels_total'])} of the channels, "
         f"{percent(fastest['parameters'] / dense['parameters'])} of the parameters, and takes "
-        f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s instead of "
-        f"{number(dense['onnxruntime_seconds'], 2)} s for a picture of {dense['size_px']} px, in onnxruntime "
-        f"on {count(dense['threads'], 'thread')}."
+        f"{number(fastest['onnxruntime_compacted_seconds'], 2)} s for a picture of {dense['size_px']} px, in "
+        f"onnxruntime on {count(dense['threads'], 'thread')}; the dense one takes "
+        f"{number(dense['onnxruntime_seconds'], 2)} s."
     )
 
 

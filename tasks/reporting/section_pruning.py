@@ -140,8 +140,7 @@ def _motion(found: Results) -> Iterator[Block]:
     elif others := panels[1:]:
         yield Figure(
             f"Agents in motion, like those of {panels[0].title} at the top of the page. They have the first "
-            "seed, and the episode is the first of those after the last update. "
-            "HalfCheetah's episodes are cut after 10 seconds",
+            "seed, and the episode is the first of those after the last update, or its first 20 seconds",
             others,
             data=results.SCORES.path,
             panel="wide",
@@ -276,8 +275,8 @@ def _few_seeds(statistics: pandas.DataFrame) -> str:
     if seeds >= MANY_SEEDS:
         return ""
     more = (
-        f"The paper has {paper.SWEEP_SEEDS} seeds. For as many, repeat make params, as you ran it, "
-        'with SET="offline_rl.sweep.seeds=[0,1,2,3,4]", then make repro, which computes only what is new.'
+        f"The paper has {paper.SWEEP_SEEDS} seeds. For as many, repeat `make params`, as you ran it, "
+        'with `SET="offline_rl.sweep.seeds=[0,1,2,3,4]"`, then `make repro`, which computes only what is new.'
     )
     if seeds >= FEW_SEEDS:
         return (

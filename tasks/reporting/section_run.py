@@ -37,7 +37,7 @@ def what_was_run(found: Results, profile: str, departures: Sequence[Departure]) 
 
 def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
     cells = count(sum(record["cells"] for record in records), "cell")
-    stages = count(len(records), "stage")
+    steps = count(len(records), "step")
     seconds = sum(record["seconds"] for record in records)
     machines = dict.fromkeys(_machine(machine) for record in records for machine in record["machines"])
     known = dict.fromkeys(commit[:10] for record in records for commit in record["commits"])
@@ -45,7 +45,7 @@ def _answer(records: Sequence[dict[str, Any]], profile: str) -> str:
     last = max((record["last"] for record in records if record["last"]), default="")
     when = f", finished between {_minute(first)} and {_minute(last)}" if first else ""
     return (
-        f"Profile {profile}: {cells} of {stages}, {duration(seconds)} of computing on "
+        f"Profile {profile}: {cells} of {steps}, {duration(seconds)} of computing on "
         f"{listing(machines or ['an unrecorded machine'])}, at commit {listing(known or ['unknown'])}{when}."
     )
 
@@ -108,8 +108,8 @@ def _stages(records: Sequence[dict[str, Any]]) -> Table:
         for record in records
     ]
     return Table(
-        "The stages; seconds are sums over cells, each as measured when the cell was computed",
-        ("stage", "cells", "seconds", "commit", "last cell"),
+        "The steps of the pipeline; seconds are sums over cells, each as measured when the cell was computed",
+        ("step", "cells", "seconds", "commit", "last cell"),
         rows,
         numbers=("cells", "seconds"),
     )

@@ -352,8 +352,8 @@ def _large(found: Results) -> Block:
     ]
     width, height = paper.LARGE_PX
     caption = (
-        f"{what}, scaled down for this page. The report's picture has {width} × {height} px; python -m "
-        "pipelines stylize keeps any size"
+        f"{what}, scaled down for this page. The report's picture has {width} × {height} px; "
+        "`python -m pipelines stylize` keeps any size"
     )
     return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
 

@@ -16,6 +16,7 @@ from singleshot.io.images import encode_jpeg
 from tasks.job import Job
 from tasks.reporting import look, page, results, section_pruning
 from tasks.reporting.blocks import Table
+from tasks.reporting.opening import opening
 from tasks.reporting.page import PageParams, draw_page
 from tasks.reporting.results import Results
 
@@ -209,7 +210,7 @@ def test_a_screen_reader_finds_its_way(drawn):
 def test_answers_come_in_order_and_are_the_tables(drawn):
     what, kept, cost, styles, compilers, *_ = Reader(drawn[0]).answers
     # 16 + 4 cells of 90 seconds each stage; from report_results
-    assert "Profile small: 20 cells of 2 stages, 3 minutes of computing on A processor" in what
+    assert "Profile small: 20 cells of 2 steps, 3 minutes of computing on A processor" in what
     assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
     assert kept.endswith("share of the dense agents' score: BCQ agents 70\u00a0% with SNIP.")
@@ -482,3 +483,14 @@ def test_large_pictures_are_scaled_down(small, no_charts, tmp_path):
         path.write_bytes(encode_jpeg(noise))
     text, _ = draw(root, tmp_path / "out")
     assert len(text) < 5_000_000
+
+
+def test_the_first_number_says_if_dense_agents_have_hardly_learned(tmp_path):
+    found = report_results.find(report_results.write_results(tmp_path))
+    trained, *_ = opening(Results(found)).numbers
+    assert "nothing" not in trained.interval
+    statistics = pandas.read_csv(found[results.STATISTICS.path])
+    statistics["score_iqm"] /= 10
+    statistics.to_csv(found[results.STATISTICS.path], index=False)
+    untrained, *_ = opening(Results(found)).numbers
+    assert untrained.interval == "says nothing yet: after so few updates, dense agents score 5.0 of 100"
