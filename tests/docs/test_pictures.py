@@ -14,7 +14,7 @@ AGAIN = "run the profile default, then `python -m benchmarks.pictures`"
 
 @pytest.mark.skipif(not (ROOT / "docs" / RECORD).exists(), reason="docs/ has no pictures of this default yet")
 def test_pictures_are_made_from_what_the_default_profile_is_now():
-    record = json.loads((ROOT / "docs" / RECORD).read_text())
+    record = json.loads((ROOT / "docs" / RECORD).read_text(encoding="utf-8"))
     assert record["made_from"] == made_from(configuration("profile=default")), AGAIN
     for file, digest in record["sha256"].items():
         assert sha256_of(ROOT / "docs" / file) == digest, f"docs/{file}: {AGAIN}"

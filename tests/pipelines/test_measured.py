@@ -39,7 +39,7 @@ def tables(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path, text in TABLES.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
 
 
 def card(kind, cell, form="dense", style=""):

@@ -95,5 +95,5 @@ def style_inputs(directory: Path) -> dict[str, Path]:
 def save_scores(path, scores):
     """The evaluations of an agent, as `train` writes them."""
     rows = [f"0,{100 * number},{score}" for number, score in enumerate(scores)]
-    path.write_text("\n".join(["seed,update,d4rl_score", *rows]) + "\n")
+    path.write_text("\n".join(["seed,update,d4rl_score", *rows]) + "\n", encoding="utf-8")
     return path
