@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from time import monotonic, perf_counter
 
@@ -15,10 +15,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from singleshot.errors import UserError
-from singleshot.io.images import encode_jpeg, side_by_side
+from singleshot.io.images import encode_jpeg, read_rgb, side_by_side
 from singleshot.random_streams import stream
+from singleshot.style.backbones import Backbone, load_backbone
 from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.verdict import judged
 from singleshot.style.johnson import (
     JohnsonConfig,
     Trainer,
@@ -31,12 +33,10 @@ from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
 from singleshot.style.pruning.masks import Mask, load_mask
+from singleshot.style.schedule import MOST_BATCHES, Plan, plan, work
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
 
-MOST_BATCHES = 60_000
-"""Upper bound of the length of a training in a given time: two epochs of COCO in batches of 4, as in the
-paper."""
 GPU_READERS = 4
 """Number of processes that read photos while a GPU trains. On a CPU, they would take cores away from
 training, and reading is only a twentieth of a batch's time."""
@@ -46,9 +46,15 @@ batch may take many times as long as planned."""
 REPORT_EVERY = 10
 """Number of batches between two rows of the loss curve, or a hundredth of all batches if that is more."""
 PLANS = 50
-"""Number of times that the length of a training in a given time is planned anew, at least."""
+"""Number of times that a training in a given time is planned anew, at least."""
+FIRST_PLAN = 5
+"""Number of batches after which such a training is planned first."""
+PREVIEW_SECONDS, MOST_PREVIEWS = 60.0, 40
+"""Time between previews of such a training, and the number of previews above which it is longer."""
 CONTACT_PX = 192
 """Short side of the contact sheet's photo, in pixels."""
+JUDGED_PX = 256
+"""Short side of the photos that a network is judged on, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +85,16 @@ def train_style(job: Job) -> Iterator[Event]:
 
     Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
     and, for a pruned network, its `mask` (:func:`load_mask`); with `start`
-    (:func:`singleshot.style.start.save_start`), training begins with that network. With a mask, initial
-    weights, photos and updates are those of the dense network, without the pruned weights. The output gets
+    (:func:`singleshot.style.start.save_start`), training begins with that network. With `samples` (a
+    :class:`PhotoSet` that has `params.unseen`) and `alexnet` (its weights), the network is judged
+    (:func:`singleshot.style.evaluation.verdict.judged`). With a mask, initial weights, photos and updates are
+    those of the dense network, without the pruned weights. The output gets
     `model.safetensors` (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
-    `contact_sheet.jpg` (one photo through all previews). Every `checkpoint_every` batches there are two
-    artifacts: `previews/000500.jpg`, a photo of the batch beside its stylised picture (also at the end), and
-    `checkpoints/000500.safetensors`, a model file like `model.safetensors`. A training in a given time is
-    planned anew as it goes; its plans are in the card, and checkpoints have them. On a CPU, equal parameters,
+    `contact_sheet.jpg` (one photo, an unseen one if there is any, through all previews). Every
+    `checkpoint_every` batches there are two artifacts: `previews/000500.jpg`, a photo of the batch beside its
+    stylised picture (also at the end), and `checkpoints/000500.safetensors`, a model file like
+    `model.safetensors`. A training in a given time is planned anew as it goes, and has previews every
+    `PREVIEW_SECONDS`; its plans are in the card, and checkpoints have them. On a CPU, equal parameters,
     inputs and plans give equal bytes, with or without interruptions.
 
     Raises:
@@ -118,7 +127,7 @@ class _Training:
         self.config, seed = self.params.johnson, self.params.seed
         self.photos = PhotoSet.open(job.inputs["photos"])
         self.batches = _Batches(self.photos, self.config, seed)
-        self.contact_photo = self.photos.read(self.photos.names[0], short_side=CONTACT_PX)
+        self.jury = _Jury(job, self.photos)
         dtype = resolve(self.config.precision, job.device)
         network = initial_network(self.config.width, seed, job.inputs.get("start")).to(job.device)
         self.mask: Mask | None = None
@@ -127,13 +136,14 @@ class _Training:
             self.mask.apply(network, path)
         loss = open_loss(job.inputs, self.config, job.device, dtype)
         levels = open_levels(job.inputs, self.config)
+        length = len(self.batches) if self.params.seconds is None else MOST_BATCHES
         self.trainer = Trainer(
-            network, loss, self.config, levels=levels, batches=len(self.batches), seed=seed, dtype=dtype
+            network, loss, self.config, levels=levels, batches=length, seed=seed, dtype=dtype
         )
-        self.elapsed = 0.0
-        """Seconds of training so far, without interruptions; counted only for a training in a given time."""
-        self.plans = [(0, len(self.batches))]
-        """Each plan of the training's length: the batch after which it was made, and the length."""
+        self.elapsed, self.worked, self.shown = 0.0, 0.0, 0.0
+        """Seconds and :func:`work` of training so far, without interruptions, and the seconds at the last
+        preview; counted only for a training in a given time."""
+        self.plans: list[Plan] = []
         self.losses: list[Losses] = []
         self.thumbnails: dict[int, Tensor] = {}
         """The contact sheet's photo as stylised after each number of batches: uint8 (3, H, W)."""
@@ -147,58 +157,80 @@ class _Training:
 
     def run(self) -> Iterator[Event]:
         """Train to the end."""
-        photos, saved = iter(self._loader()), monotonic()
+        photos, saved = self._reader(), monotonic()
         counted = saved
         while self.step < self.trainer.batches:
             begun = self.step
             yield self._train(itertools.islice(photos, self._next_stop() - begun))
             if (given := self.params.seconds) is not None:
                 now = monotonic()
-                self._plan(given, now - counted, self.step - begun)
+                if self._planned_anew(given, now - counted, self.step - begun):
+                    photos = self._reader()
                 counted = now
             yield Progress(self.step / self.trainer.batches)
             last = self.step == self.trainer.batches
-            shown = last or self.step % self.config.checkpoint_every == 0
-            if shown:
+            if shown := last or self._preview_is_due():
                 yield from self._show(last)
             if not last and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
                 yield Checkpoint(self.step, self._state())
                 saved = monotonic()
         self._write()
 
-    def _plan(self, given: float, seconds: float, batches: int) -> None:
-        """Plan the length anew, after `batches` that took `seconds`, so that training ends in the time given.
+    def _planned_anew(self, given: float, seconds: float, batches: int) -> bool:
+        """Plan anew after `batches` that took `seconds`; whether the next ones differ in kind.
 
         The pace is the mean of that of these batches and that of the whole training, as the load changes.
         """
+        done = batches * work(self.config)
         self.elapsed += seconds
-        pace = (seconds / batches + self.elapsed / self.step) / 2
-        left = max(0, round((given - self.elapsed) / pace))
-        self.trainer.batches = min(self.step + left, MOST_BATCHES)
-        if self.trainer.batches != self.plans[-1][1]:
-            self.plans.append((self.step, self.trainer.batches))
+        self.worked += done
+        pace = (seconds / done + self.elapsed / self.worked) / 2
+        left = max(0.0, given - self.elapsed) / pace
+        planned = plan(self.config, self.step, len(self.photos), left=left, gone=self.elapsed / given)
+        if planned.config == self.config:
+            return False
+        self.plans.append(planned)
+        before = self.config
+        self._follow(planned)
+        return replace(before, batches=None) != replace(self.config, batches=None)
+
+    def _follow(self, planned: Plan) -> None:
+        """Go on by a plan."""
+        assert planned.config.batches is not None
+        if planned.config.width != self.config.width:
+            self.trainer.widen(planned.config.width)
+        self.config = self.trainer.config = planned.config
+        self.trainer.batches = planned.config.batches
+        self.batches = _Batches(self.photos, self.config, self.params.seed)
+
+    def _preview_is_due(self) -> bool:
+        if (given := self.params.seconds) is None:
+            return self.step % self.config.checkpoint_every == 0
+        return self.elapsed - self.shown >= max(PREVIEW_SECONDS, given / MOST_PREVIEWS)
 
     def _show(self, last: bool) -> Iterator[Event]:
         """Yield a preview and, before the end, the network as it is."""
-        self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.contact_photo))
+        self.shown = self.elapsed
+        self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.jury.contact_photo))
         model = None if last else encode_model(self.trainer.network, self._card())
         yield self._preview()
         if model is not None:
             yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
 
-    def _loader(self) -> DataLoader[Tensor]:
+    def _reader(self) -> Iterator[Tensor]:
         """Batches from this step on."""
         longest = len(self.batches) if self.params.seconds is None else MOST_BATCHES
-        steps = range(self.step, longest)
         readers = 0 if self.job.device == "cpu" else GPU_READERS
-        return DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers)
+        steps = range(self.step, longest)
+        return iter(DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers))
 
     def _next_stop(self) -> int:
-        """The next step after which a row of losses or a preview is due."""
+        """The next step after which a row of losses, a plan or a preview is due."""
         total = self.trainer.batches
-        periods = [max(REPORT_EVERY, total // 100), self.config.checkpoint_every]
-        if self.params.seconds is not None:
-            periods.append(max(1, total // PLANS))
+        if self.params.seconds is None:
+            periods = [max(REPORT_EVERY, total // 100), self.config.checkpoint_every]
+        else:
+            periods = [max(1, total // PLANS) if self.plans else FIRST_PLAN]
         return min(total, *((self.step // period + 1) * period for period in periods))
 
     def _train(self, batches: Iterable[Tensor]) -> Metrics:
@@ -218,7 +250,7 @@ class _Training:
         if finite.all():
             return
         step = self.step - len(losses) + 1 + int(finite.long().argmin())
-        good = (self.step - 1) // self.config.checkpoint_every * self.config.checkpoint_every
+        good = max(self.thumbnails, default=0)
         checkpoint = f"the last good checkpoint is of batch {good}" if good else "before any checkpoint"
         raise UserError(
             f"style {self.params.style}: loss or weights are no longer finite in batch {step}, {checkpoint}; "
@@ -232,19 +264,22 @@ class _Training:
         state = self.trainer.state_dict() | {
             "losses": losses,
             "thumbnails": self.thumbnails,
-            "elapsed": self.elapsed,
-            "plans": self.plans,
+            "clock": (self.elapsed, self.worked, self.shown),
+            "plans": [asdict(each) for each in self.plans],
         }
         torch.save(state, buffer)
         return buffer.getvalue()
 
     def _restore(self, checkpoint: bytes) -> None:
         state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+        for planned in state["plans"]:
+            self.plans.append(Plan(planned["after"], JohnsonConfig(**planned["config"])))
+        if self.plans:
+            self._follow(self.plans[-1])
         self.trainer.load_state_dict(state)
         self.losses = [Losses(*row) for row in state["losses"]]
         self.thumbnails = state["thumbnails"]
-        self.elapsed, self.plans = state["elapsed"], state["plans"]
-        self.trainer.batches = self.plans[-1][1]
+        self.elapsed, self.worked, self.shown = state["clock"]
 
     def _preview(self) -> Artifact:
         """One photo of the last batch beside its stylised picture."""
@@ -255,19 +290,20 @@ class _Training:
         return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:
-        plans = {} if self.params.seconds is None else {"plans": self.plans}
+        plans = {"plans": [_described(each) for each in self.plans]} if self.plans else {}
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
         pruning = {} if self.mask is None else {"pruning": self.mask.origin}
-        loss, photo = self.trainer.loss, self.contact_photo
+        loss, photo = self.trainer.loss, self.jury.contact_photo
         stylized, original = (loss.network.grams(x) for x in (self.trainer.stylize(photo), photo))
         ratio = {"style_ratio": style_ratio(stylized, original, loss.painting)}
+        johnson = {"johnson": asdict(self.config)}
         return ModelCard(
             style=self.params.style,
             style_sha256=hashlib.sha256(self.job.inputs["painting"].read_bytes()).hexdigest(),
             photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
             steps=self.step,
-            settings=asdict(self.params) | arithmetic | pruning | plans,
-            scores=self.losses[-1].named() | ratio,
+            settings=asdict(self.params) | johnson | arithmetic | pruning | plans,
+            scores=self.losses[-1].named() | ratio | self.jury.scores(self.trainer),
             commit=self.job.commit,
         )
 
@@ -275,8 +311,40 @@ class _Training:
         output = self.job.output
         save_model(self.trainer.network, self._card(), output / "model.safetensors")
         write_csv(output / "losses.csv", Losses, self.losses)
-        sheet = _sheet(self.contact_photo, self.thumbnails, self.losses)
+        sheet = _sheet(self.jury.contact_photo, self.thumbnails, self.losses)
         (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
+
+
+class _Jury:
+    """Photos that the network is not trained on, and AlexNet, which judges their pictures."""
+
+    def __init__(self, job: Job, photos: PhotoSet) -> None:
+        self.photos: list[Tensor] = []
+        self.alexnet: Backbone | None = None
+        unseen: Sequence[str] = job.params.unseen
+        if unseen:
+            samples = PhotoSet.open(job.inputs["samples"])
+            self.photos = [samples.read(name, short_side=JUDGED_PX) for name in unseen]
+            self.contact_photo = samples.read(unseen[0], short_side=CONTACT_PX)
+            self.alexnet = load_backbone(job.inputs["alexnet"]).to(job.device)
+            config: JohnsonConfig = job.params.johnson
+            self.painting = read_rgb(job.inputs["painting"], short_side=config.style_px).to(job.device)
+        else:
+            self.contact_photo = photos.read(photos.names[0], short_side=CONTACT_PX)
+
+    def scores(self, trainer: Trainer) -> dict[str, float]:
+        """The scores of the network as it is; none without photos."""
+        if self.alexnet is None:
+            return {}
+        device = self.painting.device
+        pictures = [trainer.stylize(photo).to(device) for photo in self.photos]
+        return judged(pictures, [photo.to(device) for photo in self.photos], self.painting, self.alexnet)
+
+
+def _described(planned: Plan) -> dict[str, float]:
+    """What plans of one training differ in, for the card."""
+    names = ("batches", "width", "image_px", "batch_size", "learning_rate", "augment")
+    return {"after": planned.after} | {name: getattr(planned.config, name) for name in names}
 
 
 def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses]) -> Tensor:

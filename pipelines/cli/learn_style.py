@@ -7,14 +7,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import joblib
-from pydantic import TypeAdapter
 
 from pipelines.catalog.paths import LEARNED
 from pipelines.config.params import Config, load_config
-from pipelines.engine.cells import Cell, CellStore, file_digest
+from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents
@@ -22,18 +20,17 @@ from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
-from singleshot.io.hashing import sha256_of_value
-from singleshot.io.tensor_file import reading
 from singleshot.io.whole_file import whole_file
 from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.verdict import STROKES, in_words
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
-from singleshot.style.schedule import Schedule, schedule
+from singleshot.style.schedule import FAST, SIZES, style_weight
 from singleshot.style.start import START
 from tasks.fetch_painting import PaintingParams, fetch_painting
 from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
 from tasks.fetch_weights import WeightsParams, fetch_weights
-from tasks.train_style import train_style
+from tasks.train_style import PREVIEW_SECONDS, train_style
 
 WORK = Path("build/learn-style")
 """Directory of the inputs."""
@@ -64,18 +61,15 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     store, output = open_store(CELLS), LEARNED / name
     with ends_with_its_parents():
         inputs = _prepare(config, name, painting, photos, executor, store)
-        request = {"seconds": seconds} | {each: file_digest(file) for each, file in inputs.items()}
-        path = output / f"schedule-{sha256_of_value(request)[:16]}.json"
-        finished = (output / "model.safetensors").exists()
-        if finished and not path.exists():
-            raise _taken(output)
-        plan = read_schedule(path) if path.exists() else _plan(path, request, inputs, executor)
-        params = TrainStyleParams(name, plan.config, seconds=seconds)
+        device = device_of(executor, gpu=True)
+        weight = style_weight(PhotoSet.open(inputs["photos"]), inputs, device)
+        johnson = dataclasses.replace(SIZES[-1], style_weight=weight, learning_rate=FAST, augment=True)
+        params = TrainStyleParams(name, johnson, seconds=seconds, unseen=config.style.quality.photos)
         cell = Cell(name, train_style, params, inputs, {"style": name})
         if not store.has(cell):
-            if finished:  # by another version, or its cell is lost
+            if (output / "model.safetensors").exists():
                 raise _taken(output)
-            _tell(plan, name, inputs, device_of(executor, gpu=True), cores)
+            _tell(name, seconds, inputs, device, cores)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
     shutil.copyfile(inputs["painting"], output / "painting.png")
@@ -119,22 +113,32 @@ def _prepare(
     work = WORK / name
     given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
     shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]
+    samples = PhotosParams.of(dataclasses.replace(config.style.samples, shards=1), 0)
     own = PaintingParams(name, str(painting.resolve()), None, config.style.paintings.long_side_px)
     cells = [
         Cell("painting", fetch_painting, own, own.inputs()),
         *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),
+        Cell("samples", fetch_photos, samples, samples.inputs()),
     ]
     shutil.rmtree(work / "photos", ignore_errors=True)  # another call's photos may have had more shards
     _compute(cells, work, executor, store)
     # The training reads the weights as they are; only other methods use normalised weights.
     normalization = dataclasses.replace(config.style.weights.normalization, crops=1)
-    vgg16 = WeightsParams("vgg16", config.style.weights.source, normalization)
-    _compute([Cell("vgg16", fetch_weights, vgg16, vgg16.inputs(work / "photos"))], work, executor, store)
+    backbones = [
+        WeightsParams(backbone, config.style.weights.source, normalization)
+        for backbone in ("vgg16", "alexnet")
+    ]
+    weights = [
+        Cell(params.backbone, fetch_weights, params, params.inputs(work / "photos")) for params in backbones
+    ]
+    _compute(weights, work, executor, store)
     return {
         "photos": work / "photos",
         "painting": work / "painting/painting.png",
         "backbone": work / "vgg16/weights.safetensors",
         "start": START,
+        "samples": work / "samples",
+        "alexnet": work / "alexnet/weights.safetensors",
     }
 
 
@@ -153,51 +157,12 @@ def _taken(output: Path) -> UserError:
     )
 
 
-def _plan(path: Path, request: dict[str, Any], inputs: dict[str, Path], executor: ExecutorConfig) -> Schedule:
-    """Make a schedule for the machine as it is now, and keep it for later calls with the same request.
-
-    It is beside the style, which `make clean` spares: a training goes on only with its first schedule.
-    """
-    import torch
-
-    torch.set_num_threads(executor.num_cpus)
-    planned = schedule(inputs, request["seconds"], device_of(executor, gpu=True))
-    content = {"for": request, "schedule": dataclasses.asdict(planned)}
-    with whole_file(path) as file:
-        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return planned
-
-
-def read_schedule(path: Path) -> Schedule:
-    """The schedule that an earlier call planned.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    with reading(path, "a schedule", "remove it, and the training is planned anew"):
-        planned = TypeAdapter(Schedule).validate_python(json.loads(path.read_text("utf-8"))["schedule"])
-        if planned.config.batches is None:
-            raise ValueError("it has no number of batches")
-        return planned
-
-
-def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores: int) -> None:
-    johnson, photos = plan.config, len(PhotoSet.open(inputs["photos"]))
-    assert johnson.batches is not None
-    minutes = johnson.batches * plan.seconds_per_batch / 60
-    period = johnson.checkpoint_every * plan.seconds_per_batch
-    if johnson.batches < FEW_BATCHES:
-        print(
-            f"{name}: a style is faint before some {FEW_BATCHES} batches; give more --minutes, or begin when "
-            "the machine has less else to do",
-            file=sys.stderr,
-        )
+def _tell(name: str, seconds: float, inputs: dict[str, Path], device: str, cores: int) -> None:
     where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
     print(
-        f"{name}: {johnson.batches:,} batches of {johnson.batch_size} x {johnson.image_px} px "
-        f"of {photos:,} photos, a network of width {johnson.width}, in {minutes:.1f} minutes on {where} "
-        f"({plan.seconds_per_batch:.2g} s a batch)\n"
-        f"preview: {LEARNED / name / PREVIEW}, renewed every {period:.0f} s; "
+        f"{name}: {seconds / 60:.1f} minutes on {where}, of {len(PhotoSet.open(inputs['photos'])):,} photos; "
+        "the larger pictures and network, the more time there is for them\n"
+        f"preview: {LEARNED / name / PREVIEW}, renewed every {PREVIEW_SECONDS:.0f} s or more; "
         "an interruption costs a minute at most"
     )
 
@@ -205,8 +170,17 @@ def _tell(plan: Schedule, name: str, inputs: dict[str, Path], device: str, cores
 def _finish(output: Path) -> None:
     _, card = load_model(output / "model.safetensors")
     (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n", encoding="utf-8")
+    if card.steps < FEW_BATCHES:
+        print(
+            f"{output.name}: a style is faint before some {FEW_BATCHES} batches, and there was time for "
+            f"{card.steps}; give more --minutes, or begin when the machine has less else to do",
+            file=sys.stderr,
+        )
+    johnson = card.settings["johnson"]
     print(
-        f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.scores['style_ratio']:.0%} of a "
-        f"photo's distance to the painting is left\n"
+        f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.steps:,} batches, at last of "
+        f"{johnson['batch_size']} x {johnson['image_px']} px, a network of width {johnson['width']}\n"
+        f"on photos that it has not seen: {in_words(card.scores)} ({card.scores[STROKES]:.0%} of a photo's "
+        "distance to the painting is left, by AlexNet)\n"
         f"next: python -m pipelines stylize -s {output.name} -i photo.jpg -o out"
     )

@@ -306,8 +306,9 @@ def learn_style(
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
-    The command prints its plan before it starts, and renews a preview every minute. You may interrupt it: the
-    same command goes on. The model is written to styles/NAME/, with its card and contact sheet.
+    Pictures and network are as large as the time allows, also when the machine's load changes. A preview is
+    renewed every minute. You may interrupt the command: the same one goes on. The model is written to
+    styles/NAME/, with its card and contact sheet.
     """
     from pipelines.cli.learn_style import learn_style as learn
 

@@ -20,7 +20,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.losses import levels, levels_loss
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss
 from singleshot.style.precision import Precision, autocast, channels_last
-from singleshot.style.start import started_network
+from singleshot.style.start import started_network, widened
 from singleshot.style.transformer_net import TransformerNet
 
 WARMUP = 20
@@ -88,8 +88,10 @@ class TrainStyleParams:
     johnson: JohnsonConfig
     seed: int = 0
     seconds: float | None = None
-    """Time to train for. The number of batches then follows the machine's load, and `johnson.batches` is only
-    the first plan of it."""
+    """Time to train for. Size and number of batches then follow the machine's load, from `johnson` on
+    (:mod:`singleshot.style.schedule`)."""
+    unseen: tuple[str, ...] = ()
+    """Names of photos that the network is judged on, not trained."""
 
 
 def initial_network(width: int, seed: int, start: Path | None = None) -> TransformerNet:
@@ -144,15 +146,22 @@ class Trainer:
         seed: int,
         dtype: torch.dtype,
     ) -> None:
-        self.network, self.loss, self.config = network, loss, config
+        self.network, self.loss = network, loss
+        self.config = config
+        """Settings, which may be changed while training lasts, except `width` (see :meth:`widen`)."""
         self.seed, self.dtype = seed, dtype
         self.batches = batches
-        """Length of the training, which may be changed while it lasts."""
+        """Length of the training, which may be changed too."""
         self.device = str(next(network.parameters()).device)
         self.levels = levels.to(self.device)
-        self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
+        self.optimizer = torch.optim.Adam(network.parameters())
         self.step = 0
         """Number of batches that the network has been trained on."""
+
+    def widen(self, width: int) -> None:
+        """Go on with a network of `width` channels that computes the same. Adam's moments begin anew."""
+        self.network = widened(self.network, width, self.seed).to(self.device)
+        self.optimizer = torch.optim.Adam(self.network.parameters())
 
     def update(self, photos: Tensor) -> Tensor:
         """Train on photos (N, 3, S, S); return content, style, TV, temporal, levels, total loss: (6)."""

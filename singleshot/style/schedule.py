@@ -1,7 +1,9 @@
-"""Choice of the training that a given time allows: the larger the pictures, the fewer the batches."""
+"""A training in a given time, whose size and length follow the machine's load while it lasts.
 
-import math
-import time
+The larger the pictures, the fewer the batches. Training begins with the smallest size, for any other could be
+too large; what it takes says which size the rest of the time allows.
+"""
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +11,19 @@ from pathlib import Path
 import torch
 
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.johnson import JohnsonConfig, Trainer, initial_network, open_levels, open_loss
+from singleshot.style.johnson import JohnsonConfig, open_loss
 from singleshot.style.perceptual_loss import style_loss
-from singleshot.style.precision import resolve
 
 ENOUGH_BATCHES = 1000
 """Number of batches that a size must have time for in order to be chosen. With fewer batches, a smaller size
 comes nearer to the painting. The same holds for the batch size: in the same time, 150 batches of four photos
 leave a style ratio of 0.45 and 600 batches of one photo leave 0.35 (swirls, 128 px); 500 batches of four
 leave 0.22 and 2,000 of one leave 0.19."""
+MARGIN = 1.25
+"""Number of times `ENOUGH_BATCHES` that there has to be time for so that training goes to a larger size. It
+goes to a smaller one where there is no longer time for `ENOUGH_BATCHES` / `MARGIN`."""
+GROWS_UNTIL = 0.25
+"""Part of the time in which training may go to a larger size."""
 MOST_BATCHES = 60_000
 """Upper bound of the number of batches: two epochs of COCO in batches of 4, as in the paper."""
 FAST_BATCHES = 3000
@@ -55,79 +61,68 @@ SIZES = tuple(
 )
 """Sizes of a training, from the paper's network and pictures downwards. Without the temporal loss, a batch of
 each takes 5.8, 2.9, 1.4, 0.6 and 0.25 s of a core of an AMD EPYC with AVX-512."""
-PREVIEW_SECONDS = 60
-"""Time between previews, in seconds; longer if there would be more than `MOST_PREVIEWS`."""
-MOST_PREVIEWS = 40
-"""Number of previews that the contact sheet may have, roughly."""
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """A training that fits into a given time."""
+class Plan:
+    """How a training in a given time goes on after some batches."""
 
+    after: int
+    """Number of batches after which the plan was made."""
     config: JohnsonConfig
-    seconds_per_batch: float
-    """Time for one batch on this machine, in seconds, as measured under its present load."""
+    """Settings from then on; `batches` is the length of the whole training."""
 
 
-def schedule(inputs: Mapping[str, Path], seconds: float, device: str) -> Schedule:
-    """The largest size that leaves time for `ENOUGH_BATCHES`, found by trial; else the smallest size.
+def work(size: JohnsonConfig) -> float:
+    """Arithmetic of a batch relative to the last of `SIZES`, in which all of them agree within a tenth."""
+    return size.batch_size * (size.image_px / 128) ** 2 * (0.6 + 0.4 * size.width / 16)
+
+
+def plan(now: JohnsonConfig, step: int, photos: int, *, left: float, gone: float) -> Plan:
+    """The plan after `step` batches with the settings `now`.
+
+    `left` is the :func:`work` that there is time for, `gone` the part of the time that is over, and `photos`
+    the number of different photos.
+    """
+    size = _size(now, step, left, gone)
+    batches = max(step, min(MOST_BATCHES, step + round(left / work(size))))
+    config = replace(size, batches=batches)
+    if gone < GROWS_UNTIL:
+        rate = FAST if batches <= FAST_BATCHES else SLOW
+        # Without augmentation, no photo may come twice.
+        config = replace(config, learning_rate=rate, augment=photos < batches * size.batch_size)
+    return Plan(step, config)
+
+
+def _size(now: JohnsonConfig, step: int, left: float, gone: float) -> JohnsonConfig:
+    def lasts(size: JohnsonConfig) -> float:
+        return step + left / work(size)
+
+    sizes = [
+        replace(now, width=size.width, image_px=size.image_px, batch_size=size.batch_size) for size in SIZES
+    ]
+    if gone < GROWS_UNTIL:
+        larger = [size for size in sizes if work(size) > work(now) and size.width >= now.width]
+        if grown := next((size for size in larger if lasts(size) >= MARGIN * ENOUGH_BATCHES), None):
+            return grown
+    if lasts(now) >= ENOUGH_BATCHES / MARGIN:
+        return now
+    # A network keeps its width.
+    smaller = [replace(size, width=now.width) for size in sizes]
+    smaller = [size for size in smaller if work(size) < work(now)] or [now]
+    return next((size for size in smaller if lasts(size) >= ENOUGH_BATCHES), smaller[-1])
+
+
+@torch.no_grad()
+def style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:
+    """`STYLE_WEIGHT`, or less for a painting whose style loss would start above `STRONGEST_STYLE`.
 
     `inputs` are those of :func:`~tasks.train_style.train_style`.
 
     Raises:
         UserError: one of the inputs is missing or damaged.
     """
-    photos = PhotoSet.open(inputs["photos"])
-    style_weight = _style_weight(photos, inputs, device)
-    sizes = [replace(size, style_weight=style_weight) for size in SIZES]
-    smallest = sizes[-1]
-    base = _seconds_per_batch(photos, inputs, smallest, device)
-    for size in sizes[:-1]:
-        # A size whose pixels alone would take too long isn't tried: a large batch may take half a minute.
-        if ENOUGH_BATCHES * base * _pixels(size) / _pixels(smallest) > 2 * seconds:
-            continue
-        each = _seconds_per_batch(photos, inputs, size, device)
-        if ENOUGH_BATCHES * each <= seconds:
-            return Schedule(_config(size, photos, seconds, each), each)
-    return Schedule(_config(smallest, photos, seconds, base), base)
-
-
-@torch.no_grad()
-def _style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:
-    """`STYLE_WEIGHT`, or less for a painting whose style loss would start above `STRONGEST_STYLE`."""
     loss = open_loss(inputs, JohnsonConfig(style_weight=STYLE_WEIGHT), device, torch.float32)
     x = photos.batch(0, 0, PHOTOS, SIZES[-1].image_px, augment=True).to(device)
     begins = loss.style_weight * float(style_loss(loss.network.represent(x).grams, loss.painting))
     return round(STYLE_WEIGHT * min(1, STRONGEST_STYLE / begins), 2)
-
-
-def _config(size: JohnsonConfig, photos: PhotoSet, seconds: float, seconds_per_batch: float) -> JohnsonConfig:
-    batches = min(MOST_BATCHES, max(1, math.floor(seconds / seconds_per_batch)))
-    return replace(
-        size,
-        batches=batches,
-        learning_rate=FAST if batches <= FAST_BATCHES else SLOW,
-        augment=len(photos) < batches * size.batch_size,  # otherwise, no photo comes twice
-        checkpoint_every=max(1, round(PREVIEW_SECONDS / seconds_per_batch), batches // MOST_PREVIEWS),
-    )
-
-
-def _seconds_per_batch(
-    photos: PhotoSet, inputs: Mapping[str, Path], size: JohnsonConfig, device: str
-) -> float:
-    """Seconds for an update, with reading of the photos; the first, which sets things up, doesn't count."""
-    dtype = resolve(size.precision, device)
-    network = initial_network(size.width, seed=0).to(device)
-    loss, levels = open_loss(inputs, size, device, dtype), open_levels(inputs, size)
-    trainer = Trainer(network, loss, size, levels=levels, batches=3, seed=0, dtype=dtype)
-    for step in range(3):
-        if step == 1:
-            start = time.perf_counter()
-        batch = photos.batch(0, step, size.batch_size, size.image_px, augment=True)
-        trainer.update(batch).cpu()  # waits for the device
-    return (time.perf_counter() - start) / 2
-
-
-def _pixels(size: JohnsonConfig) -> int:
-    return size.batch_size * size.image_px**2

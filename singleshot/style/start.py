@@ -16,6 +16,8 @@ from singleshot.style.transformer_net import TransformerNet
 
 START = Path(__file__).with_name("start.safetensors")
 """Weights in float16, by their names in the network."""
+START_WIDTH = 16
+"""Its number of channels."""
 UNEVEN = 0.2
 """How unequally copies of a channel share its weights, so that they learn different things."""
 
@@ -27,29 +29,36 @@ def save_start(network: TransformerNet, path: Path) -> None:
 
 
 def started_network(path: Path, width: int, seed: int) -> TransformerNet | None:
-    """The network of a file with `width` channels; None if that is no multiple of the file's width.
-
-    A wider network has each channel several times and computes the same (Chen et al. 2016, "Net2Net"): the
-    convolutions that read copies share the weight out among them, not quite evenly.
-    """
+    """The network of a file, widened to `width` channels; None if that is no multiple of the file's width."""
     tensors = read_tensor_file(path, "check out singleshot/style/start.safetensors again").tensors
-    last = f"stages.{len(TransformerNet(1).stages) - 1}."
-    times, rest = divmod(width, len(tensors["stages.0.bias"]))
-    if rest:
+    network = TransformerNet(len(tensors["stages.0.bias"]))
+    if width % network.width:
         return None
-    network = TransformerNet(width)
+    network.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    return widened(network, width, seed)
+
+
+def widened(network: TransformerNet, width: int, seed: int) -> TransformerNet:
+    """A network with `width` channels, a multiple of `network`'s, that computes the same, on the CPU.
+
+    It has each channel several times (Chen et al. 2016, "Net2Net"): the convolutions that read copies share
+    the weight out among them, not quite evenly.
+    """
+    last = f"stages.{len(network.stages) - 1}."
+    times = width // network.width
+    wide = TransformerNet(width)
     generator = stream("start", seed, bits=64)
     state = {}
-    for name, tensor in tensors.items():
-        values = tensor.float()
+    for name, tensor in network.state_dict().items():
+        values = tensor.cpu()
         if values.dim() > 1:
             values = values if name.startswith(last) else values.repeat(times, 1, 1, 1)
             values = values if name.startswith("stages.0.") else _shared_out(values, times, generator)
         elif not name.startswith(last):
             values = values.repeat(times)
         state[name] = values
-    network.load_state_dict(state)
-    return channels_last(network)
+    wide.load_state_dict(state)
+    return channels_last(wide)
 
 
 def _shared_out(kernel: Tensor, times: int, generator: torch.Generator) -> Tensor:

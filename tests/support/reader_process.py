@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 MEMORY_BYTES = 1 << 29
 """That reading a small file may take besides what the readers' libraries do."""
-"""That the sample of a schedule is for."""
 CPU_SECONDS = 30
 """For a file; a whole process is killed that takes more, with all its threads."""
 
@@ -66,7 +65,6 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     import torch
 
     from pipelines.cli.classify import Classifier
-    from pipelines.cli.learn_style import read_schedule
     from pipelines.config.params import load_config
     from singleshot.export.actors import open_actor
     from singleshot.export.classifier import load_classifier
@@ -132,7 +130,6 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "backbone": load_backbone,
         "style": load_model,
         "style's mask": load_mask,
-        "schedule": read_schedule,
         "video": probe,
         "video's frames": lambda path: sum(1 for _ in read_frames(path)),
         "video's segment": read_last_half,

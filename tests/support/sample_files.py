@@ -1,8 +1,6 @@
 """A small good file for every reader of users' files, to damage."""
 
-import dataclasses
 import io
-import json
 import pickle
 import shutil
 import tarfile
@@ -31,7 +29,6 @@ from singleshot.rl.evaluation import episode as played
 from singleshot.sparse.packed import pack
 from singleshot.style.backbones import Backbone, save_backbone
 from singleshot.style.pruning.masks import Mask, prunable
-from singleshot.style.schedule import SIZES, Schedule
 from singleshot.style.transformer_net import TransformerNet
 
 HOPPER = (11, 3)
@@ -134,13 +131,6 @@ def _episode(path: Path) -> None:
     played.PlayedEpisode(LOCOMOTION["Hopper"], np.zeros((6, 6)), np.ones(5), 0.008, True).save(path)
 
 
-def _schedule(path: Path) -> None:
-    planned = Schedule(dataclasses.replace(SIZES[-1], batches=100), 0.5)
-    path.write_text(
-        json.dumps({"for": {"seconds": 60.0}, "schedule": dataclasses.asdict(planned)}), encoding="utf-8"
-    )
-
-
 def _photos(path: Path) -> None:
     path.mkdir()
     _picture("JPEG")(path / "a.jpg")
@@ -184,7 +174,6 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "agent": ("agent", lambda path: save_agent(path, "bc", 0.95)),
     "actor": ("actor", _actor),
     "episode": ("episode", _episode),
-    "schedule": ("schedule", _schedule),
     "expert": ("expert", lambda path: shutil.copy("experts/hopper.safetensors", path)),
     "style": ("style", save_style),
     "mask": ("style's mask", _mask),

@@ -64,6 +64,18 @@ def save_style(path: Path, width: int = 4, pruning: dict[str, Any] | None = None
     return path
 
 
+def random_alexnet(path: Path) -> Path:
+    """Write an AlexNet with random weights."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((64, 3, 11), (192, 64, 5), (384, 192, 3), (256, 384, 3), (256, 256, 3))
+    convolutions = [
+        (torch.randn(o, i, k, k, generator=generator) * (2 / (k * k * i)) ** 0.5, torch.zeros(o))
+        for o, i, k in shapes
+    ]
+    save_backbone(Backbone("alexnet", convolutions, torch.full((3,), 0.5), torch.full((3,), 0.25)), path)
+    return path
+
+
 def style_inputs(directory: Path) -> dict[str, Path]:
     """What a style is trained from, by `train_style`'s names of it.
 

@@ -6,13 +6,15 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from PIL import Image
-from small_networks import style_inputs
+from small_networks import random_alexnet, style_inputs
 from torch.nn import functional
 
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
+from singleshot.style import schedule
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.verdict import judged
 from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.transformer_net import TransformerNet
@@ -146,6 +148,20 @@ def test_the_card(trained, inputs):
     assert card.scores["style_ratio"] > 0
 
 
+def test_a_second_network_judges_it_on_photos_that_it_has_not_seen(make_job, inputs, tmp_path):
+    alexnet = {"alexnet": random_alexnet(tmp_path / "alexnet.safetensors"), "samples": inputs["photos"]}
+    job = make_job()
+    job = replace(job, params=replace(job.params, unseen=("b", "c")), inputs={**job.inputs, **alexnet})
+    list(train_style([job]))
+    network, card = load_model(job.output / "model.safetensors")
+    photos = [PhotoSet.open(inputs["photos"]).read(name, short_side=module.JUDGED_PX) for name in ("b", "c")]
+    with torch.no_grad():
+        pictures = [network(photo[None])[0] for photo in photos]
+    painting = read_rgb(inputs["painting"], short_side=32)
+    expected = judged(pictures, photos, painting, load_backbone(alexnet["alexnet"]))
+    assert {name: card.scores[name] for name in expected} == pytest.approx(expected, rel=0.02)
+
+
 def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
     job = make_job(batches=1, precision="float32", content_weight=2.0, style_weight=3.0, tv_weight=4.0)
     list(train_style([job]))
@@ -218,16 +234,65 @@ def test_the_time_given_is_kept_when_the_machine_slows_down(make_job, clock):
     _, card = load_model(job.output / "model.safetensors")
     assert card.steps == pytest.approx(40, abs=2)  # 20 in 20 s, 20 in 60 s
     plans = card.settings["plans"]
-    assert plans[0] == [0, 80]
-    assert plans[-1][1] == card.steps
+    assert (plans[0]["after"], plans[0]["batches"]) == (5, 80)
+    assert plans[-1]["batches"] == card.steps
 
 
-def test_an_interrupted_training_keeps_its_plans_and_goes_on_as_it_would_have(make_job, clock):
-    settings = {"seconds": 40.0, "batches": 60, "checkpoint_every": 6}
+@pytest.fixture
+def sizes(monkeypatch):
+    """Three small sizes of a training; a batch of the larger ones is more than four times the work."""
+    kinds = ((8, 64), (4, 64), (4, 32))
+    sizes = [replace(TINY, width=width, image_px=px, batch_size=1, batches=None) for width, px in kinds]
+    monkeypatch.setattr(schedule, "SIZES", tuple(sizes))
+    monkeypatch.setattr(schedule, "ENOUGH_BATCHES", 60)
+    return sizes
+
+
+def test_a_training_grows_with_its_time_and_shrinks_when_the_machine_slows_down(make_job, sizes, monkeypatch):
+    """A batch of the smallest size takes a second, and twelve from the 60th second on."""
+    now, update = [0.0], Trainer.update
+    unit = schedule.work(sizes[-1])
+
+    def at_a_pace(self, photos):
+        now[0] += schedule.work(self.config) / unit * (1 if now[0] < 60 else 12)
+        return update(self, photos)
+
+    monkeypatch.setattr(Trainer, "update", at_a_pace)
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    job = make_job(seconds=1000.0, width=4, image_px=32, batch_size=1, batches=None)
+    list(train_style([job]))
+    network, card = load_model(job.output / "model.safetensors")
+    plans = card.settings["plans"]
+    assert [(each["width"], each["image_px"]) for each in (plans[0], plans[-1])] == [(8, 64), (8, 32)]
+    assert network.width == card.settings["johnson"]["width"] == 8
+    assert now[0] == pytest.approx(1000, rel=0.1)
+
+
+def test_a_network_is_widened_where_there_is_time_and_goes_on_after_an_interruption(
+    make_job, sizes, monkeypatch, clock
+):
+    monkeypatch.setattr(module, "PREVIEW_SECONDS", 20.0)
+    monkeypatch.setattr(schedule, "ENOUGH_BATCHES", 8)
+    settings = {"seconds": 60.0, "width": 4, "image_px": 32, "batch_size": 1, "batches": None}
+    whole = make_job(**settings)
+    events = list(train_style([whole]))
+    network, card = load_model(whole.output / "model.safetensors")
+    assert network.width == card.settings["johnson"]["width"] == 8
+    state = next(event.state for event in events if isinstance(event, Checkpoint) and event.step > 10)
+    clock[0] = 1e6  # some days later
+    again = make_job(checkpoint=state, **settings)
+    list(train_style([again]))
+    for name in FILES:
+        assert (again.output / name).read_bytes() == (whole.output / name).read_bytes(), name
+
+
+def test_an_interrupted_training_keeps_its_plans_and_goes_on_as_it_would_have(make_job, clock, monkeypatch):
+    monkeypatch.setattr(module, "PREVIEW_SECONDS", 6.0)
+    settings = {"seconds": 40.0, "batches": 60}
     whole = make_job(**settings)
     events = list(train_style([whole]))
     clock[0] = 1e6  # some days later
-    state = next(event.state for event in events if isinstance(event, Checkpoint) and event.step == 12)
+    state = next(event.state for event in events if isinstance(event, Checkpoint) and event.step > 10)
     again = make_job(checkpoint=state, **settings)
     list(train_style([again]))
     for name in FILES:

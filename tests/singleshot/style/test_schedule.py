@@ -1,0 +1,85 @@
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from singleshot.style import schedule
+from singleshot.style.johnson import JohnsonConfig
+from singleshot.style.perceptual_loss import PerceptualLoss
+from singleshot.style.schedule import FAST, SIZES, SLOW, plan, style_weight, work
+
+SMALLEST = SIZES[-1]
+
+
+def planned(left, gone=0.0, step=5, now=SMALLEST, photos=11):
+    return plan(now, step, photos, left=left, gone=gone).config
+
+
+@pytest.mark.parametrize(
+    ("left", "size"),
+    [
+        (1000, (16, 128, 1)),
+        (4000, (16, 192, 1)),  # 1,250 batches are 3 thousand units of work of 192 px, 7 of 256 px
+        (8000, (32, 256, 1)),
+        (40_000, (32, 256, 4)),
+    ],
+)
+def test_the_size_is_the_largest_that_there_is_time_for(left, size) -> None:
+    config = planned(left)
+    assert (config.width, config.image_px, config.batch_size) == size
+    assert config.batches == 5 + round(left / work(config))
+
+
+def test_work_is_as_it_was_measured() -> None:
+    """Seconds per batch on an AMD EPYC, by the docstring of SIZES."""
+    measured = (5.8, 2.9, 1.4, 0.6, 0.25)
+    assert [work(size) for size in SIZES] == pytest.approx([s / 0.25 for s in measured], rel=0.1)
+
+
+def test_it_does_not_grow_late_but_gives_way_at_any_time() -> None:
+    large = replace(SMALLEST, width=32, image_px=256)
+    assert planned(8000, gone=0.3).image_px == 128
+    assert planned(5000, gone=0.3, now=large).image_px == 256  # 890 batches
+    smaller = planned(3000, gone=0.3, now=large)
+    assert (smaller.width, smaller.image_px) == (32, 128)  # a network keeps its width
+    assert planned(10, gone=0.9, now=large, step=900).image_px == 256  # nearly done
+
+
+def test_a_size_that_has_just_enough_time_stays() -> None:
+    now = planned(4000)
+    for left in (3300, 2600, 4000):
+        now = planned(left, now=now)
+        assert now.image_px == 192
+
+
+def test_rate_and_augmentation_are_settled_early() -> None:
+    few, many = planned(2000), planned(10_000, photos=1_000_000)
+    assert (few.learning_rate, few.augment) == (FAST, True)
+    assert (many.learning_rate, many.augment) == (FAST, False)
+    long = planned(200_000)
+    assert (long.learning_rate, long.batches) == (SLOW, 5 + round(200_000 / work(SIZES[0])))
+    assert planned(1000, gone=0.5, now=long).learning_rate == SLOW
+
+
+def test_there_is_an_end() -> None:
+    assert planned(1e9).batches == schedule.MOST_BATCHES
+    assert planned(0, gone=1.0, step=77).batches == 77
+
+
+@pytest.mark.parametrize(("strongest", "weight"), [(1e9, 8.0), (2.5, 2.0)])
+def test_a_painting_far_from_all_photos_gets_less_weight(monkeypatch, strongest, weight) -> None:
+    """The weighted style loss of the photos is 10, by hand: 8 / ‖(3, 4)‖ of a squared distance of 6.25."""
+    inputs = {"photos": Path(), "painting": Path(), "backbone": Path()}
+    painting = {"relu1_2": torch.tensor([[[3.0, 4.0]]])}
+    grams = {"relu1_2": torch.tensor([[[3.0, 6.5]]])}
+    network = SimpleNamespace(represent=lambda x: SimpleNamespace(grams=grams))
+
+    def open_loss(inputs, config: JohnsonConfig, device, dtype):
+        return PerceptualLoss(network, painting, config.loss_weights)
+
+    monkeypatch.setattr(schedule, "open_loss", open_loss)
+    monkeypatch.setattr(schedule, "STRONGEST_STYLE", strongest)
+    photos = SimpleNamespace(batch=lambda *_, augment: torch.zeros(4, 3, 8, 8))
+    assert style_weight(photos, inputs, "cpu") == weight
