@@ -56,6 +56,13 @@ def picture(height=48, width=64):
     return pixels.astype(int), content.getvalue()
 
 
+def grey(value):
+    """A picture as large as the drawn one."""
+    content = io.BytesIO()
+    Image.new("RGB", (384, 288), (value, value, value)).save(content, "PNG")
+    return content.getvalue()
+
+
 def shown(page, number):
     """The pixels of a picture among the styles; the original is number 0."""
     content = page.locator("#styles canvas").nth(number).evaluate(PIXELS)
@@ -173,6 +180,56 @@ def test_the_picture_chosen_last_stays(page, held, first):
     assert np.array_equal(shown(page, 1), pixels)
     slide(page, "#strength", 100)
     assert np.array_equal(shown(page, 1), 255 - pixels)
+
+
+def test_two_styles_are_mixed_as_the_command_mixes_them(page):
+    styles = [{"name": name, "sparsity": 0, "pruner": None} for name in ("dark", "light")]
+    page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
+    bodies = {"dark": grey(64), "light": grey(224)}
+    page.route(
+        "**/stylize/*",
+        lambda route: route.fulfill(body=bodies[route.request.url.split("/")[-1]], content_type="image/png"),
+    )
+    page.reload()
+    page.get_by_text("2 of 2 styles.").wait_for()
+
+    def mixed(share):
+        slide(page, "#mix", share)
+        content = page.locator("#mixed canvas").evaluate(PIXELS)
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB"))[100, 100]
+
+    assert [mixed(share).tolist() for share in (0, 100)] == [[64] * 3, [224] * 3]
+    logits = [np.log(value / (255 - value)) for value in (64, 224)]
+    expected = 255 / (1 + np.exp(-(0.3 * logits[0] + 0.7 * logits[1])))
+    assert np.abs(mixed(70) - expected).max() <= 1.5
+    page.select_option("#mix-second", "dark")
+    assert mixed(70).tolist() == [64] * 3
+
+
+def test_the_camera_is_seen_in_a_style_until_it_is_stopped(page):
+    """The browser's camera is a pretended one, whose picture moves."""
+    page.locator("#camera-first option").first.wait_for(state="attached")
+    page.select_option("#camera-side", "128")
+    page.click("#camera-start")
+    page.get_by_text(re.compile(r"^[\d.]+ pictures a second, 128 × 96 pixels\.$")).wait_for()
+    first = page.locator("#camera-picture").evaluate(PIXELS)
+    page.wait_for_function(
+        f"first => ({PIXELS})(document.getElementById('camera-picture')) != first", arg=first
+    )
+    page.click("#camera-start")
+    page.locator("#camera-start", has_text="Start the camera").wait_for()
+    last = page.locator("#camera-picture").evaluate(PIXELS)
+    page.wait_for_timeout(300)
+    assert page.locator("#camera-picture").evaluate(PIXELS) == last
+    assert page.locator("#camera-error").inner_text() == ""
+
+
+def test_a_page_without_a_camera_says_so(page):
+    page.evaluate(
+        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotFoundError'); }"
+    )
+    page.click("#camera-start")
+    page.get_by_text("There is no camera.").wait_for()
 
 
 def test_a_style_is_said_to_be_pruned_by_as_much_as_it_is(page):

@@ -9,7 +9,8 @@ from waiting import PATIENCE_S
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
 ]  # fmt: skip
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 """Pixels that a page has to be scrolled sideways by, as a script."""

@@ -1,22 +1,25 @@
 /** The page: one module for each section, all of which get the same picture and list of networks. */
 
 import * as agents from "./agents.js";
+import * as camera from "./camera.js";
 import { ask, byId, say } from "./common.js";
 import { classify } from "./classifier.js";
 import { drawn, listen, open } from "./picture.js";
-import { blendAll, inEveryStyle } from "./styles.js";
+import { blendAll, inEveryStyle, mix } from "./styles.js";
 
-for (const [id, unit] of [["strength", "%"], ["colour", "%"], ["force", "N"]])
+for (const [id, unit] of [["strength", "%"], ["colour", "%"], ["mix", "%"], ["camera-share", "%"], ["force", "N"]])
   byId(id).addEventListener("input", event => {
     event.target.nextElementSibling.textContent = `${event.target.value} ${unit}`;
     if (unit === "%") blendAll();
   });
+for (const id of ["mix-first", "mix-second"]) byId(id).addEventListener("change", mix);
 
 try {
   const models = await (await ask("models")).json();
   models.style.sort((a, b) => a.name.localeCompare(b.name));
   const use = number => Promise.all([inEveryStyle(models.style, number), classify(number)]);
   listen(use);
+  camera.listen(models.style);
   agents.listen(models.policy);
   await open(drawn(), use);
 } catch (error) { say("picture-error", error.message); }

@@ -1,13 +1,14 @@
 /** The picture in every style, blended with the original as the sliders say, to look at and to download. */
 
 import { byId, draw, path, post, pruning, say } from "./common.js";
+import { between } from "./mixing.js";
 import { picture } from "./picture.js";
 
 const results = [];    // {canvas, save, name, pixels} of each style
 const luma = (d, i) => 0.299 * d[i] + 0.587 * d[i + 1] + 0.114 * d[i + 2];
 
-/** Blend the picture with its stylised version, and the style's colours with the picture's own. */
-function blend({ canvas, pixels }) {
+/** The picture blended with its stylised version, and the style's colours with the picture's own. */
+function blended(pixels) {
   const strength = byId("strength").value / 100, colour = byId("colour").value / 100;
   const from = picture.shown.data, to = pixels.data, mixed = new ImageData(picture.shown.width, picture.shown.height);
   const out = mixed.data;
@@ -19,17 +20,17 @@ function blend({ canvas, pixels }) {
     }
     out[i + 3] = 255;
   }
-  draw(canvas, mixed);
+  return mixed;
 }
 
-/** A figure with an empty canvas. */
-function place(name, tag, kind) {
+/** A figure with an empty canvas, among the styles or elsewhere. */
+function place(name, tag, kind, where = "styles") {
   const figure = document.createElement("figure"), canvas = document.createElement("canvas");
   const caption = document.createElement("figcaption");
   caption.innerHTML = `<span class="name"><b></b> <span class="tag ${kind}"></span> <span class="time"></span></span>`;
   caption.querySelector("b").textContent = name; caption.querySelector(".tag").textContent = tag;
   canvas.setAttribute("role", "img"); canvas.setAttribute("aria-label", `${name}, ${tag}`);
-  figure.append(canvas, caption); byId("styles").append(figure);
+  figure.append(canvas, caption); byId(where).append(figure);
   return { canvas, caption };
 }
 
@@ -72,14 +73,40 @@ export async function inEveryStyle(styles, number) {
       below.append(saving(canvas, style.name)); caption.append(below);
       const { width, height } = picture.shown, context = new OffscreenCanvas(width, height).getContext("2d");
       context.drawImage(bitmap, 0, 0);
-      results.push({ canvas, pixels: context.getImageData(0, 0, width, height) });
-      blend(results.at(-1));
+      results.push({ canvas, name: style.name, pixels: context.getImageData(0, 0, width, height) });
+      draw(canvas, blended(results.at(-1).pixels));
     } catch (error) {
       if (number !== picture.number) return;
       say("style-error", `${style.name}: ${error.message}`);
     }
   }
+  offerMix();
   say("style-status", `${results.length} of ${styles.length} styles.`);
 }
 
-export const blendAll = () => results.forEach(blend);
+/** Offer the styles that drew the picture for mixing, first those that were chosen before. */
+function offerMix() {
+  const names = results.map(({ name }) => name);
+  for (const [i, id] of ["mix-first", "mix-second"].entries()) {
+    const before = byId(id).value;
+    byId(id).replaceChildren(...names.map(name => new Option(name)));
+    byId(id).value = names.includes(before) ? before : names[Math.min(i, names.length - 1)] ?? "";
+  }
+  byId("mixed").replaceChildren();
+  if (!names.length) return;
+  const { canvas, caption } = place("Both styles", "mixed", "dense", "mixed");
+  caption.append(saving(canvas, "both-styles"));
+  mix();
+}
+
+/** Draw the picture between the two chosen styles. */
+export function mix() {
+  const [a, b] = ["mix-first", "mix-second"].map(id => results.find(({ name }) => name === byId(id).value));
+  const canvas = byId("mixed").querySelector("canvas");
+  if (a && b && canvas) draw(canvas, blended(between(a.pixels, b.pixels, byId("mix").value / 100)));
+}
+
+export function blendAll() {
+  for (const { canvas, pixels } of results) draw(canvas, blended(pixels));
+  mix();
+}
