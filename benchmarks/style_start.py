@@ -1,122 +1,151 @@
-"""Trains the network that `learn-style` begins with: `python -m benchmarks.style_start --minutes 45`.
+"""Trains a network that a style's training may begin with: `python -m benchmarks.style_start`.
 
-One network learns many drawn paintings at once. They share its filters, and each has instance norms of its
-own (Dumoulin et al. 2017, "A learned representation for artistic style"). Their mean is the start: what
-styles have in common, none of them in particular. The photos are those of packages; nothing else is needed
-but VGG16's weights, from the stage pictures.
+It is trained on many drawn paintings, in one of three ways:
+
+norms    One network learns all paintings. They share its filters, and each has instance norms of its own
+         (Dumoulin et al. 2017, "A learned representation for artistic style"). The start has their means.
+reptile  The network takes some steps towards one painting, then goes a part of that way, and so on (Nichol et
+         al. 2018, "On first-order meta-learning algorithms").
+copy     The network learns to copy photos, and no painting.
+
+Photos are those of the stage pictures, which leaves out the ones that styles are measured on; VGG16's weights
+come from there too. On a machine of one kind, the same command makes the same bytes.
+`python -m benchmarks.style_begin` compares what styles become of several starts.
 """
 
 import argparse
 import functools
-import io
 import math
 import time
-from collections.abc import Iterator, Mapping
-from importlib.metadata import distribution
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.command import check_inputs, positive, run_main
-from pipelines.catalog.paths import BACKBONES
+from pipelines.catalog.paths import BACKBONES, PHOTOS
 from pipelines.catalog.styles import trained
-from singleshot.io.images import read_rgb
-from singleshot.random_streams import stream
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.drawn_at_random import draw_at_random
-from singleshot.style.datasets.photos import random_crop
+from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import initial_network
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss, style_loss
 from singleshot.style.precision import autocast, resolve
 from singleshot.style.schedule import STRONGEST_STYLE, STYLE_WEIGHT
-from singleshot.style.start import START, save_start
+from singleshot.style.start import START, START_WIDTH, save_start
 from singleshot.style.transformer_net import InstanceNorm, TransformerNet
 
-WIDTH, SIDE_PX, PAINTINGS, LEARNING_RATE, WARMUP = 16, 128, 36, 0.002, 20
-PHOTOS: Mapping[str, tuple[str, ...]] = {
-    "scikit-image": tuple(
-        f"skimage/data/{name}"
-        for name in (
-            *("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg", "motorcycle_left.png"),
-            *("hubble_deep_field.jpg", "camera.png", "gravel.png", "brick.png", "grass.png", "coins.png"),
-        )
-    ),
-    "scikit-learn": ("sklearn/datasets/images/china.jpg", "sklearn/datasets/images/flower.jpg"),
-    "matplotlib": ("matplotlib/mpl-data/sample_data/grace_hopper.jpg",),
-}
-"""Photos by the packages that they come with."""
+SIDE_PX, PAINTINGS, LEARNING_RATE, WARMUP = 96, 36, 0.002, 20
+TOWARDS = 8
+"""Number of Reptile's steps towards one painting."""
 
 
 def main() -> None:
     """Train, and write the start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minutes", type=positive(float), default=45)
+    parser.add_argument("--way", choices=WAYS, default="norms")
+    parser.add_argument("--batches", type=positive(int), default=1500, help="of one photo")
     parser.add_argument("--output", type=Path, default=START)
     options = parser.parse_args()
-    check_inputs(BACKBONES, stages="pictures")
+    check_inputs(BACKBONES, PHOTOS, stages="pictures")
     torch.set_num_threads(1)
-    network, batches = _train(60 * options.minutes)
+    network = initial_network(START_WIDTH, seed=0).train()
+    WAYS[options.way](network, _Losses(), list(_rates(options.batches)))
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     save_start(network, options.output)
-    print(f"{options.output}: {batches:,} batches in {time.process_time() / 60:.1f} minutes of one core")
+    print(f"{options.output}: {time.process_time() / 60:.1f} minutes of one core")
 
 
-def _train(seconds: float) -> tuple[TransformerNet, int]:
-    """The start, and the number of batches that it was trained for."""
-    dtype = resolve("auto", "cpu")
-    vgg16 = LossNetwork(load_backbone(trained("vgg16")), dtype)
-    photos = list(_photos())
-    network = initial_network(WIDTH, seed=0).train()
+def _rates(batches: int) -> Iterator[float]:
+    """The learning rate of each batch, relative to the highest: it rises, then falls along half a cosine."""
+    for step in range(batches):
+        yield min(1, (step + 1) / WARMUP) * (1 + math.cos(math.pi * step / batches)) / 2
+
+
+class _Losses:
+    """What the networks are trained with: photos, drawn paintings, and VGG16."""
+
+    def __init__(self) -> None:
+        self.dtype = resolve("auto", "cpu")
+        self.vgg16 = LossNetwork(load_backbone(trained("vgg16")), self.dtype)
+        self.photos = PhotoSet.open(PHOTOS)
+        self.of_painting = functools.cache(self._of_painting)
+
+    def style(self, network: TransformerNet, step: int, painting: int) -> Tensor:
+        """The perceptual loss of a photo in a painting's style."""
+        x = self._photo(step)
+        return self.of_painting(painting)(self._stylized(network, x), self.vgg16.content(x)).total
+
+    def copy(self, network: TransformerNet, step: int) -> Tensor:
+        """How far a photo's picture is from the photo, in VGG16's features and in pixels."""
+        x = self._photo(step)
+        ŷ = self._stylized(network, x)
+        pixels = functional.mse_loss(ŷ, x)
+        return functional.mse_loss(self.vgg16.represent(ŷ).content, self.vgg16.content(x)) + 100 * pixels
+
+    def _stylized(self, network: TransformerNet, x: Tensor) -> Tensor:
+        with autocast("cpu", self.dtype):
+            return network(x)
+
+    def _photo(self, step: int) -> Tensor:
+        batch = self.photos.batch(0, step, 1, SIDE_PX, augment=True)
+        return batch.contiguous(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def _of_painting(self, painting: int) -> PerceptualLoss:
+        """The loss of a drawn painting, with a style weight as in learn-style."""
+        size = int(np.random.default_rng(painting).integers(204, 360))
+        grams = self.vgg16.grams(draw_at_random(painting, size))
+        loss = PerceptualLoss(self.vgg16, grams, LossWeights(1, STYLE_WEIGHT, 0))
+        photos = self.photos.batch(0, 0, 4, SIDE_PX, augment=True)
+        begins = loss.style_weight * float(style_loss(self.vgg16.represent(photos).grams, loss.painting))
+        loss.style_weight *= min(1, STRONGEST_STYLE / begins)
+        return loss
+
+
+def _norms(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
     norms = [module for module in network.modules() if isinstance(module, InstanceNorm)]
     filters = [p for m in network.modules() if isinstance(m, nn.Conv2d) for p in m.parameters()]
     initial = [p.detach() for norm in norms for p in (norm.weight, norm.bias)]
     own = [[nn.Parameter(p.clone()) for p in initial] for _ in range(PAINTINGS)]
-    optimizer = torch.optim.Adam([*filters, *(p for each in own for p in each)], LEARNING_RATE)
-
-    @functools.cache
-    def loss_of(painting: int) -> PerceptualLoss:
-        return _loss(vgg16, painting, torch.stack([_crop(photos, i) for i in range(4)]))
-
-    begun, step = time.monotonic(), 0
-    while (done := (time.monotonic() - begun) / seconds) < 1:
+    optimizer = torch.optim.Adam([*filters, *(p for each in own for p in each)])
+    for step, rate in enumerate(rates):
         painting = step % PAINTINGS
         _put(norms, own[painting])
-        x = _crop(photos, step)[None].contiguous(memory_format=torch.channels_last)
-        with autocast("cpu", dtype):
-            ŷ = network(x)
-        total = loss_of(painting)(ŷ, vgg16.content(x)).total
-        for group in optimizer.param_groups:
-            group["lr"] = LEARNING_RATE * min(1, (step + 1) / WARMUP) * (1 + math.cos(math.pi * done)) / 2
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
-        step += 1
+        _update(optimizer, losses.style(network, step, painting), rate)
     _put(norms, [nn.Parameter(torch.stack(copies).mean(dim=0)) for copies in zip(*own, strict=True)])
-    return network, step
 
 
-def _photos() -> Iterator[Tensor]:
-    for package, paths in PHOTOS.items():
-        for path in paths:
-            content = Path(str(distribution(package).locate_file(path))).read_bytes()
-            yield read_rgb(io.BytesIO(content), short_side=512, enlarge=False)
+def _reptile(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
+    weights = list(network.parameters())
+    optimizer = torch.optim.Adam(weights, betas=(0.0, 0.999))
+    start = [weight.detach().clone() for weight in weights]
+    for step, rate in enumerate(rates):
+        _update(optimizer, losses.style(network, step, step // TOWARDS % PAINTINGS), 1)
+        if (step + 1) % TOWARDS == 0 or step + 1 == len(rates):
+            with torch.no_grad():
+                for weight, before in zip(weights, start, strict=True):
+                    weight.copy_(before.lerp_(weight, rate))
 
 
-def _crop(photos: list[Tensor], step: int) -> Tensor:
-    generator = stream("start", step, bits=64)
-    return random_crop(photos[int(torch.randint(len(photos), (), generator=generator))], SIDE_PX, generator)
+def _copy(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
+    optimizer = torch.optim.Adam(network.parameters())
+    for step, rate in enumerate(rates):
+        _update(optimizer, losses.copy(network, step), rate)
 
 
-def _loss(network: LossNetwork, painting: int, photos: Tensor) -> PerceptualLoss:
-    """The loss of a drawn painting, with a style weight as in learn-style."""
-    size = int(np.random.default_rng(painting).integers(204, 360))
-    grams = network.grams(draw_at_random(painting, size))
-    loss = PerceptualLoss(network, grams, LossWeights(1, STYLE_WEIGHT, 0))
-    with torch.no_grad():
-        begins = loss.style_weight * float(style_loss(network.represent(photos).grams, loss.painting))
-    loss.style_weight *= min(1, STRONGEST_STYLE / begins)
-    return loss
+WAYS = {"norms": _norms, "reptile": _reptile, "copy": _copy}
+
+
+def _update(optimizer: torch.optim.Adam, loss: Tensor, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = LEARNING_RATE * rate
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
 
 
 def _put(norms: list[InstanceNorm], parameters: list[nn.Parameter]) -> None:

@@ -1,0 +1,153 @@
+"""What a style becomes of several starts: `python -m benchmarks.style_begin`.
+
+From each start, a network of learn-style's smallest size is trained for a number of batches, then judged on
+photos that no training saw. VGG19 and AlexNet, by which style ratios are measured, trained none of them. With
+`--gatys`, optimisation of the same photos follows, in as much processor time as the last training took.
+A contact sheet for each painting is written to `--output`. Needs the stage pictures.
+"""
+
+import argparse
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+
+import torch
+from torch import Tensor
+
+from benchmarks.command import check_inputs, positive, run_main
+from benchmarks.paired import heading, print_table
+from benchmarks.style_levels import colour_distance
+from pipelines.catalog.paths import BACKBONES, PHOTOS, SAMPLES
+from pipelines.catalog.styles import judges, normalized, painting_of, trained
+from pipelines.config.params import configuration
+from singleshot.io.images import encode_jpeg, read_rgb
+from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.backbones import load_backbone
+from singleshot.style.contact_sheet import contact_sheet
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.evaluator import Evaluator, Scores
+from singleshot.style.gatys import GatysConfig, optimize
+from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.model_file import load_model
+from singleshot.style.schedule import FAST, SIZES, style_weight
+from singleshot.style.start import START
+from tasks.job import Job
+from tasks.train_style import train_style
+
+RANDOM = "random"
+COLUMNS = ("painting", "begins with", "batches", "seconds", *Scores._fields, "colours' distance")
+SIDE_PX = 256
+
+
+def main() -> None:
+    """Print a Markdown table with a row for each training: means over the photos."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("starts", nargs="*", default=[RANDOM, str(START)], help="files, or `random`")
+    parser.add_argument("--batches", type=positive(int), nargs="+", default=[150])
+    parser.add_argument("--paintings", type=Path, nargs="+", default=[painting_of("waves")])
+    parser.add_argument("--photos", type=Path, help="folder of photos; by default those of style.quality")
+    parser.add_argument("--levels", type=float, default=SIZES[-1].levels_weight, help="weight of their loss")
+    parser.add_argument("--gatys", action="store_true", help="also optimise the photos")
+    parser.add_argument("--output", type=Path, default=Path("build/style_begin"))
+    options = parser.parse_args()
+    check_inputs(BACKBONES, SAMPLES, *options.paintings, stages="pictures")
+    torch.set_num_threads(1)
+    options.output.mkdir(parents=True, exist_ok=True)
+    print(heading("torch"))
+    print_table(COLUMNS, (row for painting in options.paintings for row in _rows(painting, options)))
+
+
+def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[object]]:
+    evaluator = Evaluator({**judges("swirls"), "painting": painting}, SIDE_PX, "cpu")
+    photos = _photos(options.photos)
+    name = painting.parent.name if painting.name == "painting.png" else painting.stem
+    shown, captions, seconds = list(photos), [f"photo, for {name}"] * len(photos), 0.0
+    for start in options.starts:
+        for batches in options.batches:
+            pictures, seconds = _trained(painting, start, batches, options.levels, photos)
+            beginning = Path(start).stem
+            yield name, beginning, batches, f"{seconds:.0f}", *_means(evaluator, pictures, photos)
+            shown += pictures
+            captions += [f"{beginning}\n{batches} batches"] * len(photos)
+    if options.gatys:
+        pictures, iterations = _optimised(evaluator, photos, seconds / len(photos))
+        means = _means(evaluator, pictures, photos)
+        yield name, "optimisation", f"{iterations} iterations", f"{seconds:.0f}", *means
+        shown += pictures
+        captions += [f"optimisation\n{iterations} iterations"] * len(photos)
+    sheet = contact_sheet([_square(picture) for picture in shown], captions, columns=len(photos))
+    (options.output / f"{name}.jpg").write_bytes(encode_jpeg(sheet))
+
+
+def _photos(folder: Path | None) -> list[Tensor]:
+    """Photos (3, H, W) that no network was trained on."""
+    if folder:
+        return [read_rgb(file, short_side=SIDE_PX) for file in sorted(folder.glob("*.jpg"))]
+    samples = PhotoSet.open(SAMPLES)
+    return [
+        samples.read(name, short_side=SIDE_PX)
+        for name in configuration("profile=default").style.quality.photos
+    ]
+
+
+def _trained(
+    painting: Path, start: str, batches: int, levels: float, photos: Sequence[Tensor]
+) -> tuple[list[Tensor], float]:
+    """The photos by a network trained for this benchmark, and its seconds of processor time."""
+    inputs: Mapping[str, Path] = {"photos": PHOTOS, "painting": painting, "backbone": trained("vgg16")}
+    config = replace(
+        SIZES[-1],
+        batches=batches,
+        learning_rate=FAST,
+        augment=True,
+        style_weight=style_weight(PhotoSet.open(PHOTOS), inputs, "cpu"),
+        levels_weight=levels,
+        checkpoint_every=batches,
+    )
+    if start != RANDOM:
+        inputs = {**inputs, "start": Path(start)}
+    with tempfile.TemporaryDirectory() as output:
+        began = process_time()
+        list(train_style([Job(TrainStyleParams("learned", config), inputs, Path(output))]))
+        seconds = process_time() - began
+        network, _ = load_model(Path(output) / "model.safetensors")
+    settings = StylizeSettings(precision="float32")
+    return [stylize(network, photo[None], settings)[0] for photo in photos], seconds
+
+
+def _optimised(evaluator: Evaluator, photos: Sequence[Tensor], seconds: float) -> tuple[list[Tensor], int]:
+    """The photos by Gatys et al.'s optimisation, each in some seconds, and the iterations that one had."""
+    vgg19 = load_backbone(normalized("vgg19"), pooling="average")
+    pictures, iterations = [], 0
+    for photo in photos:
+        began = process_time()
+        iterates = optimize(photo, evaluator.painting.pixels, vgg19, GatysConfig(iterations=10_000))
+        *_, last = itertools.takewhile(lambda _, began=began: process_time() - began < seconds, iterates)
+        pictures.append(last.picture.clamp(0, 1))
+        iterations = last.iteration
+    return pictures, iterations
+
+
+def _means(evaluator: Evaluator, pictures: Sequence[Tensor], photos: Sequence[Tensor]) -> Iterator[str]:
+    scores = [
+        [
+            *evaluator.scores(evaluator.represent(picture), evaluator.represent(photo)),
+            colour_distance(picture, evaluator.painting.pixels),
+        ]
+        for picture, photo in zip(pictures, photos, strict=True)
+    ]
+    yield from (f"{value:.3g}" for value in torch.tensor(scores).mean(dim=0).tolist())
+
+
+def _square(picture: Tensor) -> Tensor:
+    """The middle of a picture (3, H, W)."""
+    _, height, width = picture.shape
+    top, left = (height - SIDE_PX) // 2, (width - SIDE_PX) // 2
+    return picture[:, top : top + SIDE_PX, left : left + SIDE_PX]
+
+
+if __name__ == "__main__":
+    run_main(main)
