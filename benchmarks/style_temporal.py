@@ -77,7 +77,7 @@ def _rows(config: Config, weights: Sequence[float]) -> Iterator[tuple[object, ..
 def _row(config: Config, training: TrainStyleParams) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         output, began = Path(name), process_time()
-        list(train_style([Job(training, training_inputs(training.style), output)]))
+        list(train_style([Job(training, training_inputs(config, training.style), output)]))
         yield f"{process_time() - began:.0f}"
         network, _ = load_model(output / "model.safetensors")
     original = list(read_frames(video_of(config)))

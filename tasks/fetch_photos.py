@@ -35,8 +35,8 @@ class PhotosConfig:
     """Where photos come from, and how they are kept."""
 
     source: Literal["packages", "folder", "zip"] = "packages"
-    """Source of the photos: those inside scikit-image and scikit-learn, a folder with its subfolders, or a
-    zip of pictures."""
+    """Source of the photos: those inside scikit-image, scikit-learn and matplotlib, a folder with its
+    subfolders, or a zip of pictures."""
     path: str | None = None
     """Path of the folder or the zip, or http(s):// URL of a zip."""
     sha256: str | None = None
@@ -45,6 +45,8 @@ class PhotosConfig:
     """Short side that larger photos are scaled down to, in pixels; no photo is scaled up."""
     limit: Annotated[int, Ge(1)] | None = None
     """Number of pictures to take from the source, the first in the order of their paths; null takes all."""
+    held_out: tuple[str, ...] = ()
+    """Names of photos to leave out, so that a network can be judged on photos that it never saw."""
     shards: Annotated[int, Ge(1)] = 1
     """Number of archives, which are packed at the same time: the i-th has every `shards`-th picture."""
 
@@ -109,7 +111,8 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     params: PhotosParams = job.params
     config = params.config
     with SOURCES[config.source](config, job.inputs) as source:
-        pictures = list(_named(source.paths[: config.limit]).items())
+        named = _named(source.paths[: config.limit])
+        pictures = [(path, name) for path, name in named.items() if name not in config.held_out]
         shard = dict(pictures[params.shard :: config.shards])
         skipped = yield from _pack(job, source, shard)
     if not pictures:
@@ -201,8 +204,21 @@ PACKAGED = (
         "scikit-learn", "sklearn/datasets/images/china.jpg", "CC BY 2.0: flickr.com/photos/danielbuechele"
     ),
     _Packaged("scikit-learn", "sklearn/datasets/images/flower.jpg", "CC BY 2.0: flickr.com/photos/vultilion"),
+    _Packaged(
+        "matplotlib",
+        "matplotlib/mpl-data/sample_data/grace_hopper.jpg",
+        "public domain: US Navy, portrait of Grace Hopper",
+    ),
+    _Packaged("scikit-image", "skimage/data/hubble_deep_field.jpg", "public domain: NASA"),
+    _Packaged("scikit-image", "skimage/data/camera.png", "CC0: Lav Varshney"),
+    _Packaged(
+        "scikit-image", "skimage/data/coins.png", "no known copyright: Brooklyn Museum, coins of Pompeii"
+    ),
+    _Packaged("scikit-image", "skimage/data/brick.png", "CC0: CC0Textures, Bricks25"),
+    _Packaged("scikit-image", "skimage/data/grass.png", "public domain: linolafett"),
+    _Packaged("scikit-image", "skimage/data/gravel.png", "CC0: CC0Textures, Gravel04"),
 )
-"""The packages' colour photographs of people, animals, things and places; only one of a stereo pair."""
+"""The packages' photographs of people, animals, things, places and surfaces; only one of a stereo pair."""
 
 
 @contextmanager

@@ -65,8 +65,10 @@ def make_mask(job: Job) -> dict[str, Tensor]:
     """The mask: bool, with the names and shapes of :func:`singleshot.style.pruning.masks.prunable`."""
     training, settings = job.params.training, job.params.mask
     config = training.johnson
-    network = initial_network(config.width, training.seed).to(job.device)
-    open_residuals(network)
+    start = job.inputs.get("start")
+    network = initial_network(config.width, training.seed, start).to(job.device)
+    if start is None:
+        open_residuals(network)
     loss = open_loss(job.inputs, config, job.device, torch.float32)
     photos = PhotoSet.open(job.inputs["photos"])
 

@@ -46,6 +46,8 @@ class HistoryRow:
     loss: str
     """Name of the criterion."""
     optimizer: str
+    style: str
+    """Name of the painting."""
     size_px: int
     iteration: int
     """Number of evaluations of loss and gradient since the initial picture's, which has number 0. L-BFGS
@@ -153,6 +155,7 @@ def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow
         backbone=config.backbone,
         loss=config.criterion,
         optimizer=config.optimizer,
+        style=params.style,
         size_px=config.size_px,
         iteration=iterate.iteration,
         content_loss=losses.content,

@@ -6,12 +6,13 @@ from itertools import product
 from pathlib import Path
 from typing import get_args
 
-from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, STYLE_MASKS, STYLES, VIDEOS
+from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, SAMPLES, STYLE_MASKS, STYLES, VIDEOS
 from pipelines.config.params import Config
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.style.backbones import BackboneName
-from singleshot.style.gatys import GatysConfig
 from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.start import START
+from tasks.transfer_style import TransferParams
 
 
 def painting_of(style: str) -> Path:
@@ -28,12 +29,21 @@ def training_of(config: Config, style: str) -> TrainStyleParams:
     """How a style's network is trained, pruned or not."""
     training = config.style.training
     weight = training.style_weights.get(style, training.johnson.style_weight)
-    return TrainStyleParams(style, replace(training.johnson, style_weight=weight), training.seed)
+    johnson = replace(training.johnson, style_weight=weight)
+    return TrainStyleParams(style, johnson, training.seed, unseen=config.style.quality.photos)
 
 
-def training_inputs(style: str) -> dict[str, Path]:
-    """The files that a style's network is trained from."""
-    return {"photos": PHOTOS, "painting": painting_of(style), "backbone": trained("vgg16")}
+def training_inputs(config: Config, style: str) -> dict[str, Path]:
+    """The files that a style's network is trained from, and judged with."""
+    start = {"start": START} if config.style.training.start else {}
+    return {
+        "photos": PHOTOS,
+        "painting": painting_of(style),
+        "backbone": trained("vgg16"),
+        "samples": SAMPLES,
+        "alexnet": trained("alexnet"),
+        **start,
+    }
 
 
 def style_tags(style: str, pruner: str = DENSE, sparsity: float = 0.0) -> dict[str, str]:
@@ -100,24 +110,24 @@ def video_of(config: Config) -> Path:
     return Path(given) if given else VIDEOS / "clip" / "clip.mp4"
 
 
-def transfers(config: Config) -> Iterator[tuple[str, GatysConfig]]:
-    """The study and settings of each picture that is optimised (sections V.B, V.C and V.D of the report)."""
+def transfers(config: Config) -> Iterator[TransferParams]:
+    """The pictures that are optimised (sections V.B, V.C, V.D and VI.A of the report)."""
     transfer = config.style.transfer
     for name, study in transfer.studies.items():
-        for backbone, loss, optimizer in product(study.backbones, study.losses, study.optimizers):
-            yield (
-                name,
-                replace(
-                    transfer.settings,
-                    backbone=backbone,
-                    criterion=loss,
-                    optimizer=optimizer,
-                    size_px=study.size_px,
-                    iterations=study.iterations,
-                ),
+        variants = product(study.backbones, study.losses, study.optimizers, study.styles or [transfer.style])
+        for backbone, loss, optimizer, style in variants:
+            settings = replace(
+                transfer.settings,
+                backbone=backbone,
+                criterion=loss,
+                optimizer=optimizer,
+                size_px=study.size_px,
+                iterations=study.iterations,
             )
+            yield TransferParams(name, transfer.content, style, settings)
 
 
-def transfer_name(study: str, settings: GatysConfig) -> str:
+def transfer_name(picture: TransferParams) -> str:
     """The directory of an optimised picture below `TRANSFERS`, and the name of its run."""
-    return f"{study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}"
+    settings = picture.config
+    return f"{picture.study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}-{picture.style}"

@@ -1,7 +1,7 @@
 """The part of the configuration that is about style transfer (Shen and Wang)."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
@@ -14,11 +14,13 @@ from singleshot.style.gatys import GatysConfig, OptimizerName
 from singleshot.style.johnson import JohnsonConfig
 from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
+from singleshot.style.start import START_WIDTH
 from tasks.fetch_photos import PhotosConfig
 from tasks.fetch_weights import NormalizationConfig
 from tasks.make_clip import ClipParams
 from tasks.measure_quality import QualityConfig
 from tasks.measure_speed import SpeedConfig
+from tasks.stylize_large import LargeConfig
 
 
 @dataclass(frozen=True)
@@ -50,22 +52,25 @@ class WeightsConfig:
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """A comparison of every combination of backbones, losses and optimisers, at one size."""
+    """A comparison of every combination of backbones, losses, optimisers and paintings, at one size."""
 
     backbones: Annotated[tuple[BackboneName, ...], MinLen(1)]
     losses: Annotated[tuple[Criterion, ...], MinLen(1)]
     optimizers: Annotated[tuple[OptimizerName, ...], MinLen(1)]
+    styles: Annotated[tuple[str, ...], MinLen(1)] | None
+    """Names of the paintings; null for `transfer.style` alone."""
     size_px: Annotated[int, Ge(32)]
     iterations: Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)
 class TransferConfig:
-    """Version 1, by optimisation (Gatys et al. 2016): one photo and one painting in every study."""
+    """Version 1, by optimisation (Gatys et al. 2016), of one photo."""
 
     content: str
     """Name of the photo."""
     style: str
+    """Name of the painting, in studies that name none."""
     settings: GatysConfig
     """Settings that all studies share."""
     studies: dict[str, StudyConfig]
@@ -77,9 +82,19 @@ class StyleTrainingConfig:
 
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
+    start: Literal["shipped"] | None
+    """What networks begin with, pruned or not: `shipped` for a network that has learned many drawn paintings
+    and comes with this project, null for random weights."""
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
     """Style weights in place of `johnson.style_weight`, by style."""
+
+    def __post_init__(self) -> None:
+        if self.start and self.johnson.width % START_WIDTH:
+            raise UserError(
+                f"style.training.johnson.width is {self.johnson.width}, but the shipped network has "
+                f"{START_WIDTH} channels; set a multiple of them, or style.training.start=null"
+            )
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,7 @@ class StylizeConfig:
 
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of photos."""
+    large: LargeConfig
     short_side_px: Annotated[int, Ge(32)] | None
     """Length to which the short side of photos is scaled, in pixels; null keeps their size."""
     video: str | None
@@ -153,7 +169,9 @@ class StyleConfig:
         if self.quality.study not in (None, *self.transfer.studies):
             known = ", ".join(self.transfer.studies)
             raise UserError(f"style.quality.study is {self.quality.study!r}; set it to {known} or null")
-        for style in (*self.training.styles, *self.training.style_weights, self.transfer.style):
+        optimised = [style for study in self.transfer.studies.values() for style in study.styles or ()]
+        named = (*self.training.styles, *self.training.style_weights, self.transfer.style, *optimised)
+        for style in named:
             if style not in self.paintings.sources:
                 known = ", ".join(self.paintings.sources)
                 raise UserError(

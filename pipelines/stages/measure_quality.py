@@ -30,13 +30,11 @@ def run(step: Step, config: Config) -> None:
 def _cell(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
     video = video_of(config)
-    pictures = {}
-    if style == transfer.style:
-        pictures = {
-            settings.backbone: TRANSFERS / transfer_name(study, settings) / "picture.png"
-            for study, settings in transfers(config)
-            if study == quality.study
-        }
+    pictures = {
+        picture.config.backbone: TRANSFERS / transfer_name(picture) / "picture.png"
+        for picture in transfers(config)
+        if (picture.study, picture.style) == (quality.study, style)
+    }
     params = QualityParams(
         style,
         quality,

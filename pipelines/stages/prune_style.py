@@ -18,4 +18,4 @@ def _cell(config: Config, network: PrunedStyle) -> Cell:
     pruning = config.style.pruning
     mask = MaskSettings(network.pruner, network.sparsity, pruning.photos, pruning.iterations)
     params = PruneStyleParams(training_of(config, network.style), mask)
-    return Cell(network.name, prune_style, params, training_inputs(network.style), network.tags)
+    return Cell(network.name, prune_style, params, training_inputs(config, network.style), network.tags)

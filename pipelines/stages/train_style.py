@@ -19,9 +19,11 @@ def run(step: Step, config: Config) -> None:
 
 
 def _dense(config: Config, style: str) -> Cell:
-    return Cell(style, train_style, training_of(config, style), training_inputs(style), style_tags(style))
+    return Cell(
+        style, train_style, training_of(config, style), training_inputs(config, style), style_tags(style)
+    )
 
 
 def _pruned(config: Config, network: PrunedStyle) -> Cell:
-    inputs = {**training_inputs(network.style), "mask": network.mask}
+    inputs = {**training_inputs(config, network.style), "mask": network.mask}
     return Cell(network.name, train_style, training_of(config, network.style), inputs, network.tags)

@@ -5,31 +5,29 @@ from pipelines.catalog.styles import normalized, painting_of, transfer_name, tra
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
-from singleshot.style.gatys import GatysConfig
 from tasks.tables import concatenate
 from tasks.transfer_style import TransferParams, transfer_style
 
 
 def run(step: Step, config: Config) -> None:
     """Write `results/style/gatys/<study>/<variant>/`, and `studies.csv` with the histories of all losses."""
-    cells = [_cell(config, *variant) for variant in transfers(config)]
+    cells = [_cell(picture) for picture in transfers(config)]
     directories = step.compute(cells, TRANSFERS, gpu=True)
     concatenate([directory / "history.csv" for directory in directories], STUDIES)
 
 
-def _cell(config: Config, study: str, settings: GatysConfig) -> Cell:
-    transfer = config.style.transfer
-    params = TransferParams(study, transfer.content, transfer.style, settings)
+def _cell(picture: TransferParams) -> Cell:
+    settings = picture.config
     inputs = {
         "photos": SAMPLES,
-        "painting": painting_of(transfer.style),
+        "painting": painting_of(picture.style),
         "backbone": normalized(settings.backbone),
     }
     tags = {
-        "study": study,
-        "style": transfer.style,
+        "study": picture.study,
+        "style": picture.style,
         "backbone": settings.backbone,
         "loss": settings.criterion,
         "optimizer": settings.optimizer,
     }
-    return Cell(transfer_name(study, settings), transfer_style, params, inputs, tags)
+    return Cell(transfer_name(picture), transfer_style, picture, inputs, tags)

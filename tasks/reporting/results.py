@@ -52,7 +52,7 @@ QUANTIZED = ResultTable(
 )
 STUDIES = ResultTable(
     "results/style/studies.csv",
-    "study, backbone, loss, optimizer, size_px, iteration, total_loss, seconds",
+    "study, backbone, loss, optimizer, style, size_px, iteration, total_loss, seconds",
 )
 SPEED = ResultTable(
     "results/style/speed.csv",
@@ -93,6 +93,7 @@ PICTURES = (
     "results/style/gatys/*/*/*.png",
     "results/style/gatys/*/*/summary.json",
     "results/style/pruned/*/*.png",
+    "results/style/stylized/*/large/*.jpg",
     "results/style/stylized/*/photos/*.jpg",
     "models/styles/*/contact_sheet.jpg",
 )

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite, nan
-from pathlib import Path
 
 import pandas
+from PIL import Image
 
 from tasks.reporting import paper, results
 from tasks.reporting.blocks import (
@@ -43,6 +43,7 @@ RATIOS = ("style_ratio", "style_ratio_vgg19", "style_ratio_alexnet")
 JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 """The column that compares networks and optimised pictures, and the method that optimised for that column."""
 STYLIZED = "results/style/stylized/*/photos"
+LARGE = "results/style/stylized/*/large"
 BEFORE_AFTER = f"{STYLIZED}/before_after.jpg"
 TO_STYLIZE = "The stage styles writes results/style/stylized/; to get it, run dvc repro styles"
 
@@ -175,7 +176,7 @@ def _contact_sheets(found: Results) -> list[Block]:
 def shen(found: Results) -> Section:
     """Section `shen`: Table I and Figures 1 to 8."""
     studies = {study: pictures_of(found, study) for study in VARIED}
-    backbones, losses, optimizers = studies.values()
+    backbones, losses, optimizers, paintings = studies.values()
     blocks = [
         _versions(found, backbones),
         _table_i(found),
@@ -184,7 +185,7 @@ def shen(found: Results) -> Section:
         _study("Figure 4", "Seconds of optimisation by loss function", losses, _seconds_chart, "chart"),
         _study("Figure 5", "Total loss by optimiser", optimizers, _loss_chart, "chart", _legend(optimizers)),
         _study("Figure 6", "Pictures by optimiser", optimizers, _results_beside_inputs, "picture"),
-        _paintings([each for pictures in studies.values() for each in pictures]),
+        _paintings(paintings),
         _large(found),
         _findings(backbones, losses, optimizers),
     ]
@@ -324,38 +325,41 @@ def _conditions(speed: pandas.DataFrame) -> str:
 
 def _paintings(pictures: Sequence[Optimised]) -> Block:
     what = "Version 1: a photo, paintings and the results"
-    by_style = {_painting(each): each for each in reversed(pictures) if not each.diverged}
-    if not by_style:
+    if not pictures:
         return _missing(what, "Figure 7")
-    panels = []
-    for style, each in sorted(by_style.items()):
-        panels += _inputs(each, f"painting {style}")
+    photo, _ = _inputs(pictures[0])
+    panels = [photo]
+    for each in pictures:
+        style = _painting(each)
+        panels.append(_inputs(each, f"painting {style}")[1])
         panels.append(picture(each.picture, f"The photo in style {style}.", f"in style {style}"))
-    caption = f"{what}: {count(len(by_style), 'painting')}; the report has {listing(paper.STYLES)}"
+    caption = (
+        f"{what}: {count(len(pictures), 'painting')}, {size_of(pictures)}; the report has "
+        f"{listing(paper.STYLES)}"
+    )
     return Figure(caption, panels, of=_of("Figure 7"), panel="picture", data=results.STUDIES.path)
 
 
 def _large(found: Results) -> Block:
-    photos = {
-        name: path
-        for name, path in found.find(f"{STYLIZED}/*.jpg").items()
-        if not name.endswith("before_after.jpg")
-    }
-    what = "Version 2: photos in each style"
-    if not photos:
+    what = "Version 2: a large picture in each style"
+    pictures = found.find(f"{LARGE}/picture.jpg")
+    if not pictures:
         return NotRun(what, TO_STYLIZE, _of("Figure 8"))
-    panels = [
-        picture(
-            path, f"{Path(name).stem} in style {_style(name)}.", f"{Path(name).stem}, {_style(name)}", 320
-        )
-        for name, path in photos.items()
-    ]
-    width, height = paper.LARGE_PX
+    panels = []
+    for name, path in pictures.items():
+        style, detail = _style(name), found.files[name.replace("picture.jpg", "detail.jpg")]
+        panels += [
+            picture(path, f"A large photo in style {style}.", f"style {style}, scaled down", 480),
+            picture(
+                detail, f"Middle of the photo and of the picture in style {style}.", "detail, full size", 512
+            ),
+        ]
+    width, height = Image.open(next(iter(pictures.values()))).size
     caption = (
-        f"{what}, scaled down for this page. The report's picture has {width} × {height} px; "
-        "`python -m pipelines stylize` keeps any size"
+        f"{what}, {width} × {height} px, with strokes as large as in its preview. The report's picture has "
+        f"{' × '.join(map(str, paper.LARGE_PX))} px"
     )
-    return Figure(caption, panels, of=_of("Figure 8"), panel="picture", data=results.STUDIES.path)
+    return Figure(caption, panels, of=_of("Figure 8"), panel="picture")
 
 
 def _findings(

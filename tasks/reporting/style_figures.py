@@ -4,8 +4,8 @@ Columns of `studies.csv`, which has one row for each iteration of an optimisatio
 
 | column | |
 |---|---|
-| `study` | the comparison: `backbones`, `losses` or `optimizers` are drawn here, others are ignored |
-| `backbone`, `loss`, `optimizer` | what made the picture; a study varies the one it is named after |
+| `study` | the comparison: `backbones`, `losses`, `optimizers` or `paintings`; others are ignored |
+| `backbone`, `loss`, `optimizer`, `style` | what made the picture; a study varies the one it is named after |
 | `size_px` | short side of the picture |
 | `iteration` | evaluations of loss and gradient so far; 0 is the initial picture |
 | `content_loss`, `style_loss` | eq. 1 and 2 of the report, not weighted |
@@ -68,9 +68,9 @@ class Optimised:
 def optimised(rows: pandas.DataFrame, varied: str, find: Callable[[str], Path | None]) -> list[Optimised]:
     """The pictures of a study that varies `varied`, in the order of its rows, without those that lack a file.
 
-    `find` returns the path of a file such as `vgg19-mse-lbfgs/picture.png`, or None.
+    `find` returns the path of a file such as `vgg19-mse-lbfgs-swirls/picture.png`, or None.
     """
-    columns = ["backbone", "loss", "optimizer"]
+    columns = ["backbone", "loss", "optimizer", "style"]
     labelled = [column for column in columns if column == varied or rows[column].nunique() > 1]
     pictures: list[Optimised] = []
     for names, history in rows.groupby(columns, sort=False):
@@ -153,7 +153,7 @@ def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
     axis.set_ylabel(PRUNED_MEASURES[column])
 
 
-VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer"}
+VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer", "paintings": "style"}
 """The column of `studies.csv` that each study varies."""
 
 

@@ -17,6 +17,7 @@ from waiting import PATIENCE_S, wait_until
 
 from pipelines.catalog.stages import stage_of
 from singleshot.export.onnx_model import read_card
+from singleshot.io.images import read_rgb
 from singleshot.style.model_file import load_model
 from singleshot.style.video.reader import probe
 
@@ -45,7 +46,8 @@ COLUMNS = {
         "d4rl_score, episodes"
     ),
     "results/style/studies.csv": (
-        "study, backbone, loss, optimizer, size_px, iteration, content_loss, style_loss, total_loss, seconds"
+        "study, backbone, loss, optimizer, style, size_px, iteration, "
+        "content_loss, style_loss, total_loss, seconds"
     ),
     "results/style/speed.csv": "version, backbone, size_px, device, seconds_per_image",
     "results/style/quality.csv": (
@@ -142,11 +144,12 @@ def sound_of(path):
 def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     styles = finished_smoke.path / "results/style"
     studies = pandas.read_csv(styles / "studies.csv")
-    variants = studies[["study", "backbone", "loss", "optimizer"]].drop_duplicates()
-    assert len(variants) == 9
+    variants = studies[["study", "backbone", "loss", "optimizer", "style"]].drop_duplicates()
+    assert len(variants) == 12
     for study, *names in variants.itertuples(index=False):
         assert (styles / "gatys" / study / "-".join(names) / "picture.png").exists()
     assert (styles / "stylized/swirls/photos/chelsea.jpg").exists()
+    assert max(read_rgb(styles / "stylized/swirls/large/picture.jpg").shape) == 128
     paths = [
         finished_smoke.path / path
         for path in ("data/videos/clip/clip.mp4", "results/style/stylized/swirls/clip.mp4")

@@ -41,6 +41,8 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         _write(root / f"results/style/stylized/swirls/photos/{name}.jpg", encode_jpeg(_noise(30, 40)))
     for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
         _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
+    for name in ("picture", "detail"):
+        _write(root / f"results/style/stylized/swirls/large/{name}.jpg", encode_jpeg(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
     for environment in LOCOMOTION:
         motion = root / f"results/offline_rl/animations/{environment}/bcq"
@@ -128,9 +130,10 @@ def _quantized():
 
 def _studies(root):
     runs = {
-        "backbones": [("vgg19", "mse", "lbfgs"), ("alexnet", "mse", "lbfgs")],
-        "losses": [("vgg19", loss, "lbfgs") for loss in ("mse", "l1", "smooth_l1", "huber")],
-        "optimizers": [("vgg16", "mse", optimizer) for optimizer in ("lbfgs", "adam", "sgd")],
+        "backbones": [(backbone, "mse", "lbfgs", "swirls") for backbone in ("vgg19", "alexnet")],
+        "losses": [("vgg19", loss, "lbfgs", "swirls") for loss in ("mse", "l1", "smooth_l1", "huber")],
+        "optimizers": [("vgg16", "mse", optimizer, "swirls") for optimizer in ("lbfgs", "adam", "sgd")],
+        "paintings": [("vgg19", "mse", "lbfgs", style) for style in ("swirls", "waves", "mosaic")],
     }
     for study, variants in runs.items():
         for i, names in enumerate(variants):
@@ -138,7 +141,7 @@ def _studies(root):
             for picture in ("picture", "content", "style"):
                 _write(directory / f"{picture}.png", encode_png(_noise(24, 32)))
             diverged = "sgd" in names
-            summary = {"params": {"style": "swirls", "content": "chelsea"}, "diverged": diverged}
+            summary = {"params": {"style": names[-1], "content": "chelsea"}, "diverged": diverged}
             _write(directory / "summary.json", json.dumps(summary).encode())
             for iteration in range(2 if diverged else 5):
                 loss = 10.0 ** (2 + 20 * iteration) if diverged else 100 * (i + 1) / (1 + iteration)

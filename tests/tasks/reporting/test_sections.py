@@ -145,6 +145,8 @@ def test_seconds_are_those_after_the_last_iteration(axis, found):
 
 
 def test_a_picture_without_its_file_is_left_out(found):
-    files = {name: path for name, path in found.files.items() if "vgg19-l1-lbfgs/picture.png" not in name}
+    files = {
+        name: path for name, path in found.files.items() if "vgg19-l1-lbfgs-swirls/picture.png" not in name
+    }
     labels = [each.label for each in section_style.pictures_of(Results(files), "losses")]
     assert labels == ["MSE", "smooth L1", "Huber"]

@@ -10,7 +10,7 @@ from singleshot.io.images import encode_png
 from tasks.reporting import style_figures
 
 COLUMNS = [
-    "study", "backbone", "loss", "optimizer", "size_px", "iteration", "content_loss", "style_loss",
+    "study", "backbone", "loss", "optimizer", "style", "size_px", "iteration", "content_loss", "style_loss",
     "total_loss", "seconds",
 ]  # fmt: skip
 RUNS = {
@@ -30,7 +30,9 @@ def studies():
                     10.0 ** (1 + 20 * iteration) if optimizer == "sgd" else (i + 1) * 100 / (1 + iteration)
                 )
                 seconds = (i + 1) * (iteration + 1)
-                rows.append((study, backbone, loss, optimizer, 96, iteration, 1.0, 2.0, total, seconds))
+                rows.append(
+                    (study, backbone, loss, optimizer, "swirls", 96, iteration, 1.0, 2.0, total, seconds)
+                )
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
@@ -43,7 +45,7 @@ def make_pictures(root, height, width):
     generator = torch.Generator().manual_seed(0)
     for study, runs in RUNS.items():
         for run in runs:
-            directory = root / study / "-".join(run)
+            directory = root / study / "-".join((*run, "swirls"))
             directory.mkdir(parents=True)
             for name in ("picture", "content", "style"):
                 noise = torch.rand(3, height, width, generator=generator)
@@ -77,7 +79,7 @@ def test_a_label_says_whatever_differs(studies, pictures):
     rows = studies[studies["study"] == "losses"].copy()
     rows.loc[rows["loss"] == "l1", "backbone"] = "vgg16"
     directory = pictures / "losses"
-    (directory / "vgg19-l1-lbfgs").rename(directory / "vgg16-l1-lbfgs")
+    (directory / "vgg19-l1-lbfgs-swirls").rename(directory / "vgg16-l1-lbfgs-swirls")
     labels = [variant.label for variant in style_figures.optimised(rows, "loss", directory.joinpath)]
     assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
 
