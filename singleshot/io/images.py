@@ -265,7 +265,8 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
     except UserError:
         raise
     except Exception as error:  # damaged bytes: OSError, SyntaxError, ValueError, struct.error, zlib.error, …
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        # libheif's words end in a line's end.
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, UnidentifiedImageError):  # Pillow's message would have an object's address.
             reason = "empty, or of no known format"
         if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
