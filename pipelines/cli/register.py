@@ -48,7 +48,7 @@ def _sort_experiments(client: "MlflowClient", config: TrackingConfig) -> None:
     steps = [*FIRST, *(step for step in STEPS if step not in FIRST)]
     found = [client.get_experiment_by_name(experiment_name(config, step)) for step in steps]
     listed = [each for each in found if each and each.lifecycle_stage == LifecycleStage.ACTIVE]
-    changed = [each.last_update_time for each in listed]
+    changed = [each.last_update_time or 0 for each in listed]
     if changed != sorted(changed, reverse=True):
         for each in reversed(listed):
             client.rename_experiment(each.experiment_id, each.name)

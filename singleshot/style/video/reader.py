@@ -328,7 +328,8 @@ class _Decoded:
             height=self.size[1],
             src_colorspace=Colorspace.ITU709 if untagged_hd else None,
         )
-        pixels, opacity = pixels[..., :3], pixels[..., 3:].astype(np.float32) / np.iinfo(pixels.dtype).max
+        whole = 65535 if wide else 255
+        pixels, opacity = pixels[..., :3], pixels[..., 3:].astype(np.float32) / whole
         if wide:
             pixels = to_bt709(pixels.astype(np.uint16, copy=False), image.color_primaries, image.color_trc)
         if self.has_alpha:  # over black
