@@ -1,16 +1,11 @@
 """The registry of models in MLflow follows the files in `models/onnx`; its experiments get their order."""
 
-from typing import TYPE_CHECKING
-
 from pipelines.catalog.graph_models import follow_files
 from pipelines.catalog.measured import measured
 from pipelines.catalog.paths import GRAPHS
 from pipelines.catalog.stages import STEPS, stage_of
 from pipelines.config.params import load_config
-from pipelines.engine.tracking import TrackingConfig, experiment_name, mlflow_client
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from pipelines.engine.tracking import experiment_name, mlflow_client, sort_experiments
 
 STEP = "export_onnx"
 """The step that logs the files as models."""
@@ -27,7 +22,7 @@ def register_graphs() -> None:
     """
     config = load_config().tracking
     with mlflow_client(config) as (client, _):
-        _sort_experiments(client, config)
+        sort_experiments(client, config, [*FIRST, *(step for step in STEPS if step not in FIRST)])
         experiment = client.get_experiment_by_name(experiment_name(config, STEP))
         files = sorted(GRAPHS.rglob("*.onnx"))
         unknown = follow_files(client, experiment.experiment_id, files, measured) if experiment else files
@@ -36,19 +31,3 @@ def register_graphs() -> None:
             f"{len(unknown)} graphs, e.g. {unknown[0]}, were never recorded in this MLflow; "
             f"`dvc repro --force --single-item {stage_of(STEP)}` records them"
         )
-
-
-def _sort_experiments(client: "MlflowClient", config: TrackingConfig) -> None:
-    """Put the experiments in the order of :data:`FIRST`, then of the steps, on MLflow's page that lists them.
-
-    The page shows the one that was last changed on top, and giving an experiment its name counts as a change.
-    """
-    from mlflow.entities import LifecycleStage
-
-    steps = [*FIRST, *(step for step in STEPS if step not in FIRST)]
-    found = [client.get_experiment_by_name(experiment_name(config, step)) for step in steps]
-    listed = [each for each in found if each and each.lifecycle_stage == LifecycleStage.ACTIVE]
-    changed = [each.last_update_time or 0 for each in listed]
-    if changed != sorted(changed, reverse=True):
-        for each in reversed(listed):
-            client.rename_experiment(each.experiment_id, each.name)

@@ -368,6 +368,21 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
         yield client, uri
 
 
+def sort_experiments(client: "MlflowClient", config: TrackingConfig, steps: Sequence[str]) -> None:
+    """Put the experiments of `steps` in this order on MLflow's page that lists them.
+
+    The page shows the one that was last changed on top, and giving an experiment its name counts as a change.
+    """
+    from mlflow.entities import LifecycleStage
+
+    found = [client.get_experiment_by_name(experiment_name(config, step)) for step in steps]
+    listed = [each for each in found if each and each.lifecycle_stage == LifecycleStage.ACTIVE]
+    changed = [each.last_update_time or 0 for each in listed]
+    if changed != sorted(changed, reverse=True):
+        for each in reversed(listed):
+            client.rename_experiment(each.experiment_id, each.name)
+
+
 def experiment_name(config: TrackingConfig, stage: str) -> str:
     """The name of a stage's experiment."""
     return f"{config.experiment}/{stage}"

@@ -30,7 +30,8 @@ WORDS: Mapping[str, Sequence[tuple[float, str]]] = {
     ),
 }
 """What a score below each bound is called. The bounds part the networks that style_levels.md and
-style_start.md in benchmarks/results/ describe by eye: a style ratio of 0.93 is a mere contour there, 0.35 shows strokes."""
+style_start.md in benchmarks/results/ describe by eye: a style ratio of 0.93 is a mere contour
+there, 0.35 shows strokes."""
 
 
 @torch.no_grad()
