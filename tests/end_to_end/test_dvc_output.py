@@ -55,7 +55,7 @@ def test_every_plot_has_data_and_uses_columns_that_it_has(plots):
 
 def test_learning_curves_have_every_evaluation(plots):
     rows = plots["learning_curves"]["data"]["values"]
-    assert len(rows) == 12
+    assert len(rows) == 24
     assert {row["rev"] for row in rows} == {"workspace"}
 
 

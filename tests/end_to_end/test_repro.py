@@ -149,7 +149,7 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     for study, *names in variants.itertuples(index=False):
         assert (styles / "gatys" / study / "-".join(names) / "picture.png").exists()
     assert (styles / "stylized/swirls/photos/chelsea.jpg").exists()
-    assert max(read_rgb(styles / "stylized/swirls/large/picture.jpg").shape) == 128
+    assert max(read_rgb(styles / "stylized/swirls/large/picture.jpg").shape) == pytest.approx(128, abs=1)
     paths = [
         finished_smoke.path / path
         for path in ("data/videos/clip/clip.mp4", "results/style/stylized/swirls/clip.mp4")
@@ -260,7 +260,7 @@ def test_mlflow_has_one_finished_run_a_cell(finished_smoke):
         assert tags["profile"] == "smoke"
     (run,) = finished_smoke.runs(stage="train", algorithm="bcq", pruner="snip")
     steps = finished_smoke.mlflow.get_metric_history(run.info.run_id, "d4rl_score")
-    assert [metric.step for metric in steps] == [10, 20]
+    assert [metric.step for metric in steps] == [5, 10, 15, 20]
     assert run.data.params["algorithm.lmbda"] == "0.75"
 
 

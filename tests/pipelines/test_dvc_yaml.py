@@ -133,7 +133,9 @@ OTHER = {
     "style.photos.path": "/data/photos",
     "style.photos.sha256": "0" * 64,
     "style.photos.limit": 7,
+    "style.photos.held_out": ["coffee"],
     "style.samples.path": "/data/photos",
+    "style.samples.held_out": ["coffee"],
     "style.samples.sha256": "0" * 64,
     "style.samples.limit": 7,
     "style.weights.source": "torchvision",
@@ -155,6 +157,7 @@ OTHER = {
     "style.training.johnson.precision": "float32",
     "style.training.style_weights": {"swirls": 7.0},
     "style.stylize.photos": ["coffee"],
+    "style.stylize.large.photo": "coffee",
     "style.stylize.video": "/data/video.mp4",
     "style.stylize.precision": "float32",
     "style.quality.photos": ["coffee"],
@@ -169,8 +172,13 @@ OTHER = {
     "deployment.benchmark.photos": ["coffee"],
 } | {
     f"style.transfer.studies.{study}.{name}": value
-    for study in ("backbones", "losses", "optimizers")
-    for name, value in {"backbones": ["vgg19", "vgg16"], "losses": ["l1"], "optimizers": ["adam"]}.items()
+    for study in ("backbones", "losses", "optimizers", "paintings")
+    for name, value in {
+        "backbones": ["vgg19", "vgg16"],
+        "losses": ["l1"],
+        "optimizers": ["adam"],
+        "styles": ["waves"],
+    }.items()
 } | {
     f"style.paintings.sources.{name}.{key}": value
     for name in ("swirls", "waves", "mosaic")
@@ -187,6 +195,8 @@ def changed(values, leaf):
         at = at[key]
     if name == "offline_rl.data.source":
         at |= {"source": "minari", "minari": OTHER["offline_rl.data.minari"]}
+    elif name == "style.training.start":
+        at |= {"start": "shipped", "johnson": at["johnson"] | {"width": 16}}
     elif name == "deployment.classifier.architecture":
         at |= {"architecture": "resnet50", "weights": "random"}
     elif name in {"style.photos.source", "style.samples.source"}:
