@@ -21,7 +21,6 @@ from tasks.reporting.blocks import (
     count,
     listing,
     number,
-    percent,
     written_as,
 )
 from tasks.reporting.look import chart, picture
@@ -94,20 +93,23 @@ def _distance(found: Results) -> str:
     named = [style for style in styles if (style, NETWORK) in ratio.index]
     if not named:
         return f"See below: {listing(styles)}. How close they come to their paintings was not measured."
-    networks = listing([f"{percent(ratio[style, NETWORK])} ({style})" for style in named])
+    networks = listing([f"{_share(ratio[style, NETWORK])} ({style})" for style in named])
     methods = ratio.index.get_level_values("method")
     single = ratio[[method.startswith("gatys-") and method != JUDGED for method in methods]]
-    beside = f"; optimising single pictures leaves {_span(single)}" if len(single) else ""
+    beside = f"; pictures that were optimised one by one reach {_span(single)}" if len(single) else ""
     return (
-        "Distance to the painting's style is measured with AlexNet, which made none of these pictures. Of a "
-        f"photo's squared distance, the trained networks leave {networks}{beside}; 0 % would be the "
-        "painting's own style, 100 % the photo's."
+        "AlexNet, which made none of these pictures, judges how close they come to their painting: 100 is "
+        f"the untouched photo, 0 the painting's own style. The trained networks reach {networks}{beside}."
     )
 
 
+def _share(ratio: float) -> str:
+    return f"{100 * ratio:.0f}"
+
+
 def _span(values: pandas.Series) -> str:
-    low, high = percent(values.min()), percent(values.max())
-    return low if low == high else f"{low[:-2]} to {high}"
+    low, high = _share(values.min()), _share(values.max())
+    return low if low == high else f"{low} to {high}"
 
 
 def _of_photos(found: Results) -> pandas.DataFrame:
