@@ -362,7 +362,10 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
         try:
             check_answers(uri)
             client = mlflow.MlflowClient(tracking_uri=uri)
+            given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
+            if given is None:  # MLflow sets the variable, which would go before the configuration from now on
+                os.environ.pop("MLFLOW_TRACKING_URI", None)
         except (OSError, ImportError) as error:  # also if the database's driver is missing
             raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
