@@ -16,8 +16,10 @@ from tasks import transfer_style as transfer
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
 from tasks.transfer_style import TransferParams, transfer_style
 
-COLUMNS = "study, backbone, loss, optimizer, style, size_px, iteration, content_loss, style_loss, total_loss, "
-    "seconds"
+COLUMNS = (
+    "study, backbone, loss, optimizer, style, size_px, iteration, content_loss, style_loss, "
+    "total_loss, seconds"
+)
 CONFIG = GatysConfig(backbone="alexnet", iterations=20, size_px=40)
 
 
