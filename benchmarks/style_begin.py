@@ -23,7 +23,7 @@ from benchmarks.style_levels import colour_distance
 from pipelines.catalog.paths import BACKBONES, PHOTOS, SAMPLES
 from pipelines.catalog.styles import judges, normalized, painting_of, trained
 from pipelines.config.params import configuration
-from singleshot.io.images import encode_jpeg, read_rgb
+from singleshot.io.images import encode_jpeg, middle, read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import load_backbone
 from singleshot.style.contact_sheet import contact_sheet
@@ -78,7 +78,7 @@ def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[obje
         yield name, "optimisation", f"{iterations} iterations", f"{seconds:.0f}", *means
         shown += pictures
         captions += [f"optimisation\n{iterations} iterations"] * len(photos)
-    sheet = contact_sheet([_square(picture) for picture in shown], captions, columns=len(photos))
+    sheet = contact_sheet([middle(picture, SIDE_PX) for picture in shown], captions, columns=len(photos))
     (options.output / f"{name}.jpg").write_bytes(encode_jpeg(sheet))
 
 
@@ -140,13 +140,6 @@ def _means(evaluator: Evaluator, pictures: Sequence[Tensor], photos: Sequence[Te
         for picture, photo in zip(pictures, photos, strict=True)
     ]
     yield from (f"{value:.3g}" for value in torch.tensor(scores).mean(dim=0).tolist())
-
-
-def _square(picture: Tensor) -> Tensor:
-    """The middle of a picture (3, H, W)."""
-    _, height, width = picture.shape
-    top, left = (height - SIDE_PX) // 2, (width - SIDE_PX) // 2
-    return picture[:, top : top + SIDE_PX, left : left + SIDE_PX]
 
 
 if __name__ == "__main__":

@@ -301,8 +301,8 @@ class TrainableAgent(TrainedAgent):
         self._specify(dataclasses.replace(self._spec, pruner=method, sparsity=float(sparsity)))
         self._first_masks = None
         if first := self._spec.mask_pruner:
-            data, normalized = self._data, config.normalize_states
-            if normalized not in (None, self.config.normalize_states):
+            data, normalized = self._data, config.normalizes(self.config.normalize_states)
+            if normalized != self.config.normalize_states:
                 data = ReplayBuffer(self._transitions, self._device, normalized)
             self._first_masks = pruning.make_masks(self._made, data, first, sparsity, self._spec.seed, config)
         return self

@@ -1,10 +1,8 @@
 """Task: export policies of trained agents as ONNX files."""
 
-import math
 from collections.abc import Iterator
 
 import pandas
-import scipy
 
 from singleshot.export.onnx_model import AgentScore
 from singleshot.export.policies import forms_of, open_policy
@@ -13,6 +11,7 @@ from singleshot.rl.environments import Environment
 from tasks.export_graph import export
 from tasks.job import Event, Job, per_job
 from tasks.reporting.agent_scores import agent_scores
+from tasks.reporting.statistics import BootstrapConfig, t_half_width
 
 
 @per_job
@@ -40,7 +39,7 @@ def _score(evaluations: pandas.DataFrame, environment: Environment | None) -> Ag
     (score,) = agent_scores(evaluations, ["seed"]).itertuples()
     low = high = None
     if score.evaluations > 1:
-        half = scipy.stats.t.ppf(0.975, score.evaluations - 1) * score.spread / math.sqrt(score.evaluations)
+        half = t_half_width(score.spread, score.evaluations, BootstrapConfig())
         low, high = score.d4rl_score - half, score.d4rl_score + half
     referenced = environment and environment.reference_returns
     return AgentScore(

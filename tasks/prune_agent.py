@@ -46,8 +46,7 @@ class PruneParams:
     @property
     def normalize_states(self) -> bool:
         """Whether scores are computed on normalised states."""
-        own = self.pruning.normalize_states
-        return self.algorithm.normalize_states if own is None else own
+        return self.pruning.normalizes(self.algorithm.normalize_states)
 
 
 @per_job

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge
 from torch import Tensor
 
-from singleshot.io.images import encode_jpeg, read_rgb, side_by_side
+from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.model_file import load_model
@@ -51,7 +51,7 @@ def stylize_large(job: Job) -> Iterator[Event]:
     photo = _scaled(job, params.config)
     picture = stylize(network.to(job.device), photo[None], params.settings)[0]
     (job.output / "picture.jpg").write_bytes(encode_jpeg(picture))
-    detail = side_by_side(_middle(photo), _middle(picture))
+    detail = side_by_side(middle(photo, DETAIL_PX), middle(picture, DETAIL_PX))
     (job.output / "detail.jpg").write_bytes(encode_jpeg(detail))
     yield Metrics(card.steps, {"megapixels": picture[0].numel() / 1e6})
 
@@ -66,10 +66,3 @@ def _scaled(job: Job, config: LargeConfig) -> Tensor:
 
     sides = read(None).shape[1:]
     return read(round(min(sides) * config.long_side_px / max(sides)))
-
-
-def _middle(picture: Tensor) -> Tensor:
-    _, height, width = picture.shape
-    side = min(DETAIL_PX, height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    return picture[:, top : top + side, left : left + side]

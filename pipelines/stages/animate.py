@@ -1,5 +1,4 @@
-"""The step `animate` has one cell for each agent that it shows, and one for each environment and
-algorithm."""
+"""The step `animate` has a cell for each agent shown, and one for each environment and algorithm."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -24,8 +23,7 @@ one agent by itself."""
 
 
 def run(step: Step, config: Config) -> None:
-    """Write `animation.mp4` and `still.jpg` for each environment and algorithm, and below them for each
-    agent."""
+    """Write `animation.mp4` and `still.jpg` for each environment and algorithm, and for each agent."""
     step.compute(list(_cells(config)), ANIMATIONS)
 
 

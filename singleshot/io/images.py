@@ -517,6 +517,14 @@ def side_by_side(*pictures: Tensor) -> Tensor:
     return torch.cat(pictures, dim=-1)
 
 
+def middle(picture: Tensor, side: int) -> Tensor:
+    """The middle of a picture (3, H, W): a square of `side` pixels, or of the shorter side if less."""
+    height, width = picture.shape[1:]
+    side = min(side, height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return picture[:, top : top + side, left : left + side]
+
+
 def _scaled(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     width, height = size
     scale = short_side / min(size)

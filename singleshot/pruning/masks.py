@@ -49,6 +49,10 @@ class PruningConfig:
             if value is not None and value < 1:
                 raise UserError(f"pruning.{name} is {value}; it has to be 1 or more")
 
+    def normalizes(self, training: bool) -> bool:
+        """Whether scores are computed on normalised states, where `training` is or is not."""
+        return training if self.normalize_states is None else self.normalize_states
+
     def batch_size_of(self, pruner: str) -> int:
         """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
         return self.batch_size or find_pruner(pruner).batch_size

@@ -87,9 +87,8 @@ def did_pruning_keep_the_return(found: Results, normalized: bool) -> Section:
             "return", title, "Not known: no pruned agent's return was compared with a dense one's.", [missing]
         )
     top = highest(statistics)
-    top = (
-        top if top["environment"].nunique() > 2 else top[top["environment"] != ALL]
-    )  # of one environment, `all` says the same
+    if top["environment"].nunique() <= 2:  # of one environment, `all` says the same
+        top = top[top["environment"] != ALL]
     retained = Figure(
         f"Share of the dense agents' D4RL score that {_highest(top)} sparse agents keep; bars "
         f"are {exact_percent(found.confidence)} bootstrap intervals, where there are three "

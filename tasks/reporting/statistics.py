@@ -158,14 +158,19 @@ def paired(
     return Paired(value, len(own), *interval, float(bounds[0]), float(bounds[1]), _t_p(tested), bootstrap_p)
 
 
-def _quantile_of_t(seeds: int, config: BootstrapConfig) -> float:
-    return float(scipy.stats.t.ppf((1 + config.confidence) / 2, seeds - 1))
+def _quantile_of_t(count: int, config: BootstrapConfig) -> float:
+    return float(scipy.stats.t.ppf((1 + config.confidence) / 2, count - 1))
+
+
+def t_half_width(spread: float, count: int, config: BootstrapConfig) -> float:
+    """Half the interval, by Student's t, of the mean of `count` values whose sample deviation is `spread`."""
+    return _quantile_of_t(count, config) * spread / count**0.5
 
 
 def _t_interval(values: Array, config: BootstrapConfig) -> tuple[float, float] | None:
     if len(values) < MIN_SEEDS:
         return None
-    half = _quantile_of_t(len(values), config) * values.std(ddof=1) / len(values) ** 0.5
+    half = t_half_width(values.std(ddof=1), len(values), config)
     return float(values.mean() - half), float(values.mean() + half)
 
 
