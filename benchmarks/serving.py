@@ -2,8 +2,10 @@
 
 Actions are also requested from `mlflow models serve` and from a plain FastAPI server with onnxruntime
 (`plain_server.py`), each with as many processes. All servers share one machine with the clients, which are
-coroutines of one process. CPU time is that of the servers alone: it depends less on what else the machine
-does. `alone` is the same graph called in a loop with batch 1 on one thread, without HTTP or other processes.
+coroutines of one process. Servers are asked in turn, in rounds, and each row has the round whose number of
+answers is the median, so that other work on the machine slows all of them alike. CPU time is that of the
+servers alone: it depends less on what else the machine does. `alone` is the same graph called in a loop with
+batch 1 on one thread, without HTTP or other processes.
 """
 
 import argparse
@@ -44,6 +46,7 @@ from singleshot.export.classifier import ClassifierCard, preprocess
 from singleshot.export.onnx_model import GraphCard, load_onnx
 
 CLIENTS = (1, 8, 32)
+ROUNDS = 5
 PICTURE_PX = 256
 ALGORITHMS = ("bc", "bcq")
 
@@ -74,6 +77,27 @@ class Answer:
     good: bool
 
 
+@dataclass(frozen=True)
+class Round:
+    """The answers of a server in some time."""
+
+    answers: list[Answer]
+    elapsed: float
+    """Seconds until the last answer."""
+    cpu: float
+    """Seconds of CPU that the servers took."""
+
+    @property
+    def good(self) -> list[float]:
+        """Milliseconds of the good answers."""
+        return [1000 * answer.seconds for answer in self.answers if answer.good]
+
+    @property
+    def rate(self) -> float:
+        """Good answers per second."""
+        return len(self.good) / self.elapsed
+
+
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -91,13 +115,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     with running(models, config, ExecutorConfig()):
         for model in asked:
-            _print_rows(_ours(model, config.port), _alone(model), arguments.seconds)
-    for model in asked:
-        if model.card.kind == "policy":
-            with _plain(model, config) as question:
-                _print_rows(question, _alone(model), arguments.seconds)
-            with _mlflow(model, config) as question:
-                _print_rows(question, _alone(model), arguments.seconds)
+            with contextlib.ExitStack() as servers:
+                questions = [_ours(model, config.port)]
+                if model.card.kind == "policy":
+                    questions.append(servers.enter_context(_plain(model, config)))
+                    questions.append(servers.enter_context(_mlflow(model, config)))
+                _print_rows(questions, _alone(model), arguments.seconds)
 
 
 def _asked(models: list[Model], directory: Path) -> list[Model]:
@@ -215,21 +238,31 @@ def _answering(question: Question, patience_s: float = 300) -> Question:
             return question
 
 
-def _print_rows(question: Question, alone: Callable[[], object], seconds: float) -> None:
+def _print_rows(questions: list[Question], alone: Callable[[], object], seconds: float) -> None:
     per_second = _per_second(alone, seconds)
     for clients in CLIENTS:
-        uvloop.run(_measure(question, clients, 1.0))  # warm-up
-        before, start = _servers_cpu(), time.perf_counter()
-        answers = uvloop.run(_measure(question, clients, seconds))
-        # Longer than `seconds`: clients wait for the answers to all requests that have begun.
-        elapsed, cpu = time.perf_counter() - start, _servers_cpu() - before
-        good = [1000 * answer.seconds for answer in answers if answer.good]
-        p50, p99 = np.percentile(good, (50, 99))
-        print(
-            f"| {question.what} | {question.server} | {clients} | {len(good) / elapsed:.0f} | {p50:.1f} | "
-            f"{p99:.1f} | {len(answers) - len(good)} | {1000 * cpu / len(good):.2f} | {per_second:.0f} |",
-            flush=True,
-        )
+        for question in questions:
+            uvloop.run(_measure(question, clients, 1.0))  # warm-up
+        rounds = [
+            [_round(question, clients, seconds / ROUNDS) for question in questions] for _ in range(ROUNDS)
+        ]
+        for question, taken in zip(questions, zip(*rounds, strict=True), strict=True):
+            median = sorted(taken, key=lambda each: each.rate)[ROUNDS // 2]
+            p50, p99 = np.percentile(median.good, (50, 99))
+            cpu, refused = 1000 * median.cpu / len(median.good), len(median.answers) - len(median.good)
+            print(
+                f"| {question.what} | {question.server} | {clients} | {median.rate:.0f} | {p50:.2f} | "
+                f"{p99:.1f} | {refused} | {cpu:.2f} | {per_second:.0f} |",
+                flush=True,
+            )
+
+
+def _round(question: Question, clients: int, seconds: float) -> Round:
+    before, start = _servers_cpu(), time.perf_counter()
+    answers = uvloop.run(_measure(question, clients, seconds))
+    # Longer than `seconds`: clients wait for the answers to all requests that have begun.
+    elapsed = time.perf_counter() - start
+    return Round(answers, elapsed, _servers_cpu() - before)
 
 
 def _per_second(call: Callable[[], object], seconds: float) -> float:
