@@ -320,7 +320,7 @@ def test_forty_at_once_are_answered_rightly(url):
         assert np.array_equal(pixels_of(response.content), 255 - pixels_of(content))
     assert all(len(response.json()["answers"]) == 5 for response in responses[30:34])
     assert all(refused(response, 422) for response in responses[34:])
-    sizes = [int(response.headers["X-CellBatch-Size"]) for response in responses[:20]]
+    sizes = [int(response.headers["X-Batch-Size"]) for response in responses[:20]]
     assert max(sizes) <= serving_config().act.max_batch_size
 
 

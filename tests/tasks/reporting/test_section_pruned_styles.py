@@ -18,7 +18,7 @@ def test_the_finding_is_the_table_in_words(tmp_path):
         "SNIP 98 % is the fastest of these: it has 41 % of the channels, 25 % of the parameters, and" in said
     )
     assert "takes 0.08" in said
-    assert "s for a picture of 512 px, in onnxruntime on 2 threads; the dense one takes 0.16 s." in said
+    assert "s for a picture of 512 px, in onnxruntime on 1 thread; the dense one takes 0.16 s." in said
 
 
 def test_charts_pictures_and_a_table_of_every_network(tmp_path):
