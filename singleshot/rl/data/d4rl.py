@@ -24,10 +24,10 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Dataset:
 
     The file holds `observations`, `actions`, `rewards`, `terminals`, and optionally `timeouts` and
     `next_observations`; columns (N, 1) count as (N,). Agents will act in `environment`; if they act in none,
-    the data alone tell sizes and bounds of actions. As in D4RL's
-    `qlearning_dataset`, an episode ends at the environment's time limit at the latest, also where `timeouts`
-    don't say so. Without `next_observations`, s' is the next
-    row's observation; a step that is cut by a time limit or by the end of the file has no s' and is left out.
+    the data alone tell sizes and bounds of actions. As in D4RL's `qlearning_dataset`, an episode ends at the
+    environment's time limit at the latest, also where `timeouts` don't say so. Without `next_observations`,
+    s' is the next row's observation; a step that is cut by a time limit or by the end of the file has no s'
+    and is left out.
     Unlike in `qlearning_dataset`, a terminal's s' is never the start of the next episode, a terminal at the
     time limit counts as a time-out, and the last step of the file is kept if it is terminal or if its s' is
     recorded.
@@ -59,6 +59,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Dataset:
     )
     if not bounds.is_unit:
         transitions = replace(transitions, bounds=bounds)
+    doubts.check_signal(transitions.rewards, transitions.terminals)
     episodes, returns = _returns(rewards, terminals, timeouts, limit)
     return Dataset(transitions.check(path, spaces), episodes, returns, doubts.told())
 

@@ -36,6 +36,13 @@ class Doubts:
             logging.getLogger(__name__).warning("%s: used, though %s", self.origin, "; ".join(self.found))
         return tuple(self.found)
 
+    def check_signal(self, rewards: NDArray, terminals: NDArray) -> None:
+        """Doubt data from which no value can be learned: (N,) rewards that are all 0, N terminals."""
+        if len(rewards) > 1 and not rewards.any():
+            self.add("all 'rewards' are 0: only behaviour cloning can learn from it")
+        if len(terminals) > 1 and terminals.all():
+            self.add("every step is a terminal: nothing after it counts")
+
     def check_rewards(self, rewards: NDArray) -> NDArray:
         """The same rewards; large ones are doubtful.
 

@@ -84,6 +84,7 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Data
     bounds = spaces.bounds if spaces else ActionBounds.of(actions)
     actions = np.asarray(doubts.clip_actions(bounds.to_unit(actions)), np.float32)
     transitions = replace(loaded.transitions, actions=actions, bounds=None if bounds.is_unit else bounds)
+    doubts.check_signal(transitions.rewards, transitions.terminals)
     return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
 

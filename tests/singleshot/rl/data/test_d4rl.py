@@ -286,6 +286,15 @@ def test_actions_a_little_beyond_are_clipped_and_large_rewards_are_told(tmp_path
     )
 
 
+def test_data_from_which_no_value_can_be_learned_is_doubtful(tmp_path: Path) -> None:
+    dataset = read_d4rl(write(tmp_path / "a.hdf5", [1] * 4, [0] * 4, rewards=np.zeros(4)), HOPPER)
+    assert len(dataset.transitions) == 4
+    assert dataset.doubts == (
+        "all 'rewards' are 0: only behaviour cloning can learn from it",
+        "every step is a terminal: nothing after it counts",
+    )
+
+
 @pytest.mark.parametrize("marked", [True, False])
 def test_one_row_is_a_dataset(tmp_path: Path, marked: bool) -> None:
     path = write(tmp_path / "a.hdf5", [int(marked)], [0], next_observations=None if marked else recorded(1))
