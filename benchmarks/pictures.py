@@ -1,8 +1,9 @@
 """README's pictures, from the results of a run: `python -m benchmarks.pictures`.
 
 Writes agents.webp and styles.jpg, and beside them pictures.json: the parameters of the run that made them,
-and the digest of the code that draws. A test compares that record with the profile default. Code that trains
-is not in it, as most edits leave the pictures as they are. Needs the stages agents and styles.
+and the digests of the code that draws and of the network that styles begin with. A test compares that record
+with the profile default. Code that trains is not in it, as most edits leave the pictures as they are. Needs
+the stages agents and styles.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from singleshot.rl.agents import DENSE, AgentSpec
 from singleshot.rl.evaluation import drawing
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import load_episode
+from singleshot.style.start import START
 from tasks.reporting.look import OTHER, PRUNERS, name
 
 AGENTS, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
@@ -57,7 +59,7 @@ def main() -> None:
 
 
 def made_from(config: Config) -> Mapping[str, Any]:
-    """What the pictures of a run depend on: its parameters, and the code that draws, as JSON holds them."""
+    """What the pictures of a run depend on, as JSON holds it: its parameters, and files of this project."""
     lane, offline_rl, style = agents_shown(config)[0], config.offline_rl, config.style
     values = {
         "agents": [str(agent) for agent in agents_shown(config)],
@@ -71,7 +73,7 @@ def made_from(config: Config) -> Mapping[str, Any]:
         "paintings": asdict(style.paintings),
         "transfer": asdict(style.transfer),
         "stylize": asdict(style.stylize),
-        "code": {path.name: sha256_of(path) for path in (Path(__file__), Path(drawing.__file__))},
+        "files": {path.name: sha256_of(path) for path in (Path(__file__), Path(drawing.__file__), START)},
     }
     read: Mapping[str, Any] = json.loads(json.dumps(values, default=str))
     return read
