@@ -456,8 +456,8 @@ def serve(
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
     The networks are those below models/onnx, which the stage export writes, and the styles from
-    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture, /act/TASK
-    takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
+    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture,
+    /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
     """
     print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
     from pipelines.catalog.paths import GRAPHS, LEARNED
