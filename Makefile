@@ -82,7 +82,7 @@ test: $(INSTALLED) ## Run the tests, without the slow ones
 test-all: $(INSTALLED) ## Run all tests
 	python -m pytest $(PARALLEL)
 
-study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or go on where they were interrupted
+study: $(INSTALLED) ## Run the experiments behind docs/study (weeks on two cores), or go on where they were interrupted
 	python -m pipelines study
 
 study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables

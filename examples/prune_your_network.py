@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Prune a network of one's own
+# # Prune a network of your own
 #
 # `singleshot.prune` decides before training which weights of a network are worth training, and
 # `singleshot.apply` holds the others at zero under any optimiser. Here a small convolutional network tells

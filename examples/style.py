@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A style of one's own
+# # A style of your own
 #
 # A small network learns to put any photo into a painting's style, in two minutes of one core: it begins with
 # a network that has learned many paintings, and comes with the library. Two such networks blend into one.

@@ -97,7 +97,7 @@ def cells_why(
         typer.Argument(
             autocompletion=complete_cell,
             metavar="NAME",
-            help="A cell's name, as MLflow shows it, or STAGE/NAME; or a STAGE.",
+            help="A cell's name, as MLflow shows it, or STEP/NAME; or a STEP, for all its cells.",
         ),
     ],
 ) -> None:
@@ -242,9 +242,11 @@ def stylize(
     mask: Annotated[
         Path | None, typer.Option(metavar="PICTURE", help="The style goes where this picture is white.")
     ] = None,
-    invert_mask: Annotated[bool, typer.Option("--invert-mask", help="… where it is black.")] = False,
+    invert_mask: Annotated[
+        bool, typer.Option("--invert-mask", help="The style goes where the mask is black.")
+    ] = False,
     keep_faces: Annotated[
-        bool, typer.Option("--keep-faces", help="Leave faces that look at us as they are.")
+        bool, typer.Option("--keep-faces", help="Leave faces that look at the camera as they are.")
     ] = False,
     batch_size: Annotated[int, count("Pictures of the same size, or frames, to compute together.")] = 1,
     runtime: Annotated[
@@ -357,9 +359,7 @@ def act(
 def classify(
     inputs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="PATH...", help="Pictures, folders of them, glob patterns; - is standard input."
-        ),
+        typer.Argument(metavar="PATH", help="Pictures, folders of them, glob patterns; - is standard input."),
     ],
     model: Annotated[
         Path | None,
@@ -456,8 +456,8 @@ def serve(
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
     The networks are those below models/onnx, which the stage export writes, and the styles from
-    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture, /act/TASK
-    takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
+    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture,
+    /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
     """
     print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
     from pipelines.catalog.paths import GRAPHS, LEARNED
@@ -492,7 +492,7 @@ def ui(
 def study(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[EXPERIMENT]...", help="Experiments of conf/study.yaml; by default all."),
+        typer.Argument(metavar="EXPERIMENT", help="Experiments of conf/study.yaml; by default all."),
     ] = None,
     output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study"),
     tables: Annotated[
