@@ -38,7 +38,7 @@ from singleshot.rl.agents import DENSE, Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.data.minari import fetch_minari, is_minari_id, local_minari, read_minari
+from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
@@ -105,9 +105,6 @@ class Dataset:
     @classmethod
     def minari(cls, name: str | Path) -> Self:
         """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed."""
-        folder = Path(name).expanduser()
-        if folder.is_dir() or not is_minari_id(str(name)):
-            return cls._of(read_minari(folder).transitions)
         if kept := local_minari(str(name)):
             return cls._of(read_minari(kept).transitions)
         with tempfile.TemporaryDirectory() as directory:

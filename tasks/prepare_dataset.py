@@ -13,7 +13,7 @@ from singleshot.errors import UserError
 from singleshot.io.download import is_remote, local_or_cached
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.data.minari import fetch_minari, is_minari_id, local_minari, read_minari, write_minari
+from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
 from singleshot.rl.environments import LOCOMOTION, Environment, spaces_of
 from singleshot.rl.experts.collect import roll_out
@@ -67,11 +67,7 @@ class DatasetParams:
         if self.data.source == "expert":
             return {"expert": expert}
         if self.data.source == "minari":
-            entry = self.data.minari[self.name]
-            path = Path(entry).expanduser()
-            if path.is_dir() or not is_minari_id(entry):
-                return {"minari": path}
-            return {"minari": kept} if (kept := local_minari(entry)) else {}
+            return {"minari": kept} if (kept := local_minari(self.data.minari[self.name])) else {}
         file = self.data.d4rl[self.name]
         return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://")).expanduser()}
 

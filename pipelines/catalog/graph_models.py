@@ -8,7 +8,7 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 
 from pipelines.engine.execution import temporary_directory
-from singleshot.export.onnx_model import GraphCard, GraphInput, read_card
+from singleshot.export.onnx_model import GraphCard, read_card
 from singleshot.export.parity import random_inputs
 from singleshot.io.hashing import sha256_of
 from singleshot.pruning.variant import percentage
@@ -105,10 +105,7 @@ def _register(client: "MlflowClient", run: "Run", model: "LoggedModel", card: Gr
 
     name = _name(card)
     if not client.search_model_versions(f"run_id = '{run.info.run_id}'"):
-        tags = {
-            key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)
-        }
-        tags |= {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
+        tags = _facts(card) | {"kind": card.kind, "form": card.form, "sparsity": f"{card.sparsity:g}"}
         try:
             client.create_registered_model(name, tags, _description(card, client.tracking_uri, {}))
         except MlflowException as error:
@@ -142,8 +139,7 @@ def _describe(client: "MlflowClient", card: GraphCard, measured: Mapping[str, st
 
 def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     """A graph's card as Markdown, for the page of its registered model in the store at `uri`."""
-    shapes = {each.name: f" {_shape(each.shape)}" for each in card.inputs}
-    facts = {key: value for key, value in card.details.items() if isinstance(value, str | int | float)}
+    shapes = {each.name: f" {' x '.join(map(str, each.shape))}" for each in card.inputs}
     rows = {
         "network": f"`{card.cell}`",
         "kind": card.kind,
@@ -151,13 +147,16 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
         **({"score": str(card.score)} if card.score else {}),
         **measured,
         "licence": card.licence,
-        **{f"`{each}`{shapes.get(each, '')}": _meaning(card, each) for each in (*shapes, *card.outputs)},
-        **{key: str(value) for key, value in facts.items()},
+        **{
+            f"`{each}`{shapes.get(each, '')}": card.meanings.get(each, "")
+            for each in (*shapes, *card.outputs)
+        },
+        **_facts(card),
     }
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     if uri.startswith(SQLITE):  # a relative path would be another database in another directory
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
-    arrays = ", ".join(f"{each.name!r}: {_zeros(each)}" for each in card.inputs)
+    arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(EXAMPLE_SIZES)})" for each in card.inputs)
     return (
         f"{TABLE}{table}\n\n```python\nimport mlflow, numpy\n\n"
         f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
@@ -166,16 +165,8 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     )
 
 
-def _meaning(card: GraphCard, name: str) -> str:
-    return card.meanings.get(name, "")
-
-
-def _zeros(graph_input: GraphInput) -> str:
-    return f"numpy.zeros({graph_input.shape_at(EXAMPLE_SIZES)})"
-
-
-def _shape(sizes: Sequence[int | str]) -> str:
-    return " x ".join(str(size) for size in sizes)
+def _facts(card: GraphCard) -> dict[str, str]:
+    return {key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)}
 
 
 def _open(client: "MlflowClient", run: "Run", path: Path, card: GraphCard) -> "LoggedModel":

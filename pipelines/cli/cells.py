@@ -4,7 +4,6 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -49,13 +48,9 @@ def explain(name: str) -> None:
         )
     manifests = store.manifests()
     said = {f"{step}/{cell.name}": list(_explanation(cell, store, manifests)) for step, cell in found}
-    for line in _summary(said) if name in STEPS else chain.from_iterable(_named(said)):
+    named = (f"{cell}: {line}" for cell, lines in said.items() for line in lines)
+    for line in _summary(said) if name in STEPS else named:
         print(line)
-
-
-def _named(said: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
-    for name, lines in said.items():
-        yield [f"{name}: {line}" for line in lines]
 
 
 def _summary(said: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -26,13 +26,13 @@ class Classifier:
         self.model, self.card = model, card
 
     @classmethod
-    def open(cls, path: Path, threads: int = 0) -> "Classifier":
-        """Read a graph that the stage export wrote; `threads` 0 stands for all cores.
+    def open(cls, path: Path) -> "Classifier":
+        """Read a graph that the stage export wrote.
 
         Raises:
             UserError: the file is missing or damaged, or is not a classifier.
         """
-        model = load_onnx(path, threads)
+        model = load_onnx(path)
         if model.card.kind != "classifier" or model.card.outputs != ("logits",):
             raise UserError(f"{path}: a {model.card.kind}, not a classifier; give one of {CLASSIFIERS}")
         try:

@@ -24,7 +24,7 @@ import joblib
 import psutil
 
 from pipelines.engine.dvc_files import LOCK as DVC_LOCK
-from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.execution import ExecutorConfig, first_line
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, check_answers, tracking_uri
@@ -116,7 +116,7 @@ def examine(check: Callable[[], Finding]) -> Finding:
     except ImportError as error:
         return Finding("problem", str(error), "make install")
     except Exception as error:
-        return Finding("problem", f"{type(error).__name__}: {_first_line(str(error))}")
+        return Finding("problem", f"{type(error).__name__}: {first_line(error)}")
 
 
 def print_findings() -> bool:
@@ -591,25 +591,18 @@ def _describe(nodes: Sequence[Mapping[str, float]]) -> str:
     return "; ".join(f"{count} × {node}" if count > 1 else node for node, count in counts.items())
 
 
-def _call(function: Callable[[], None], **environment: str | None) -> subprocess.CompletedProcess[str]:
+def _call(function: Callable[[], None], **environment: str) -> subprocess.CompletedProcess[str]:
     """Call a function of this module in a separate process, so that a crash or hang stays there."""
     return _python(["-c", f"import {__name__} as doctor; doctor.{function.__name__}()"], **environment)
 
 
-def _python(arguments: Sequence[str], **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """Run Python with some environment variables set, or unset where None."""
-    merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
-    command = [sys.executable, *arguments]
+def _python(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with some more environment variables."""
+    command, env = [sys.executable, *arguments], os.environ | environment
     try:
-        return subprocess.run(
-            command, env=merged, capture_output=True, text=True, timeout=PROCESS_SECONDS, check=False
-        )
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PROCESS_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UserError(f"no answer within {PROCESS_SECONDS} s") from error
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def _last_line(text: str) -> str:

@@ -68,7 +68,10 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         cell = Cell(name, train_style, params, inputs, {"style": name})
         if not store.has(cell):
             if (output / "model.safetensors").exists():
-                raise _taken(output)
+                raise UserError(
+                    f"{output}: has a finished network, of another painting, other photos, another training "
+                    "time or another version of this program; give another --name, or remove it"
+                )
             _tell(name, seconds, inputs, device, cores)
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
     store.link(cell, output)
@@ -148,13 +151,6 @@ def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: 
     for cell in cells:
         shutil.rmtree(out / cell.name, ignore_errors=True)
         store.link(cell, out / cell.name)
-
-
-def _taken(output: Path) -> UserError:
-    return UserError(
-        f"{output}: has a finished network, of another painting, other photos, another training time or "
-        "another version of this program; give another --name, or remove it"
-    )
 
 
 def _tell(name: str, seconds: float, inputs: dict[str, Path], device: str, cores: int) -> None:

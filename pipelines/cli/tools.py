@@ -44,6 +44,18 @@ def output_file(default: str) -> Any:
     return typer.Option("--output", "-o", metavar="OUT", help=about, show_default=default)
 
 
+EnvironmentId = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ID",
+        help="Gymnasium's id of the environment, e.g. Hopper-v4.",
+        show_default="the one it was trained for",
+    ),
+]
+Episodes = Annotated[int, count("Episodes to play.")]
+NoiseSeed = Annotated[int, count("Seed of the policy's noise.", least=0)]
+
+
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
     """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
@@ -119,16 +131,9 @@ def evaluate_agent(
     agent: Annotated[
         Path, typer.Argument(metavar="AGENT", help="An agent's agent.safetensors, or its directory.")
     ],
-    episodes: Annotated[int, count("Episodes to play.")] = 10,
-    seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Gymnasium's id of the environment, e.g. Hopper-v4.",
-            show_default="the one it was trained for",
-        ),
-    ] = None,
+    episodes: Episodes = 10,
+    seed: NoiseSeed = 0,
+    environment: EnvironmentId = None,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.mp4", help="Also write a video of the first episode.")
     ] = None,
@@ -330,16 +335,9 @@ def act(
             autocompletion=complete_graph,
         ),
     ],
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="Gymnasium's id of the environment, e.g. Hopper-v4.",
-            show_default="the one it was trained for",
-        ),
-    ] = None,
-    episodes: Annotated[int, count("Episodes to play.")] = 10,
-    seed: Annotated[int, count("Seed of the policy's noise.", least=0)] = 0,
+    environment: EnvironmentId = None,
+    episodes: Episodes = 10,
+    seed: NoiseSeed = 0,
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
     from singleshot.export.rollout import load_policy, play_onnx

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 from filelock import FileLock, Timeout
 
+from pipelines.engine.processes import is_dvc
 from singleshot.io.whole_file import whole_file
 
 DVC = Path(".dvc/tmp")
@@ -119,13 +119,6 @@ def _mend_used() -> Iterator[str]:
         with whole_file(USED) as file:
             file.write_text(json.dumps(alive), encoding="utf-8")
         yield f"{USED}: removed what a DVC was using that has ended"
-
-
-def is_dvc(pid: int) -> bool:
-    """Whether a process is alive and DVC."""
-    with contextlib.suppress(psutil.Error):
-        return any("dvc" in Path(word).name for word in psutil.Process(pid).cmdline()[:3])
-    return False
 
 
 if __name__ == "__main__":

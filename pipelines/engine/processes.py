@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -105,7 +106,7 @@ def _parents() -> list[psutil.Process]:
     if "DVC_STAGE" not in os.environ:
         return []
     for depth, process in enumerate(parents):
-        if _is_dvc(process):
+        if is_dvc(process.pid):
             return parents[: depth + 1]
     # DVC starts a stage in DVC's session. A stage without its parent belongs to init, in another session.
     if parents and os.getsid(parents[0].pid) != os.getsid(0):
@@ -113,9 +114,10 @@ def _parents() -> list[psutil.Process]:
     return parents[:1]
 
 
-def _is_dvc(process: psutil.Process) -> bool:
+def is_dvc(pid: int) -> bool:
+    """Whether a process is alive and DVC."""
     with contextlib.suppress(psutil.Error):
-        return any("dvc" in part.rsplit("/", 1)[-1] for part in process.cmdline()[:3])
+        return any("dvc" in Path(word).name for word in psutil.Process(pid).cmdline()[:3])
     return False
 
 

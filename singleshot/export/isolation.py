@@ -22,7 +22,7 @@ from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, l
 WORKER = worker.__name__
 """Module that runs in the process. It is imported here, so that an edit there changes a cell's digest."""
 ROOT = Path(__file__).parents[2]
-"""Directory of the package `tasks`, which is not installed."""
+"""Directory of the package `singleshot`, which is not installed."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
 """Settings of the caller that would limit a runtime's threads, whose number is given with each network."""
 KILLED_WAIT_S = 10
@@ -241,7 +241,7 @@ class Worker:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment variables, with `tasks` importable."""
+    """This process's environment variables, with `singleshot` importable."""
     inherited = {name: value for name, value in os.environ.items() if name not in THREADS}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return inherited | {"PYTHONPATH": path}

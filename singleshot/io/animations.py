@@ -82,16 +82,10 @@ def read_animation(source: Source) -> Animation | None:
 
 def _transparent_webp(pictures: Sequence[Image.Image], animation: Animation) -> bytes:
     """An animated WebP of whole frames with their opacity, which Pillow 13 loses."""
-    options = animation.stored.options
-    metadata = {
-        b"ICCP": options.get("icc_profile"),
-        b"EXIF": options.get("exif"),
-        b"XMP ": options.get("xmp"),
-    }
-    icc, exif, xmp = ((name, content) for name, content in metadata.items())
-    flags = 0x12 | 0x20 * bool(icc[1]) | 0x08 * bool(exif[1]) | 0x04 * bool(xmp[1])
+    icc, exif, xmp = (animation.stored.options.get(key) for key in ("icc_profile", "exif", "xmp"))
+    flags = 0x12 | 0x20 * bool(icc) | 0x08 * bool(exif) | 0x04 * bool(xmp)
     width, height = ((side - 1).to_bytes(3, "little") for side in pictures[0].size)
-    chunks = [(b"VP8X", bytes([flags, 0, 0, 0]) + width + height), icc]
+    chunks = [(b"VP8X", bytes([flags, 0, 0, 0]) + width + height), (b"ICCP", icc)]
     chunks.append((b"ANIM", struct.pack("<IH", 0, animation.loops or 0)))
     for picture, milliseconds in zip(pictures, animation.milliseconds, strict=True):
         still = io.BytesIO()
@@ -102,7 +96,7 @@ def _transparent_webp(pictures: Sequence[Image.Image], animation: Animation) -> 
         chunks.append((b"ANMF", bytes(6) + width + height + time + b"\x02" + content))  # 2: replaces all
     body = b"".join(
         name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
-        for name, content in [*chunks, exif, xmp]
+        for name, content in [*chunks, (b"EXIF", exif), (b"XMP ", xmp)]
         if content
     )
     return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body

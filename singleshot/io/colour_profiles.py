@@ -38,19 +38,14 @@ H273_PRIMARIES = {9: BT2020_PRIMARIES, 11: P3_PRIMARIES, 12: P3_PRIMARIES}
 def to_srgb(picture: Image.Image, icc: bytes | None) -> Image.Image:
     """A picture of 8 bits per sample in sRGB (mode RGB), without its opacity."""
     if picture.mode == "LAB":
-        return _converted(picture, _transform(None, "LAB", "RGB", to_srgb=True))
+        return _converted(picture, _transform(None, "LAB", to_srgb=True))
     space = mode_of(icc)
     if icc is None or space is None or _is_srgb(icc):
         return picture.convert("RGB")
-    if space == "L" and picture.mode not in (
-        "L",
-        "LA",
-        "1",
-    ):  # colours that a grey profile says nothing about
+    modes = {"L": ("L", "LA", "1"), "CMYK": ("CMYK",)}.get(space)
+    if modes and picture.mode not in modes:  # e.g. colours, about which a grey profile says nothing
         return picture.convert("RGB")
-    if space == "CMYK" and picture.mode != "CMYK":
-        return picture.convert("RGB")
-    return _converted(picture.convert(space), _transform(icc, space, "RGB", to_srgb=True))
+    return _converted(picture.convert(space), _transform(icc, space, to_srgb=True))
 
 
 def from_srgb(picture: Image.Image, icc: bytes) -> Image.Image:
@@ -62,7 +57,7 @@ def from_srgb(picture: Image.Image, icc: bytes) -> Image.Image:
     space = mode_of(icc)
     if space is None or _is_srgb(icc):
         return picture
-    return _converted(picture, _transform(icc, space, "RGB", to_srgb=False))
+    return _converted(picture, _transform(icc, space, to_srgb=False))
 
 
 @lru_cache(maxsize=64)
@@ -152,18 +147,18 @@ def _is_srgb(icc: bytes) -> bool:
     if mode_of(icc) != "RGB":
         return False
     colours = np.array(list(product(range(0, 256, 17), repeat=3)), np.uint8)[None]
-    shown = np.asarray(_converted(Image.fromarray(colours), _transform(icc, "RGB", "RGB", to_srgb=True)))
+    shown = np.asarray(_converted(Image.fromarray(colours), _transform(icc, "RGB", to_srgb=True)))
     return bool(np.abs(shown.astype(int) - colours).max() <= ROUNDING)
 
 
 @lru_cache(maxsize=64)
-def _transform(icc: bytes | None, space: str, rgb: str, *, to_srgb: bool) -> ImageCms.ImageCmsTransform:
+def _transform(icc: bytes | None, space: str, *, to_srgb: bool) -> ImageCms.ImageCmsTransform:
     """Between a profile, or CIELAB, and sRGB."""
     own = ImageCms.ImageCmsProfile(io.BytesIO(icc)) if icc else ImageCms.createProfile("LAB")
     srgb = ImageCms.createProfile("sRGB")
     if to_srgb:
-        return ImageCms.buildTransform(own, srgb, space, rgb)
-    return ImageCms.buildTransform(srgb, own, rgb, space)
+        return ImageCms.buildTransform(own, srgb, space, "RGB")
+    return ImageCms.buildTransform(srgb, own, "RGB", space)
 
 
 def _converted(picture: Image.Image, transform: ImageCms.ImageCmsTransform) -> Image.Image:

@@ -213,7 +213,7 @@ def read_rgb(
         rgb = Image.composite(rgb, Image.new("RGB", rgb.size, "white"), alpha)
     if short_side and (enlarge or short_side < min(rgb.size)):
         rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
-    return _to_tensor(rgb)
+    return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous().float() / 255
 
 
 def read_size(source: Source, formats: tuple[str, ...] = FORMATS) -> tuple[int, int]:
@@ -529,10 +529,6 @@ def _scaled(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     width, height = size
     scale = short_side / min(size)
     return round(width * scale), round(height * scale)
-
-
-def _to_tensor(picture: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float() / 255
 
 
 def _encode(picture: Tensor, file_format: str, **options: object) -> bytes:

@@ -71,15 +71,8 @@ def _fetch(settings: Mapping[str, str]) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as requirements:
         requirements.write(pinned[0])
         requirements.flush()
-        arguments = (
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-            "--requirement",
-            requirements.name,
-        )
-        done = _pip(*arguments, environment=environment)
+        options = ("--quiet", "--no-deps", "--require-hashes", "--requirement", requirements.name)
+        done = _pip("install", *options, environment=environment)
     if done.returncode:
         errors = re.findall(r"^ERROR: (.+)", done.stderr, re.MULTILINE) or done.stderr.splitlines()
         raise UserError(

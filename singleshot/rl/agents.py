@@ -119,14 +119,6 @@ class Agent:
         )
 
 
-@dataclass(frozen=True)
-class _About:
-    """The part of a file's description that an agent can be without."""
-
-    bounds: ActionBounds | None
-    environment: Environment | None
-
-
 def load_agent(path: Path) -> Agent:
     """Read what :meth:`Agent.save` wrote.
 
@@ -152,9 +144,9 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
-    given = {name: description[name] for name in ("bounds", "environment")}
-    about = TypeAdapter(_About).validate_python(given)
-    return Agent(spec, algorithm, networks, masks, **vars(about))
+    bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
+    environment = TypeAdapter(Environment | None).validate_python(description["environment"])
+    return Agent(spec, algorithm, networks, masks, bounds, environment)
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:

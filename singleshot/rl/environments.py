@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import gymnasium
@@ -55,13 +54,11 @@ class Environment:
 
 # Reference returns are from D4RL's `d4rl/infos.py`, REF_MIN_SCORE and REF_MAX_SCORE, which are the same for
 # -v0, -v1 and -v2.
-LOCOMOTION: Mapping[str, Environment] = MappingProxyType(
-    {
-        "HalfCheetah": Environment("HalfCheetah-v5", reference_returns=(-280.178953, 12135.0)),
-        "Hopper": Environment("Hopper-v5", reference_returns=(-20.272305, 3234.3)),
-        "Walker2d": Environment("Walker2d-v5", reference_returns=(1.629008, 4592.3)),
-    }
-)
+LOCOMOTION: Mapping[str, Environment] = {
+    "HalfCheetah": Environment("HalfCheetah-v5", reference_returns=(-280.178953, 12135.0)),
+    "Hopper": Environment("Hopper-v5", reference_returns=(-20.272305, 3234.3)),
+    "Walker2d": Environment("Walker2d-v5", reference_returns=(1.629008, 4592.3)),
+}
 """The environments for which this project has experts."""
 
 
@@ -132,11 +129,9 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     low, high = _own_bounds(made)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise UserError(f"environment {environment.id}: its actions have no bounds; clip them in a wrapper")
-    return (
-        made
-        if (low == -1).all() and (high == 1).all()
-        else RescaleAction(made, np.float32(-1), np.float32(1))
-    )
+    if (low == -1).all() and (high == 1).all():
+        return made
+    return RescaleAction(made, np.float32(-1), np.float32(1))
 
 
 def _own_bounds(made: Env) -> tuple[NDArray, NDArray]:

@@ -23,12 +23,8 @@ _CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
 }
 
 
-def gram_matrix(features: Tensor) -> Tensor:
-    """G_ij = Σ_k F_ik F_jk, inner products of vectorised feature maps (eq. 4): (N, C, H, W) to (N, C, C)."""
-    return _scaled_gram(features, 1.0)
-
-
 def _scaled_gram(features: Tensor, scale: float) -> Tensor:
+    """G_ij = Σ_k F_ik F_jk, inner products of vectorised feature maps (eq. 4), times `scale`."""
     gram: Tensor = _Gram.apply(features.flatten(2), scale)  # type: ignore[no-untyped-call]
     return gram
 

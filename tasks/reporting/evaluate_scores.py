@@ -129,9 +129,8 @@ def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
         matrices = {variant: _matrix(row[chosen]) for variant, row in runs.iterrows()}
         for (algorithm, pruner, sparsity), scores in matrices.items():
             low, high = _bounds(bootstrap_interval(interquartile_mean, scores, config=bootstrap))
-            kept = _Retention(1.0)
-            if pruner != DENSE:
-                kept = _retention(scores, matrices.get((algorithm, DENSE, 0.0)), bootstrap)
+            dense = matrices.get((algorithm, DENSE, 0.0))
+            kept, least, most = (1.0, None, None) if pruner == DENSE else _retention(scores, dense, bootstrap)
             own = agents.loc[(algorithm, pruner, sparsity, chosen), :]
             spread = float(own["spread"].mean())
             yield StatisticsRow(
@@ -146,9 +145,9 @@ def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
                 score_iqm=float(interquartile_mean(scores)),
                 score_iqm_low=low,
                 score_iqm_high=high,
-                retention=kept.estimate,
-                retention_low=kept.low,
-                retention_high=kept.high,
+                retention=kept,
+                retention_low=least,
+                retention_high=most,
                 evaluations=int(own["evaluations"].min()),
                 score_spread=None if math.isnan(spread) else spread,
             )
@@ -163,20 +162,16 @@ def _bounds(interval: tuple[Array, Array] | None) -> tuple[float | None, float |
     return (float(interval[0]), float(interval[1])) if interval else (None, None)
 
 
-@dataclass(frozen=True)
-class _Retention:
-    estimate: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-def _retention(pruned: Array, dense: Array | None, bootstrap: BootstrapConfig) -> _Retention:
+def _retention(
+    pruned: Array, dense: Array | None, bootstrap: BootstrapConfig
+) -> tuple[float | None, float | None, float | None]:
+    """The share that pruning leaves, with the bounds of its interval."""
     if dense is None or not (interquartile_mean(dense[:, np.newaxis]) > 0).all():
-        return _Retention()
+        return None, None, None
     estimate = float(retention(pruned, dense))
     if dense.min() <= 0:
-        return _Retention(estimate)
-    return _Retention(estimate, *_bounds(bootstrap_interval(retention, pruned, dense, config=bootstrap)))
+        return estimate, None, None
+    return estimate, *_bounds(bootstrap_interval(retention, pruned, dense, config=bootstrap))
 
 
 def _profiles(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[ProfileRow]:

@@ -350,8 +350,8 @@ def _experiment(found: Results) -> Iterator[Block]:
         [
             chart(
                 partial(draw_answers, rows=rows),
-                f"Probabilities of five classes for photo {photo}, {PREPARATION.get(str(how), str(how))}.",
-                f"{photo}, {PREPARATION.get(str(how), str(how))}",
+                f"Probabilities of five classes for photo {photo}, {PREPARATION[str(how)]}.",
+                f"{photo}, {PREPARATION[str(how)]}",
                 (3.5, 1.75),
             )
             for (photo, how), rows in reference.groupby(["photo", "preprocessing"], sort=False)
@@ -369,7 +369,7 @@ def _experiment(found: Results) -> Iterator[Block]:
         rows.append(
             (
                 photo,
-                PREPARATION.get(how, how),
+                PREPARATION[how],
                 said["label"],
                 low if low == high else f"{low} to {high}",
                 ", ".join(f"{row.runtime} ({row.label})" for row in others.itertuples()) or "none",
@@ -391,9 +391,7 @@ def draw_answers(axis: Axes, rows: pandas.DataFrame) -> None:
     colours = dict(zip(PREPARATION, SERIES, strict=False))
     own = rows.sort_values("rank")
     at = np.arange(len(own))
-    bars = axis.barh(
-        at, own["probability"], color=[colours.get(how, OTHER) for how in own["preprocessing"]], height=0.62
-    )
+    bars = axis.barh(at, own["probability"], color=own["preprocessing"].map(colours), height=0.62)
     axis.bar_label(bars, [number(value, 2) for value in own["probability"]], padding=3, color=MUTED)
     axis.set_yticks(at, [shorten(label, 22, placeholder=" …") for label in own["label"]])
     axis.invert_yaxis()

@@ -229,7 +229,7 @@ def _kept(found: Results, top: pandas.DataFrame) -> Table:
         key = (row.environment, name(row.algorithm), name(row.pruner))
         beside = [percent(value) for value in study.loc[key]] if key in study.index else [NOT_GIVEN] * 2
         bounds = (row.retention_low, row.retention_high)
-        interval = f"{percent(bounds[0])} to {percent(bounds[1])}" if np.isfinite(bounds).all() else NOT_GIVEN
+        interval = " to ".join(map(percent, bounds)) if np.isfinite(bounds).all() else NOT_GIVEN
         rows.append(
             (
                 *key[1:],
@@ -255,9 +255,7 @@ def _verdict(low: float, high: float) -> str:
     """What the interval allows to say about the difference from dense agents."""
     if not np.isfinite([low, high]).all():
         return "too few seeds"
-    if low > 1 or high < 1:
-        return "more" if low > 1 else "less"
-    return "no difference found"
+    return "more" if low > 1 else "less" if high < 1 else "no difference found"
 
 
 def _environment(environment: str) -> str:
@@ -403,10 +401,7 @@ def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
         at = np.arange(len(environments)) + (i - (pruners - 1) / 2) * 0.7 / pruners
         axis.hlines(at, own["retention_low"], own["retention_high"], color=colour, linewidth=2, alpha=0.6)
         axis.plot(own["retention"], at, "o", color=colour, markersize=5)
-    axis.set_yticks(
-        range(len(environments)),
-        ["all environments" if environment == ALL else environment for environment in environments],
-    )
+    axis.set_yticks(range(len(environments)), [*map(_environment, environments)])
     axis.set_ylim(len(environments) - 0.5, -0.5)
     axis.set_xlim(left=min(0, axis.get_xlim()[0]))
     axis.grid(visible=False, axis="y")
@@ -509,6 +504,11 @@ def draw_learning(axis: Axes, rows: pandas.DataFrame, pruner: str) -> None:
     for (kind, sparsity), own in rows.groupby(["pruner", "sparsity"], sort=False):
         dense = kind == DENSE
         plot_learning(axis, own, INK if dense else shade(pruner, sparsity, sparsities), dense)
+    label_learning(axis)
+
+
+def label_learning(axis: Axes) -> None:
+    """Label the axes of learning curves."""
     axis.set_xlabel("gradient updates")
     axis.set_ylabel("D4RL score")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -643,10 +643,7 @@ def _environment_like_the_papers(models: Sequence[str]) -> str:
     """An environment with networks of the paper's size if there is one, else that of the first of
     `models`."""
     environments = [model.split("/")[0] for model in models]
-    return next(
-        (environment for environment in paper.TABLE_1_ENVIRONMENTS if environment in environments),
-        environments[0],
-    )
+    return next((each for each in paper.TABLE_1_ENVIRONMENTS if each in environments), environments[0])
 
 
 def _memory_figure(found: Results) -> Iterator[Block]:

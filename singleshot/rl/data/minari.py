@@ -14,13 +14,12 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_dataset import parse_dataset_id
 from minari.dataset.minari_storage import METADATA_FILE_NAME, MinariStorage
-from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Dataset, Episode, from_episodes
+from singleshot.rl.data.transitions import Dataset, Episode, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 MAIN_FILE = "main_data.hdf5"
@@ -174,13 +173,12 @@ def _from_hdf5(data: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, M
             missing = [field for field in FIELDS if field not in file[name]]
             if missing:
                 raise UserError(f"{data / MAIN_FILE}: {name} has no {', '.join(map(repr, missing))}")
+            stored = {field: file[name][field] for field in FIELDS}
             yield (
                 name.replace("_", " "),
                 {
-                    field: values[()]
-                    if isinstance(values := file[name][field], h5py.Dataset)
-                    else dict(values)
-                    for field in FIELDS
+                    field: each[()] if isinstance(each, h5py.Dataset) else dict(each)
+                    for field, each in stored.items()
                 },
             )
 
@@ -201,20 +199,21 @@ def _from_arrow(data: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         ) from error
 
 
-def is_minari_id(name: str) -> bool:
-    """Whether a name has the form of a published dataset's id, such as `mujoco/hopper/expert-v0`."""
+def local_minari(name: str) -> Path | None:
+    """The directory of a dataset on this machine; None for a published one that Minari hasn't fetched yet.
+
+    `name` is the directory, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
+    """
+    given = Path(name).expanduser()
+    if given.is_dir():
+        return given
     try:
         parse_dataset_id(name)
     except (ValueError, TypeError):  # TypeError: without a version
-        return False
-    return True
-
-
-def local_minari(dataset_id: str) -> Path | None:
-    """The directory in which Minari keeps a dataset on this machine; None if it isn't there."""
+        return given
     root = os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets"
-    directory = Path(root).expanduser() / dataset_id
-    return directory if (directory / "data").is_dir() else None
+    kept = Path(root).expanduser() / name
+    return kept if (kept / "data").is_dir() else None
 
 
 def fetch_minari(dataset_id: str, directory: Path) -> Path:
@@ -280,7 +279,7 @@ def _episode(arrays: Mapping[str, Any], origin: str, spaces: Spaces | None, doub
         if values[name].ndim == 2 and values[name].shape[1] == 1:
             values[name] = values[name][:, 0]
     steps = len(values["rewards"]) if values["rewards"].ndim else 0
-    observation_size, action_size = (_width(values[name]) for name in ("observations", "actions"))
+    observation_size, action_size = (width_of(values[name]) for name in ("observations", "actions"))
     if spaces:
         observation_size, action_size = spaces.observation_size, spaces.action_size
     shapes: dict[str, tuple[int, ...]] = {"actions": (steps, action_size)}
@@ -314,7 +313,3 @@ def _episode(arrays: Mapping[str, Any], origin: str, spaces: Spaces | None, doub
         truncated,
     )
     return episode.first(steps - 1) if without_last and not terminated else episode
-
-
-def _width(values: NDArray) -> int:
-    return values.shape[1] if values.ndim == 2 else 0

@@ -77,12 +77,12 @@ class Transitions:
     @property
     def state_size(self) -> int:
         """S."""
-        return _width(self.observations)
+        return width_of(self.observations)
 
     @property
     def action_size(self) -> int:
         """A."""
-        return _width(self.actions)
+        return width_of(self.actions)
 
     def part(self, start: int, stop: int) -> Self:
         """Transitions number `start` to `stop` - 1."""
@@ -253,5 +253,6 @@ def check_actions(actions: NDArray, origin: Path | str) -> None:
         )
 
 
-def _width(values: NDArray) -> int:
+def width_of(values: NDArray) -> int:
+    """Number of columns; 0 if the array has no columns."""
     return values.shape[1] if values.ndim == 2 else 0

@@ -75,8 +75,7 @@ class LiveEpisode:
     @property
     def upright(self) -> float:
         """Cosine of the torso's tilt: 1 as it stands at the beginning, 0 on its side, -1 on its back."""
-        up = self._simulation.data.xmat[TORSO].reshape(3, 3)[2, 2]
-        return float(up)
+        return float(self._simulation.data.xmat[TORSO].reshape(3, 3)[2, 2])
 
     def capsules(self) -> NDArray[np.float64]:
         """The body's capsules, far limbs first: (n, 5) metres.

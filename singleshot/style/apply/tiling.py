@@ -152,7 +152,8 @@ def _apply(module: nn.Module, x: _Map, tile: Tile) -> _Map:
                 x = _apply(part, x, tile)
             return x
         case Residual():
-            return _sum(x, _apply(module.body, x, tile))
+            y = _apply(module.body, x, tile)
+            return _Map(x.channels, x.height, x.width, lambda *rows: x.rows(*rows) + y.rows(*rows))
         case nn.Conv2d():
             return _convolved(x, module)
         case nn.InstanceNorm2d():
@@ -162,10 +163,6 @@ def _apply(module: nn.Module, x: _Map, tile: Tile) -> _Map:
         case nn.Upsample(scale_factor=float() as factor):
             return _upsampled(x, int(factor))
     raise TypeError(f"tiles can't run {module}")
-
-
-def _sum(x: _Map, y: _Map) -> _Map:
-    return _Map(x.channels, x.height, x.width, lambda top, bottom: x.rows(top, bottom) + y.rows(top, bottom))
 
 
 def _upsampled(x: _Map, factor: int) -> _Map:

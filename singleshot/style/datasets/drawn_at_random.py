@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import cv2
 import numpy as np
-import torch
 from numpy.random import Generator, default_rng
 from scipy.spatial import cKDTree
 from torch import Tensor
@@ -23,6 +22,8 @@ from singleshot.style.datasets.paintings import (
     _mix,
     _noise,
     _Print,
+    _scaled_down,
+    _shaded,
     _smoothstep,
     _unit,
 )
@@ -33,9 +34,7 @@ def draw_at_random(seed: int, size_px: int) -> Tensor:
     rng = default_rng((20, seed))
     shape = round(rng.uniform(0.7, 1) * 2 * size_px), 2 * size_px
     manner = MANNERS[seed % len(MANNERS)]
-    large = manner(rng, shape, _colors(rng)).astype(np.float32)
-    pixels = cv2.resize(large, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    return torch.from_numpy(pixels.clip(0, 255).round() / 255).float().permute(2, 0, 1).contiguous()
+    return _scaled_down(manner(rng, shape, _colors(rng)).astype(np.float32))
 
 
 def _colors(rng: Generator) -> Array:
@@ -52,12 +51,6 @@ def _field(rng: Generator, shape: tuple[int, int]) -> Array:
     value = sum(_noise(rng, shape, cells) / cells**0.7 for cells in (2, 4, 9, int(rng.integers(12, 30))))
     low, high = np.percentile(value, (1, 99))
     return ((value - low) / (high - low)).clip(0, 1)
-
-
-def _shaded(colors: Array, t: Array) -> Array:
-    """Colours (H, W, 3) of a palette, the first at t = 0, the last at t = 1."""
-    stops = np.linspace(0, 1, len(colors))
-    return np.stack([np.interp(t, stops, channel) for channel in colors.T], axis=-1)
 
 
 def _flow(rng: Generator, shape: tuple[int, int]) -> Array:

@@ -35,7 +35,11 @@ def draw(name: str, size_px: int) -> Tensor:
         raise UserError(
             f"no painting {name!r} is drawn here, only {known}; give a picture's path or URL for it"
         )
-    large = PAINTERS[name](2 * size_px)  # twice the size: scaling down smooths all edges
+    return _scaled_down(PAINTERS[name](2 * size_px))
+
+
+def _scaled_down(large: NDArray) -> Tensor:
+    """A painting (2 H, 2 W, 3) as a picture (3, H, W); it is drawn in twice the size to smooth all edges."""
     pixels = cv2.resize(large, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     return torch.from_numpy(pixels.clip(0, 255).round() / 255).float().permute(2, 0, 1).contiguous()
 
@@ -338,9 +342,14 @@ def _palette(*colors: str) -> Array:
 
 
 def _ramp(colors: tuple[str, ...], t: Array) -> Array:
-    """Colours (H, W, 3), interpolated between the given ones: the first at t <= 0, the last at t >= 1."""
+    """:func:`_shaded` with a palette's colours in hexadecimal."""
+    return _shaded(_palette(*colors), t)
+
+
+def _shaded(colors: Array, t: Array) -> Array:
+    """Colours (H, W, 3), interpolated between those of a palette: the first at t <= 0, the last at t >= 1."""
     stops = np.linspace(0, 1, len(colors))
-    return np.stack([np.interp(t, stops, channel) for channel in _palette(*colors).T], axis=-1)
+    return np.stack([np.interp(t, stops, channel) for channel in colors.T], axis=-1)
 
 
 def _mix(a: Array, b: Array, t: Array) -> Array:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
 from singleshot.errors import UserError
-from singleshot.io.images import LUMA, read_rgb
+from singleshot.io.images import LUMA, middle, read_rgb
 from singleshot.random_streams import stream
 
 ARCHIVE = "photos.zip"
@@ -97,9 +97,7 @@ class PhotoSet:
         name = self.names[index]
         if augment:
             return random_crop(self.read(name), size, generator)
-        photo = self.read(name, short_side=size)
-        top, left = (photo.shape[1] - size) // 2, (photo.shape[2] - size) // 2
-        return photo[:, top : top + size, left : left + size]
+        return middle(self.read(name, short_side=size), size)
 
     def batch(self, seed: int, step: int, batch_size: int, size: int, augment: bool) -> Tensor:
         """Batch number `step` (from 0) of a training: (batch_size, 3, size, size).

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from singleshot.pruning.variant import DENSE
 from tasks.reporting.blocks import Key
 from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, SERIES, name, pruner_keys
-from tasks.reporting.section_pruning import draw_layers, draw_learning, plot_learning
+from tasks.reporting.section_pruning import draw_layers, draw_learning, label_learning, plot_learning
 from tasks.reporting.statistics import Paired
 from tasks.reporting.study.comparison import ENVIRONMENT
 
@@ -67,10 +67,7 @@ def draw_long_training(path: Path, evaluations: pandas.DataFrame) -> None:
 def _draw_by_pruner(axis: Axes, rows: pandas.DataFrame, colours: Mapping[str, str]) -> None:
     for pruner, own in rows.groupby("pruner"):
         plot_learning(axis, own, colours.get(str(pruner), OTHER), pruner == DENSE)
-    axis.set_xlabel("gradient updates")
-    axis.set_ylabel("D4RL score")
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
+    label_learning(axis)
 
 
 def _panels(evaluations: pandas.DataFrame, draw: Callable[..., None]) -> list[tuple[str, Draw]]:
