@@ -47,7 +47,7 @@ def main() -> None:
     """Train, and write the start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--way", choices=WAYS, default="norms")
-    parser.add_argument("--batches", type=positive(int), default=1500, help="of one photo")
+    parser.add_argument("--batches", type=positive(int), default=4000, help="of one photo")
     parser.add_argument("--output", type=Path, default=START)
     options = parser.parse_args()
     check_inputs(BACKBONES, PHOTOS, stages="pictures")
