@@ -99,8 +99,7 @@ def styles_shown(config: Config) -> Iterator[Sequence[Path]]:
     The first style's is by optimisation, the second's another photo by the network.
     """
     photo, other, *_ = (*config.style.stylize.photos, config.style.transfer.content)
-    study, settings = next(transfers(config))
-    optimised = TRANSFERS / transfer_name(study, settings)
+    optimised = TRANSFERS / transfer_name(next(transfers(config)))
     original = optimised / "content.png"
     for i, style in enumerate(config.style.training.styles[:2]):
         photos = STYLIZED / style / "photos"

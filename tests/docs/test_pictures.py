@@ -5,7 +5,7 @@ import json
 import pytest
 from checkouts import ROOT
 
-from benchmarks.pictures import RECORD, made_from
+from benchmarks.pictures import RECORD, made_from, styles_shown
 from pipelines.config.params import configuration
 from singleshot.io.hashing import sha256_of
 
@@ -18,6 +18,11 @@ def test_pictures_are_made_from_what_the_default_profile_is_now():
     assert record["made_from"] == made_from(configuration("profile=default")), AGAIN
     for file, digest in record["sha256"].items():
         assert sha256_of(ROOT / "docs" / file) == digest, f"docs/{file}: {AGAIN}"
+
+
+def test_each_row_of_styles_has_four_pictures():
+    rows = list(styles_shown(configuration("profile=default")))
+    assert [len(row) for row in rows] == [4, 4]
 
 
 @pytest.mark.parametrize(
