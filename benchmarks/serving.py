@@ -248,8 +248,9 @@ def _print_rows(questions: list[Question], alone: Callable[[], object], seconds:
         ]
         for question, taken in zip(questions, zip(*rounds, strict=True), strict=True):
             median = sorted(taken, key=lambda each: each.rate)[ROUNDS // 2]
-            p50, p99 = np.percentile(median.good, (50, 99))
-            cpu, refused = 1000 * median.cpu / len(median.good), len(median.answers) - len(median.good)
+            good = median.good
+            p50, p99 = np.percentile(good, (50, 99))
+            cpu, refused = 1000 * median.cpu / len(good), len(median.answers) - len(good)
             print(
                 f"| {question.what} | {question.server} | {clients} | {median.rate:.0f} | {p50:.2f} | "
                 f"{p99:.1f} | {refused} | {cpu:.2f} | {per_second:.0f} |",
