@@ -99,7 +99,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
     dataset, of which all have the same number of transitions. Inputs are `dataset`, and `masks` if the agent
     begins with masks. Each job's output gets `agent.safetensors`,
     `scores.csv`, `agent.json` (specification, configuration and the stack's size), and
-    `episode.safetensors`, the first episode of the last evaluation
+    `episode.safetensors`, an episode of median return in the last evaluation
     (:class:`~singleshot.rl.evaluation.episode.PlayedEpisode`). Agents without an environment have an input
     `heldout`, the transitions that they are judged by, and `heldout.csv` (:class:`HeldoutRow`) instead of an
     episode; their `scores.csv` has no rows.
@@ -166,7 +166,7 @@ class Training:
         self.scores: list[list[Score]] = [[] for _ in jobs]
         self.losses: list[list[HeldoutLoss]] = [[] for _ in jobs]
         self.episodes: list[PlayedEpisode] = []
-        """The first episode of the last evaluation, for each agent."""
+        """An episode of median return in the last evaluation, for each agent."""
         self.stopwatch = _Stopwatch()
 
     def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
@@ -200,7 +200,8 @@ class Training:
         randomness = Randomness("evaluation", seeds, stack.update, device=device)
         networks, normalizer = stack.learner.networks, stack.data.normalizer
         returns = play(stack.algorithm, networks, environments, randomness, normalizer)
-        self.episodes = environments.first_episodes()
+        if stack.update == stack.updates:
+            self.episodes = environments.median_episodes()
         for i, own in enumerate(returns):
             mean, std = float(own.mean()), float(own.std())
             score = Score(stack.update, mean, std, self.params.environment.score(mean), len(own))

@@ -107,7 +107,7 @@ def masks_of(agent: AgentSpec) -> Path:
 
 
 def episode_of(agent: AgentSpec) -> Path:
-    """The file of the first episode of a trained agent's last evaluation."""
+    """The file of an episode of median return in a trained agent's last evaluation."""
     return AGENTS / name_of(agent) / "episode.safetensors"
 
 

@@ -135,7 +135,8 @@ def evaluate_agent(
     seed: NoiseSeed = 0,
     environment: EnvironmentId = None,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE.mp4", help="Also write a video of the first episode.")
+        Path | None,
+        typer.Option(metavar="FILE.mp4", help="Also write a video of an episode of median return."),
     ] = None,
     renderer: Annotated[
         Literal["drawing", "mujoco"],
@@ -156,14 +157,14 @@ def evaluate_agent(
     trained = load_agent(path)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
-    returns, first = evaluate(trained, where, episodes, seed)
+    returns, episode = evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
     if video and renderer == "mujoco":
-        write_rendering(video, first)
+        write_rendering(video, episode)
     elif video:
-        write_drawing(video, first, str(trained.spec))
+        write_drawing(video, episode, str(trained.spec))
     if video:
-        print(f"{video}: episode 0")
+        print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
 
 
 def _check_video(path: Path) -> None:

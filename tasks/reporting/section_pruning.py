@@ -139,7 +139,7 @@ def _motion(found: Results) -> Iterator[Block]:
     elif others := panels[1:]:
         yield Figure(
             f"Agents in motion, like those of {panels[0].title} at the top of the page. They have the first "
-            "seed, and the episode is the first of those after the last update, or its first 20 seconds",
+            "seed, and the episode is one of median return after the last update, or its first 20 seconds",
             others,
             data=results.SCORES.path,
             panel="wide",

@@ -277,7 +277,7 @@ def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, 
     returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [0], 5))
     assert returns.mean() == pytest.approx(last.values["return_mean"], rel=1e-3)
     scored = load_episode(job.output / "episode.safetensors")
-    assert scored.returns[-1] == pytest.approx(returns[0, 0], rel=1e-3)
+    assert scored.returns[-1] == pytest.approx(returns[0].min(), rel=1e-3), "the lower one of two"
     masks = safetensors.torch.load_file(job.inputs["masks"])
     for key, mask in masks.items():
         network, layer = key.split(".", 1)

@@ -25,6 +25,9 @@ LEAST_SHARE = 16
 """Smallest number of environments that is worth another process: stepping them takes 0.7 ms (HalfCheetah),
 a request to a process 0.1 ms."""
 
+RECORDED = 9
+"""Largest number of recorded episodes of an agent: odd, so that one of them has the median return."""
+
 Step = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_]]
 """Observations (n, state), rewards (n,), and which episodes ended (n,)."""
 
@@ -34,8 +37,8 @@ class Environments:
 
     This process steps one share of the environments, and each other process steps another share. Results do
     not depend on the number of processes. :meth:`close` ends the other processes; so does the end of this
-    process, even if it is killed. Each agent's episode with the first seed is recorded, for
-    :meth:`first_episodes`.
+    process, even if it is killed. Each agent's episodes with the first `RECORDED` seeds are recorded, for
+    :meth:`median_episodes`.
     """
 
     def __init__(
@@ -50,9 +53,9 @@ class Environments:
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
         # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
         own, *others = (every[i :: self.shares] for i in range(self.shares))
-        self._own = _Share(environment, own, seeds[0])
+        self._own = _Share(environment, own, seeds[:RECORDED])
         self.state_size, self.action_size = self._own.state_size, self._own.action_size
-        self._others = [_Process(environment, share, seeds[0]) for share in others]
+        self._others = [_Process(environment, share, seeds[:RECORDED]) for share in others]
 
     def check(self, state_size: int, action_size: int) -> None:
         """Raise a :class:`UserError` unless agents with states and actions of these sizes can play here."""
@@ -87,13 +90,21 @@ class Environments:
         observations, rewards, ended = (np.concatenate(each)[back] for each in zip(*steps, strict=True))
         return observations, rewards, ended
 
-    def first_episodes(self) -> list[PlayedEpisode]:
-        """Each agent's episode with the first seed, as far as it was played since :meth:`reset`."""
+    def median_episodes(self) -> list[PlayedEpisode]:
+        """Each agent's recorded episode of median return, the lower one of two, since :meth:`reset`."""
         for other in self._others:
             other.ask("episodes")
         kept = [self._own.episodes(), *(other.answer() for other in self._others)]
-        first = (agent * self.shape[1] for agent in range(self.shape[0]))
-        return [kept[index % self.shares][index // self.shares] for index in first]
+        agents, episodes = self.shape
+        return [
+            _median(
+                [
+                    kept[i % self.shares][i // self.shares]
+                    for i in range(first, first + min(episodes, RECORDED))
+                ]
+            )
+            for first in range(0, agents * episodes, episodes)
+        ]
 
     def close(self) -> None:
         """End the other processes."""
@@ -102,9 +113,9 @@ class Environments:
 
 
 class _Share:
-    """Environments that one process steps, one after another. Episodes with the seed `kept` are recorded."""
+    """Environments that one process steps, one after another. Episodes with the seeds `kept` are recorded."""
 
-    def __init__(self, environment: Environment, seeds: Sequence[int], kept: int) -> None:
+    def __init__(self, environment: Environment, seeds: Sequence[int], kept: Sequence[int]) -> None:
         self.environment = environment
         self.seeds = seeds
         self.environments = [make_environment(environment) for _ in seeds]
@@ -112,7 +123,7 @@ class _Share:
         self.state_size, self.action_size = (
             int(np.prod(space.shape or ())) for space in (first.observation_space, first.action_space)
         )
-        self.kept = [position for position, seed in enumerate(seeds) if seed == kept]
+        self.kept = [position for position, seed in enumerate(seeds) if seed in kept]
 
     def reset(self) -> NDArray[np.float32]:
         """Begin new episodes from their seeds; return first observations (environments, state)."""
@@ -150,6 +161,11 @@ class _Share:
         }
 
 
+def _median(episodes: Sequence[PlayedEpisode]) -> PlayedEpisode:
+    """The episode of median return, the lower one of two."""
+    return sorted(episodes, key=lambda episode: episode.rewards.sum())[(len(episodes) - 1) // 2]
+
+
 def _position(environment: Env) -> NDArray[np.float64]:
     """MuJoCo's generalised positions; none if MuJoCo doesn't simulate the environment."""
     simulation = environment.unwrapped
@@ -166,7 +182,7 @@ def _step_seconds(environment: Env) -> float:
 class _Process:
     """A :class:`_Share` in a process of its own, with separate calls for requests and answers."""
 
-    def __init__(self, environment: Environment, seeds: Sequence[int], kept: int) -> None:
+    def __init__(self, environment: Environment, seeds: Sequence[int], kept: Sequence[int]) -> None:
         # Not forked: a fork would copy the locks of this process's threads, and its hold on the GPU.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
@@ -193,7 +209,9 @@ class _Process:
         self.process.join()
 
 
-def _serve(connection: Connection, environment: Environment, seeds: Sequence[int], kept: int) -> None:
+def _serve(
+    connection: Connection, environment: Environment, seeds: Sequence[int], kept: Sequence[int]
+) -> None:
     """Answer requests until the other end is closed, even if its process is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches this process too; its parent ends it
     share = _Share(environment, seeds, kept)

@@ -83,11 +83,11 @@ def play(
 def evaluate(
     agent: Agent, environment: Environment, episodes: int = 10, seed: int = 0
 ) -> tuple[NDArray[np.float64], PlayedEpisode]:
-    """Undiscounted returns of a trained agent over some episodes, and the first episode.
+    """Undiscounted returns of a trained agent over some episodes, and one of them, of median return.
 
     `seed` is the seed of the policy's noise.
     """
     environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
     environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
     returns = play(agent.algorithm, acting_networks(agent), environments, Randomness("evaluation", [seed]))
-    return returns[0], environments.first_episodes()[0]
+    return returns[0], environments.median_episodes()[0]

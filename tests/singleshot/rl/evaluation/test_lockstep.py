@@ -93,22 +93,38 @@ def test_more_processes_change_nothing(by_cores, actions):
                 assert np.array_equal(own, other)
 
 
-def test_the_first_episode_of_each_agent_is_kept(by_cores, actions):
+def played_alone(seed, actions):
+    """Positions and rewards of an episode in Gymnasium's own environment."""
     alone = make_environment(LOCOMOTION["Hopper"])
-    alone.reset(seed=SEEDS[0])
+    alone.reset(seed=seed)
     positions, rewards, ended = [alone.unwrapped.data.qpos.copy()], [], False
     for action in actions:
         if not ended:
-            _, reward, ended, _, _ = alone.step(action[1, 0])
+            _, reward, ended, _, _ = alone.step(action)
             positions.append(alone.unwrapped.data.qpos.copy())
             rewards.append(reward)
+    return positions, rewards
+
+
+def test_each_agents_episode_of_median_return_is_kept(by_cores, actions):
+    episodes = [played_alone(seed, actions[:, 1, i]) for i, seed in enumerate(SEEDS)]
+    returns = [sum(rewards) for _, rewards in episodes]
+    (expected,) = (each for each in episodes if sum(each[1]) == np.median(returns))
     for several in by_cores.values():
         for _ in range(2):
             play_through(several, actions)
-            _, second = several.first_episodes()
-            assert np.array_equal(second.positions, positions)
-            assert np.array_equal(second.rewards, rewards)
+            _, second = several.median_episodes()
+            assert np.array_equal(second.positions, expected[0])
+            assert np.array_equal(second.rewards, expected[1])
             assert (second.environment, second.step_seconds) == (LOCOMOTION["Hopper"], 0.008)
+
+
+def test_the_median_is_of_the_recorded_episodes(monkeypatch, actions):
+    monkeypatch.setattr(lockstep, "RECORDED", 1)
+    only = make(cores=1)
+    play_through(only, actions)
+    first, _ = only.median_episodes()
+    assert np.array_equal(first.rewards, played_alone(SEEDS[0], actions[:, 0, 0])[1])
 
 
 def test_few_environments_stay_in_this_process():
