@@ -1,4 +1,4 @@
-"""`python -m pipelines doctor`: checks everything that a run needs, and suggests how to fix problems.
+"""`python -m pipelines doctor`: checks what a run needs and the failing command would not explain.
 
 Each check is one function without side effects. If it raises an exception, the exception is printed as a
 problem, and the other checks go on.
@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING, Literal
 import joblib
 import psutil
 
-from pipelines.engine.dvc_files import LOCK as DVC_LOCK
 from pipelines.engine.execution import ExecutorConfig, first_line
 from pipelines.engine.ray_cluster import check_joinable, cluster_address, ray_cluster
-from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, check_answers, tracking_uri
 from singleshot.errors import UserError
 
@@ -49,18 +47,6 @@ CHECKPOINT_BYTES = 25e6
 """Bytes of an agent in training: weights, target networks and Adam's two moments."""
 SPARE_BYTES = 1e9
 """Bytes for MLflow, Ray's logs and new files that are written before old ones are deleted."""
-
-PICTURE_4K_BYTES, MAPS_4K_BYTES = 155e6, 2.1e9
-"""Bytes of memory and of temporary files for a picture of 3840x2160 and a network of width 32 in float32
-(benchmarks/style_tiles)."""
-CODECS: Sequence[tuple[str, Literal["r", "w"]]] = (
-    ("libx264", "w"),
-    ("h264", "r"),
-    ("hevc", "r"),
-    ("vp9", "r"),
-    ("av1", "r"),
-)
-"""FFmpeg's names of the codecs, with `w` for writing and `r` for reading."""
 
 NETWORK_SECONDS = 5
 PROCESS_SECONDS = 300
@@ -85,23 +71,12 @@ def diagnose() -> Iterator[tuple[str, Finding]]:
     executor = config.executor if config else ExecutorConfig()
     tracking = config.tracking if config else TrackingConfig()
     checks: Mapping[str, Callable[[], Finding]] = {
-        "Python": check_python,
         "packages": check_packages,
         "PyTorch": functools.partial(check_torch, executor),
         "params.yaml": check_params,
-        "data": functools.partial(check_data, config),
         "disk": functools.partial(check_disk, config),
-        "cache": check_cache,
-        "cells": check_cells,
-        "DVC": check_dvc,
         "MLflow": functools.partial(check_mlflow, tracking),
         "Ray": functools.partial(check_ray, executor),
-        "MuJoCo": check_mujoco,
-        "rendering": check_rendering,
-        "style": functools.partial(check_style, executor),
-        "video": check_video,
-        "experts": check_experts,
-        "runtimes": functools.partial(check_runtimes, config),
     }
     for name, check in checks.items():
         yield name, examine(check)
@@ -141,15 +116,6 @@ def print_findings() -> bool:
         console.print(row)
     console.print(f"problems: {states['problem']}, warnings: {states['warning']}", highlight=False)
     return not states["problem"]
-
-
-def check_python() -> Finding:
-    """Python 3.11 to 3.13, for which requirements.lock was resolved."""
-    found = f"{sys.version.split()[0]} ({sys.executable})"
-    if (3, 11) <= sys.version_info[:2] <= (3, 13):
-        return Finding("ok", found)
-    fix = "make clean && make PYTHON=/path/to/python3.11 install"
-    return Finding("problem", f"{found}, not 3.11 to 3.13", fix)
 
 
 def check_packages(lock: Path = LOCK) -> Finding:
@@ -217,16 +183,6 @@ def check_params() -> Finding:
     return Finding("ok", found)
 
 
-def check_data(config: "Config | None") -> Finding:
-    """Check that the files that `params.yaml` names exist."""
-    from pipelines.cli.inputs import check_inputs
-
-    if config is None:
-        return Finding("warning", "not checked, as params.yaml can't be read")
-    found = check_inputs(config)
-    return Finding("ok", f"all files that params.yaml names exist ({len(found)})")
-
-
 def check_disk(config: "Config | None") -> Finding:
     """Check that there is room for what is still to be computed of the sweep in `params.yaml`."""
     from pipelines.engine.stage import CELLS
@@ -239,49 +195,6 @@ def check_disk(config: "Config | None") -> Finding:
         fix = "free some space, mount a larger disk at .cells and .dvc/cache, or shorten the sweep in conf/"
         return Finding("problem", found, fix)
     return Finding("ok", found)
-
-
-def check_cache() -> Finding:
-    """Check that the user's cache, e.g. of downloads, can be written."""
-    from singleshot.io.user_cache import user_cache
-
-    return Finding("ok", str(user_cache()))
-
-
-def check_cells() -> Finding:
-    """Check that the directory or URL at which finished cells are kept can be read."""
-    from pipelines.engine.stage import CELLS
-
-    store = open_store(CELLS)
-    store.fetch([])
-    return Finding("ok", store.where)
-
-
-def check_dvc() -> Finding:
-    """Check that this is a DVC repository, inside git unless configured without, that sends no statistics.
-
-    DVC writes its lock file in place, and a disk that is full cuts it off.
-    """
-    from dvc.dvcfile import Lockfile
-    from dvc.exceptions import NotDvcRepoError, PrettyDvcException
-    from dvc.repo import Repo
-    from dvc.scm import SCMError
-
-    try:
-        with Repo() as repo:
-            core = repo.config["core"]
-            Lockfile(repo, str(DVC_LOCK)).load()
-    except NotDvcRepoError:
-        return Finding("problem", "no .dvc here", "run in the repository's root, or `git checkout .dvc`")
-    except PrettyDvcException as error:
-        return Finding("problem", str(error), "`make repro` mends it")
-    except SCMError as error:
-        fix = "git init, or `dvc config core.no_scm true` where there is to be no git"
-        return Finding("problem", str(error), fix)
-    version = importlib.metadata.version("dvc")
-    if core.get("analytics", True) and not os.environ.get("DVC_NO_ANALYTICS"):
-        return Finding("warning", f"{version} sends usage statistics", "dvc config core.analytics false")
-    return Finding("ok", f"{version}, {'without git' if core.get('no_scm') else 'with git'}, analytics off")
 
 
 def check_mlflow(config: TrackingConfig) -> Finding:
@@ -427,125 +340,6 @@ def explain_ray(address: str, log: str) -> Finding:
         return Finding("problem", f"{address} has {theirs}, here is {ours}", fix)
     fix = "see that this machine is a node of it, and Ray's ports are open between all nodes"
     return Finding("problem", f"{address}: {_last_line(log)}", fix)
-
-
-def check_mujoco() -> Finding:
-    """Check that MuJoCo can simulate a step."""
-    from singleshot.rl.environments import LOCOMOTION, make_environment
-
-    with closing(make_environment(LOCOMOTION["HalfCheetah"])) as environment:
-        environment.reset(seed=0)
-        environment.step(environment.action_space.sample())
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("mujoco", "gymnasium")]
-    return Finding("ok", f"HalfCheetah-v5 steps, with {' and '.join(versions)}")
-
-
-def check_style(executor: ExecutorConfig) -> Finding:
-    """Find what `stylize` computes with, and whether there is room for a 4K picture, which runs in tiles."""
-    import torch
-
-    from pipelines.engine.execution import device_of
-    from singleshot.style.apply.tiling import free_memory, tiles_directory
-    from singleshot.style.precision import resolve
-
-    device = device_of(executor, gpu=True)
-    precision = str(resolve("auto", device)).removeprefix("torch.")
-    directory = tiles_directory()
-    memory, disk = free_memory(torch.device(device)), shutil.disk_usage(directory).free
-    videos = _videos_runtime(executor, device)
-    found = (
-        f"`stylize` uses PyTorch in {precision} on {device}, for videos {videos}; {memory / 1e9:.1f} GB of "
-        "memory are free"
-    )
-    if memory < PICTURE_4K_BYTES:
-        return Finding("problem", f"{found}: too little for a 4K picture", "close other programs")
-    if disk < MAPS_4K_BYTES:
-        short = f"{directory} has {disk / 1e9:.1f} GB for the maps of a 4K picture, which are up to 2.1 GB"
-        return Finding("warning", f"{found}; {short}", "set TMPDIR to a directory with more room")
-    return Finding("ok", f"{found}, and {disk / 1e9:.1f} GB in {directory}: enough for 4K")
-
-
-def _videos_runtime(executor: ExecutorConfig, device: str) -> str:
-    from pipelines.cli.fastest_runtime import kept_runtimes
-    from singleshot.export.stylizers import STYLIZERS, unavailable
-
-    if device != "cpu" or cluster_address(executor):
-        return "too"
-    if kept := kept_runtimes():
-        return f"{' or '.join(kept)}, measured as the fastest"
-    return f"the fastest of {', '.join(name for name in STYLIZERS if not unavailable(name))}"
-
-
-def check_video() -> Finding:
-    """Check that FFmpeg's libraries, inside PyAV, have the codecs, and Pillow the fonts, that videos need."""
-    import av
-    from av.codec import Codec
-    from PIL import features
-
-    missing = []
-    for name, mode in CODECS:
-        try:
-            Codec(name, mode)
-        except av.codec.codec.UnknownCodecError:
-            missing.append(f"{name} ({'to write' if mode == 'w' else 'to read'})")
-    if not features.check("freetype2"):
-        missing.append("FreeType in Pillow (for captions)")
-    version = importlib.metadata.version("av")
-    if missing:
-        return Finding("problem", f"PyAV {version} or Pillow lacks {', '.join(missing)}", "make install")
-    return Finding(
-        "ok", f"PyAV {version} reads H.264, HEVC, VP9 and AV1 and writes H.264; captions have a font"
-    )
-
-
-def check_rendering() -> Finding:
-    """Check that MuJoCo can render, which only `evaluate-agent --renderer mujoco` needs."""
-    done = _call(draw_frame)
-    if done.returncode == 0:
-        return Finding("ok", f"MuJoCo draws with MUJOCO_GL={_last_line(done.stdout)}")
-    reason = _last_line(done.stderr) if done.returncode > 0 else f"MuJoCo died of signal {-done.returncode}"
-    fix = "unset MUJOCO_GL" if "MUJOCO_GL" in os.environ else ""
-    return Finding("warning", f"no videos by MuJoCo's renderer: {reason}", fix)
-
-
-def draw_frame() -> None:
-    """Draw a frame in the way of a video's frames, and print the OpenGL library that was used."""
-    from singleshot.rl.environments import LOCOMOTION, make_environment
-    from singleshot.rl.evaluation.video import choose_opengl, render
-
-    choose_opengl()
-    environment = make_environment(LOCOMOTION["HalfCheetah"], render_mode="rgb_array")
-    environment.reset(seed=0)
-    try:
-        render(environment)
-    except UserError as error:
-        sys.exit(" ".join(str(error).split()))
-    print(os.environ.get("MUJOCO_GL", "(unset)"))
-
-
-def check_experts() -> Finding:
-    """Check that the policies whose rollouts are the default data exist and are complete."""
-    from pipelines.catalog.paths import EXPERTS
-    from singleshot.rl.environments import LOCOMOTION
-    from singleshot.rl.experts.policy import load_expert
-
-    cards = [load_expert(EXPERTS / f"{environment.lower()}.safetensors").card for environment in LOCOMOTION]
-    scores = [f"{card.environment} {card.deterministic.d4rl_score:.0f}" for card in cards]
-    return Finding("ok", f"D4RL scores: {', '.join(scores)}")
-
-
-def check_runtimes(config: "Config | None") -> Finding:
-    """List which of the runtimes that the benchmark is to measure are installed."""
-    from singleshot.export.runtimes import RUNTIMES, installed_version
-
-    names = config.deployment.benchmark.runtimes if config else RUNTIMES
-    versions = {name: installed_version(name) for name in names}
-    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    missing = [name for name, version in versions.items() if not version]
-    if not missing:
-        return Finding("ok", found)
-    absent = f"not installed, so `unavailable` in timings.csv: {', '.join(missing)} (make compilers)"
-    return Finding("ok", f"{found}; {absent}")
 
 
 def _read_config() -> "Config | None":

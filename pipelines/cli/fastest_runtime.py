@@ -38,12 +38,6 @@ def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> Sty
     return runtime
 
 
-def kept_runtimes() -> list[StylizerName]:
-    """The runtimes that were the fastest on a machine like this one, each once."""
-    files = map(_read, sorted(_directory().glob("*.json")))
-    return sorted({kept["runtime"] for kept in files if kept and kept["machine"] == machine()})
-
-
 def _keep(path: Path, choice: str) -> str:
     """Write the file, if that is possible; returns whether it was, in words."""
     try:

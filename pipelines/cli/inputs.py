@@ -7,24 +7,20 @@ from pipelines.stages import fetch_images, prepare_data
 from singleshot.errors import UserError
 
 
-def check_inputs(config: Config) -> list[Path]:
-    """Check that the files and directories that stages read exist; returns their paths.
+def check_inputs(config: Config) -> None:
+    """Check that the files and directories that stages read exist.
 
     Raises:
         UserError: one of them does not exist.
     """
-    found = []
     for cell in (*prepare_data.cells(config), *fetch_images.cells(config.style)):
         for path in cell.inputs.values():
             if not path.exists():
                 raise UserError(
                     f"{path}: no such file, for {cell.name}; correct its path by `make params SET=…`"
                 )
-            found.append(path)
-    if (video := config.style.stylize.video) is not None:
-        if not Path(video).is_file():
-            raise UserError(
-                f"{video}: no such file, for style.stylize.video; correct its path by `make params SET=…`"
-            )
-        found.append(Path(video))
-    return found
+    video = config.style.stylize.video
+    if video is not None and not Path(video).is_file():
+        raise UserError(
+            f"{video}: no such file, for style.stylize.video; correct its path by `make params SET=…`"
+        )

@@ -88,7 +88,7 @@ def check_exists(path: Path, others: Iterable[Path]) -> None:
 
 @app.command(rich_help_panel=PANEL)
 def doctor() -> None:
-    """Check this installation and everything that it is configured to use, and suggest fixes."""
+    """Check packages, GPU, disk, and the MLflow and Ray that are configured, and suggest fixes."""
     from pipelines.cli.doctor import print_findings
 
     if not print_findings():

@@ -1,0 +1,32 @@
+from dataclasses import replace
+
+import pytest
+from checkouts import ROOT
+
+from pipelines.cli.inputs import check_inputs
+from pipelines.config.params import configuration
+from singleshot.errors import UserError
+from singleshot.rl.data.transitions import D4RLFile
+
+
+@pytest.fixture
+def config(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    return configuration("profile=smoke")
+
+
+def test_this_projects_own_files_exist(config):
+    check_inputs(config)
+
+
+def test_a_data_set_that_does_not_exist_is_named(config):
+    data = replace(config.offline_rl.data, source="d4rl", d4rl={"Hopper": D4RLFile("my/hopper.hdf5")})
+    offline_rl = replace(config.offline_rl, data=data)
+    with pytest.raises(UserError, match=r"my/hopper\.hdf5: no such file, for Hopper"):
+        check_inputs(replace(config, offline_rl=offline_rl))
+
+
+def test_a_video_that_does_not_exist_is_named(config):
+    style = replace(config.style, stylize=replace(config.style.stylize, video="my/film.mp4"))
+    with pytest.raises(UserError, match=r"my/film\.mp4: no such file, for style\.stylize\.video"):
+        check_inputs(replace(config, style=style))
