@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from singleshot.export.isolation import Worker, WorkerFailed
+from singleshot.export.model_files import open_network
 from singleshot.export.network import Network
-from singleshot.export.networks import open_network
 from singleshot.export.onnx_model import read_card, unbatched_shapes
 from singleshot.export.parity import Reference, compare, random_inputs, reference
 from singleshot.export.runtimes import NOT_INSTALLED, SLOW_TO_PREPARE, THREADS_ARE_FINAL, RuntimeAt
@@ -34,7 +34,7 @@ Status = Literal["ok", "failed", "unavailable"]
 
 
 @dataclass(frozen=True)
-class Size:
+class InputSize:
     """Size of one call's inputs."""
 
     batch: Annotated[int, Ge(1)]
@@ -49,7 +49,7 @@ class BenchmarkParams:
     runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
     threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
     """Numbers of threads; 0 means all cores."""
-    sizes: Annotated[tuple[Size, ...], MinLen(1)]
+    sizes: Annotated[tuple[InputSize, ...], MinLen(1)]
     seconds: Annotated[float, Gt(0)]
     """Time for each runtime at each size in seconds, without warm-up and compilation; at least two calls."""
     time_limit_s: Annotated[float, Gt(0)]
@@ -192,7 +192,7 @@ class _Bench:
         self.inputs = inputs
         self.card = read_card(files.onnx)
         self.network = open_network(files.source, self.card.form)
-        self._examples: dict[Size | None, _Examples] = {}
+        self._examples: dict[InputSize | None, _Examples] = {}
         self._workers: dict[str, Worker] = {}
         self._threads: dict[str, int] = {}
         self._pool = ThreadPoolExecutor(_cores(0))
@@ -213,7 +213,7 @@ class _Bench:
             worker.close()
         self._pool.shutdown()
 
-    def measure(self, threads: int, size: Size) -> list[Outcome]:
+    def measure(self, threads: int, size: InputSize) -> list[Outcome]:
         """The outcome of each runtime."""
         examples = self._examples_of(size)
         # Compilers run in parallel, each in its own process, and finish before anything is timed.
@@ -226,7 +226,7 @@ class _Bench:
             outcomes[name] = replace(outcomes[name], row=_with_timing(outcomes[name].row, timing))
         return list(outcomes.values())
 
-    def _prepare(self, runtime: RuntimeAt, threads: int, size: Size, examples: _Examples) -> Outcome:
+    def _prepare(self, runtime: RuntimeAt, threads: int, size: InputSize, examples: _Examples) -> Outcome:
         """The outcome as known before the timing; its status is `ok` if the runtime is to be timed."""
         row = self._empty_row(runtime, threads, size)
         if runtime.version is None:
@@ -265,7 +265,7 @@ class _Bench:
         self._threads[name] = threads
         return self._workers[name]
 
-    def _empty_row(self, runtime: RuntimeAt, threads: int, size: Size) -> TimingRow:
+    def _empty_row(self, runtime: RuntimeAt, threads: int, size: InputSize) -> TimingRow:
         return TimingRow(
             model=self.card.cell,
             runtime=runtime.name,
@@ -277,7 +277,7 @@ class _Bench:
             file_bytes=self.files.onnx.stat().st_size,
         )
 
-    def _examples_of(self, size: Size) -> _Examples:
+    def _examples_of(self, size: InputSize) -> _Examples:
         """The same for all numbers of threads, and mostly for all batch sizes, since float64 is slow."""
         key = None if self.inputs or self.network.kind == "policy" else size
         if key not in self._examples:
@@ -288,7 +288,7 @@ class _Bench:
         return self._examples[key]
 
 
-def _random(network: Network, size: Size) -> dict[str, NDArray[np.float32]]:
+def _random(network: Network, size: InputSize) -> dict[str, NDArray[np.float32]]:
     sizes = {"batch": size.batch}
     if size.size_px is not None:
         sizes |= {"height": size.size_px, "width": size.size_px}

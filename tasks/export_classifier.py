@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from singleshot.export.classifier import Architecture, WeightsSource, fetch_classifier, save_classifier
-from singleshot.export.networks import open_classifier
+from singleshot.export.model_files import open_classifier
 from tasks.export_graph import ExportParams, export
 from tasks.job import Event, Job, per_job
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from singleshot.export.networks import open_style, style_forms
+from singleshot.export.model_files import open_style, style_forms
 from tasks.export_graph import export
 from tasks.job import Event, Job, per_job
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from singleshot.errors import UserError
 from singleshot.export.isolation import Samples
-from singleshot.export.networks import open_style, style_forms
+from singleshot.export.model_files import open_style, style_forms
 from singleshot.export.onnx_model import load_onnx
 from singleshot.export.runtimes.torch_eager import runner
 from singleshot.export.timing import Timing, take_turns

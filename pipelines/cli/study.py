@@ -28,7 +28,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
 from singleshot.rl.agents import DENSE, AgentSpec
 from tasks.reporting.statistics import BootstrapConfig
-from tasks.reporting.study.page import COLUMNS, Experiment, read_table, write_page
+from tasks.reporting.study.page import COLUMNS, ExperimentProgress, read_table, write_page
 
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS = "runs.csv"
@@ -135,7 +135,7 @@ def draw_page(output: Path) -> None:
         pruned = {key for agent, key in keys.items() if agent.pruner != DENSE}
         dense = set(keys.values()) - pruned
         counts = [len(own) for own in (pruned, pruned & finished, dense, dense & finished)]
-        experiments.append(Experiment(name, *counts))
+        experiments.append(ExperimentProgress(name, *counts))
         planned.update(keys.values())
     write_page(output, experiments, len(planned), BootstrapConfig())
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from pipelines.config.params import CONF, Config, configuration
-from pipelines.config.schema import NAME, Group, Key, groups
+from pipelines.config.schema import NAME, Setting, SettingGroup, groups
 
 PAGE = Path("docs/configuration.md")
 PROFILES = ("smoke", "default", "study", "paper")
@@ -52,7 +52,7 @@ def _options() -> Iterator[str]:
         yield f"- `{key}=` " + ", ".join(f"`{name}`" + " (default)" * (name == chosen[key]) for name in names)
 
 
-def _section(group: Group, values: Mapping[str, Mapping[str, Any]]) -> str:
+def _section(group: SettingGroup, values: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         f"| `{key.name}` | {_cell(key.type)} | {_value(key, values)} | {_cell(key.meaning)} |"
         for key in group.keys
@@ -63,7 +63,7 @@ def _section(group: Group, values: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _value(key: Key, values: Mapping[str, Mapping[str, Any]]) -> str:
+def _value(key: Setting, values: Mapping[str, Mapping[str, Any]]) -> str:
     if NAME in key.name.split("."):
         return "by name in `conf/`"
     if key.name == "conf_digest":
@@ -72,7 +72,7 @@ def _value(key: Key, values: Mapping[str, Mapping[str, Any]]) -> str:
     return shown[0] if len(set(shown)) == 1 else ", ".join(map(" ".join, zip(PROFILES, shown, strict=True)))
 
 
-def _shown(key: Key, values: Mapping[str, Any]) -> str:
+def _shown(key: Setting, values: Mapping[str, Any]) -> str:
     value: Any = values
     for name in key.name.split("."):
         value = value[name]

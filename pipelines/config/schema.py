@@ -26,7 +26,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 @dataclass(frozen=True)
-class Key:
+class Setting:
     """A key that has a value."""
 
     name: str
@@ -40,16 +40,16 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Group:
+class SettingGroup:
     """The keys that one dataclass declares, without those of nested dataclasses."""
 
     name: str
     """Prefix of the keys; empty for the whole configuration."""
     meaning: str
-    keys: tuple[Key, ...]
+    keys: tuple[Setting, ...]
 
 
-def groups(config: type, name: str = "") -> Iterator[Group]:
+def groups(config: type, name: str = "") -> Iterator[SettingGroup]:
     """The groups of a configuration dataclass in the order of their declaration, outer groups first."""
     hints = typing.get_type_hints(config, include_extras=True)
     meanings = _attribute_docstrings(config)
@@ -63,8 +63,8 @@ def groups(config: type, name: str = "") -> Iterator[Group]:
             inner.append((get_args(hint)[1], f"{full}.{NAME}"))
         else:
             named = get_origin(hint) in MAPPINGS
-            own.append(Key(full, describe(hint), meanings.get(field.name, ""), named))
-    yield Group(name, _one_line(inspect.getdoc(config) or ""), tuple(own))
+            own.append(Setting(full, describe(hint), meanings.get(field.name, ""), named))
+    yield SettingGroup(name, _one_line(inspect.getdoc(config) or ""), tuple(own))
     for kind, full in inner:
         yield from groups(typing.cast(type, kind), full)
 

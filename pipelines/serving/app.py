@@ -23,7 +23,7 @@ from starlette.routing import request_response
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.bodies import JSON, MULTIPART, accepted, read_json, read_picture
 from pipelines.serving.limits import Limits
-from pipelines.serving.metrics import Measured, exposition
+from pipelines.serving.metrics import RequestTimer, exposition
 from pipelines.serving.models import Model, cards_of, pruner_of
 from pipelines.serving.pictures import READ, WRITTEN, Written
 from pipelines.serving.services import Decision, Services
@@ -125,7 +125,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     app.root_path = config.root_path  # uvicorn's own setting is for proxies that remove the path alone
-    app.add_middleware(Measured)
+    app.add_middleware(RequestTimer)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _internal_error)

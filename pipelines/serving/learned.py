@@ -26,7 +26,7 @@ def learned_graphs(styles: Path, graphs: Path) -> list[Path]:
 def _export(source: Path, graph: Path) -> None:
     import onnx
 
-    from singleshot.export.networks import open_style
+    from singleshot.export.model_files import open_style
     from singleshot.export.to_onnx import card_of, to_onnx
 
     print(f"{source.parent}: exported as ONNX, once", flush=True)

@@ -24,7 +24,7 @@ _SECONDS = Histogram(
 )
 
 
-class Measured:
+class RequestTimer:
     """ASGI middleware that counts and times requests, by route and status."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from pipelines.catalog.networks import (
+from pipelines.catalog.exports import (
     TrainedNetwork,
     benchmarked_agents,
     classifier,
@@ -16,7 +16,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
-from tasks.benchmark import BenchmarkParams, Size, benchmark
+from tasks.benchmark import BenchmarkParams, InputSize, benchmark
 from tasks.benchmark_actor import ActorParams, benchmark_actor
 from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
 from tasks.tables import concatenate
@@ -37,7 +37,7 @@ def cells(config: Config) -> Iterator[Cell]:
     Style networks have the same shape and latency, so only one is timed.
     """
     measured = config.deployment.benchmark
-    batches = tuple(Size(batch) for batch in measured.batches)
+    batches = tuple(InputSize(batch) for batch in measured.batches)
     agents = list(benchmarked_agents(config))
     if not agents:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
@@ -45,12 +45,12 @@ def cells(config: Config) -> Iterator[Cell]:
         yield from _forms(config, policy_of(agent), batches)
         if agent.algorithm == "bcq":
             yield from _actor(config, policy_of(agent), batches)
-    squares = tuple(Size(1, size_px) for size_px in measured.sizes_px)
+    squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)
     yield _classifier(config)
 
 
-def _forms(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+def _forms(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...]) -> Iterator[Cell]:
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
         params = _params(config, form, sizes)
@@ -58,7 +58,7 @@ def _forms(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> I
         yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=source.modules)
 
 
-def _actor(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> Iterator[Cell]:
+def _actor(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...]) -> Iterator[Cell]:
     cell, opset = f"{source.cell}/actor", config.deployment.export.opset
     for form in source.forms:
         params = ActorParams(cell, form, opset, _params(config, form, sizes))
@@ -70,14 +70,14 @@ def _actor(config: Config, source: TrainedNetwork, sizes: tuple[Size, ...]) -> I
 def _classifier(config: Config) -> Cell:
     source = classifier(config)
     params = ClassifierBenchmarkParams(
-        config.deployment.benchmark.photos, _params(config, "dense", (Size(1),))
+        config.deployment.benchmark.photos, _params(config, "dense", (InputSize(1),))
     )
     inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
     tags = {**source.tags, "form": "dense"}
     return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=source.modules)
 
 
-def _params(config: Config, form: Form, sizes: tuple[Size, ...]) -> BenchmarkParams:
+def _params(config: Config, form: Form, sizes: tuple[InputSize, ...]) -> BenchmarkParams:
     measured = config.deployment.benchmark
     return BenchmarkParams(
         runtimes=_runtimes(config, form),

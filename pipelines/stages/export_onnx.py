@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.catalog import graph_models
-from pipelines.catalog.networks import (
+from pipelines.catalog.exports import (
     TrainedNetwork,
     classifier,
     exported_agents,

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from pipelines.catalog.networks import pruned_style_network, style_network
+from pipelines.catalog.exports import pruned_style_network, style_network
 from pipelines.catalog.paths import PRUNED_PICTURES, PRUNED_STYLES, SAMPLES
 from pipelines.catalog.styles import PrunedStyle, judges, pruned_styles
 from pipelines.config.params import Config

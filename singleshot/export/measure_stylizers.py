@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from singleshot.errors import in_a_line
-from singleshot.export.networks import open_style, style_forms
+from singleshot.export.model_files import open_style, style_forms
 from singleshot.export.parity import Reference, compare, random_inputs, reference
 from singleshot.export.stylizers import (
     STYLIZERS,

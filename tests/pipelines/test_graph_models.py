@@ -22,7 +22,7 @@ from waiting import wait_until
 from pipelines.catalog import graph_models as models
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import TrackingConfig, tracking
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import AgentScore, GraphCard, GraphInput, load_onnx
 from singleshot.export.to_onnx import to_onnx, with_sparse_initializers
 

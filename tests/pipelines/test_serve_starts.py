@@ -28,7 +28,7 @@ from pipelines.serving.models import find_models
 from pipelines.serving.replicas import NAME, _preflight
 from pipelines.serving.server import running
 from singleshot.errors import UserError
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.io.images import read_rgb
 from tasks.export_classifier import ClassifierParams, export_classifier
 from tasks.export_graph import ExportParams

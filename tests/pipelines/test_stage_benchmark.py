@@ -1,4 +1,4 @@
-from pipelines.catalog.networks import benchmarked_agents, exported_agents
+from pipelines.catalog.exports import benchmarked_agents, exported_agents
 from pipelines.config.params import configuration
 
 

@@ -7,14 +7,14 @@ from waiting import PATIENCE_S
 from singleshot.export import isolation
 from singleshot.export.isolation import Worker
 from singleshot.export.runtimes import RuntimeAt, runtimes_here
-from tasks.benchmark import BenchmarkParams, Size, benchmark
+from tasks.benchmark import BenchmarkParams, InputSize, benchmark
 from tasks.export_graph import ExportParams, graph_name
 from tasks.export_policy import export_policy
 from tasks.export_style import export_style
 from tasks.job import Job, Metrics, Progress
 
 FIRST_COLUMNS = "model,runtime,device,threads,batch,size_px,p50_ms,p90_ms,p99_ms,max_abs_error,status,reason"
-ONE = Size(batch=1)
+ONE = InputSize(batch=1)
 MEASURED = ("p50_ms", "p90_ms", "p99_ms", "cpu_p50_ms", "calls")
 
 
@@ -49,7 +49,7 @@ def run(inputs, output, names, threads=(1,), sizes=(ONE,)):
 def test_a_runtime_that_fails_leaves_the_rest_of_the_table_intact(policy, tmp_path, monkeypatch):
     monkeypatch.setattr(isolation, "WORKER", "toy_worker")
     names = ["toy-raises", "toy", "toy-dies", "toy-wrong", "absent", "toy-dies-later", "toy-missing"]
-    rows, events = run(policy, tmp_path / "out", names, sizes=(ONE, Size(2)))
+    rows, events = run(policy, tmp_path / "out", names, sizes=(ONE, InputSize(2)))
     assert [(row["runtime"], row["batch"]) for row in rows] == [(name, b) for b in "12" for name in names]
     assert ",".join(rows[0]).startswith(f"{FIRST_COLUMNS},")
     for row in rows:
@@ -97,7 +97,7 @@ def test_a_runtime_that_hangs_costs_its_own_row(policy, tmp_path, monkeypatch):
 
 
 def test_pictures_are_of_the_size_and_number_asked_for(style, tmp_path):
-    sizes = (Size(1, 20), Size(2, 33))
+    sizes = (InputSize(1, 20), InputSize(2, 33))
     rows, events = run(style, tmp_path / "out", ["onnxruntime"], threads=(1, 0, 1), sizes=sizes)
     per_thread_count = [("1", "20"), ("2", "33")]
     assert [(row["batch"], row["size_px"]) for row in rows][:2] == per_thread_count
@@ -120,7 +120,7 @@ def test_torch_compile_computes_what_pytorch_does_in_float64(request, tmp_path, 
 
 
 def check_errors(inputs, output, names):
-    size = Size(3, 24) if "style" in str(inputs["source"]) else Size(3)
+    size = InputSize(3, 24) if "style" in str(inputs["source"]) else InputSize(3)
     rows, _ = run(inputs, output, names, sizes=(size,))
     assert [row["runtime"] for row in rows] == names
     for row in rows:

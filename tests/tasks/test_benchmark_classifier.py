@@ -18,12 +18,12 @@ from waiting import PATIENCE_S
 from singleshot.errors import UserError
 from singleshot.export import isolation
 from singleshot.export.classifier import fetch_classifier, save_classifier
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import RuntimeAt, runtimes_here
 from singleshot.export.to_onnx import card_of
 from singleshot.io.images import encode_jpeg
 from singleshot.style.datasets.photos import ARCHIVE
-from tasks.benchmark import BenchmarkParams, Size
+from tasks.benchmark import BenchmarkParams, InputSize
 from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
 from tasks.job import Job, Metrics, Progress
 
@@ -67,7 +67,7 @@ def run(
     photos: tuple[str, ...], runtimes: Sequence[RuntimeAt], inputs: dict[str, Path], output: Path, k: int = 5
 ) -> tuple[list[dict[str, str]], list[dict[str, str]], Metrics]:
     """The rows of classification.csv and of timings.csv, and the last metrics."""
-    measured = BenchmarkParams(tuple(runtimes), (1,), (Size(1),), 0.02, PATIENCE_S, rollout_steps=1)
+    measured = BenchmarkParams(tuple(runtimes), (1,), (InputSize(1),), 0.02, PATIENCE_S, rollout_steps=1)
     params = ClassifierBenchmarkParams(photos, measured, k)
     *events, metrics = benchmark_classifier([Job(params, inputs, output)])
     assert Progress(1) in events

@@ -22,7 +22,7 @@ class ModelFiles:
 
     onnx: Path
     source: Path
-    """File that PyTorch builds the network from: `singleshot.export.networks.open_network(source, form)`."""
+    """File that PyTorch builds the network from, by `singleshot.export.model_files.open_network`."""
     form: str
     """`dense`, `masked` or `compacted`."""
 

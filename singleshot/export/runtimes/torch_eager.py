@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from singleshot.export.networks import Network, open_network
+from singleshot.export.model_files import Network, open_network
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 

@@ -67,7 +67,7 @@ Row = Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
+class ExperimentProgress:
     """An experiment, with the numbers of its agents, and how many of them are trained."""
 
     name: str
@@ -78,7 +78,7 @@ class Experiment:
 
 
 def write_page(
-    directory: Path, experiments: Sequence[Experiment], planned: int, bootstrap: BootstrapConfig
+    directory: Path, experiments: Sequence[ExperimentProgress], planned: int, bootstrap: BootstrapConfig
 ) -> None:
     """Write the pages, `claims.csv` and the figures into `directory`, which has the study's tables.
 
@@ -121,7 +121,7 @@ class Page:
     """What the templates call."""
 
     study: Study
-    experiments: Sequence[Experiment]
+    experiments: Sequence[ExperimentProgress]
     planned: int
     entries: dict[str, Sequence[Entry]] = dataclasses.field(default_factory=dict)
     """What was found on each claim."""

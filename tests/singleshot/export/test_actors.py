@@ -8,7 +8,7 @@ from waiting import PATIENCE_S
 
 from singleshot.errors import UserError
 from singleshot.export.actors import open_actor, pack_actor
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import runtimes_here
 from singleshot.io.tensor_file import read_tensor_file
 from singleshot.sparse.packed import pack

@@ -4,7 +4,7 @@ import torch
 from small_networks import save_agent, save_style
 from torch import nn
 
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.parity import random_inputs
 from singleshot.export.runtimes.numba_sparse import KeptWeights, NumbaSparse, with_kept_weights
 from singleshot.export.runtimes.protocol import ModelFiles

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_networks import save_agent, save_style
 
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import GraphInput
 from singleshot.export.parity import MULTIPLES, Candidates, Reference, compare, random_inputs, reference
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_networks import save_style
 
-from singleshot.export.networks import open_style
+from singleshot.export.model_files import open_style
 from singleshot.export.style_graph import style_graph
 
 PRUNING = {"pruner": "random", "sparsity": 0.9}

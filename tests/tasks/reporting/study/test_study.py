@@ -14,12 +14,12 @@ from singleshot.errors import UserError
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study.claims import CLAIMS
 from tasks.reporting.study.comparison import Group
-from tasks.reporting.study.page import Experiment, Page, read_study, write_page
+from tasks.reporting.study.page import ExperimentProgress, Page, read_study, write_page
 
 ROOT = Path(__file__).parents[4]
 PUBLISHED = ROOT / "docs/study"
 BOOTSTRAP = BootstrapConfig(resamples=2_000)
-EXPERIMENTS = [Experiment("main", pruned=40, pruned_finished=38, dense=4, dense_finished=4)]
+EXPERIMENTS = [ExperimentProgress("main", pruned=40, pruned_finished=38, dense=4, dense_finished=4)]
 PERFORMS, EXCEPTION, CHOICE, BUDGET = (
     CLAIMS[key].sentence for key in ("performs", "exception", "choice", "budget")
 )

@@ -5,7 +5,7 @@ from small_networks import save_agent, save_style
 
 from singleshot.errors import UserError
 from singleshot.export.classifier import fetch_classifier, save_classifier
-from singleshot.export.networks import open_network
+from singleshot.export.model_files import open_network
 
 
 def test_each_kind_of_file_is_recognised(tmp_path):
