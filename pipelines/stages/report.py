@@ -10,8 +10,8 @@ from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
+from tasks.reporting.provenance import Departure
 from tasks.reporting.results import FILES
-from tasks.reporting.section_run import Departure
 
 OWN_RECORD = Path("results/provenance/report.json")
 

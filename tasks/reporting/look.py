@@ -1,20 +1,19 @@
-"""The look of charts, with one palette that the colour-blind can tell apart, and pictures as data URIs."""
+"""The look of figures: one palette that the colour-blind can tell apart, charts and pictures as data URIs."""
 
 import base64
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.figure
 import pandas
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from singleshot.io.images import encode_jpeg, read_rgb
-from tasks.reporting.blocks import Download, Key, Panel, number
 
 matplotlib.use("Agg")
 
@@ -96,6 +95,48 @@ NAMES = {
     "iql": "IQL",
     "vae": "VAE",
 }
+MOST_PICTURES = 6
+"""From this number of pictures on, a figure has three in a row; fewer are all in one row."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture or chart of a figure."""
+
+    source: str
+    """Data URI of the picture or chart."""
+    alt: str
+    title: str = ""
+    video: str = ""
+    """Data URI of a video, if any; `source` is then the picture to show where the video doesn't play."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend."""
+
+    label: str
+    colour: str
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels that are read together; none if there are no results."""
+
+    panels: Sequence[Panel]
+    legend: Sequence[Key] = ()
+    kind: str = "chart"
+    """Kind of the panels, which decides their width: `chart`, `picture` or `wide`."""
+
+    @property
+    def columns(self) -> int:
+        """Number of panels in a row, if there is room for them."""
+        if self.kind == "wide":
+            return 2
+        if self.kind == "picture":
+            return len(self.panels) if len(self.panels) < MOST_PICTURES else 3
+        return 2 if len(self.panels) in {1, 2, 4} else 3
 
 
 def name(word: str) -> str:
@@ -126,28 +167,37 @@ def chart(
     draw: Callable[[Axes], None], alt: str, title: str = "", inches: tuple[float, float] = CHART_INCHES
 ) -> Panel:
     """Make an SVG panel of what `draw` draws. Equal drawings give equal bytes."""
-    return Panel(_data_uri("image/svg+xml", _svg(draw, inches)), alt, title)
+    return Panel(data_uri("image/svg+xml", _svg(_drawn(draw, inches))), alt, title)
 
 
-def shared(draws: Sequence[Callable[[Axes], None]], axes: str) -> list[Callable[[Axes], None]]:
-    """Give drawings of one kind common limits, which fit all of them, for the axes `x`, `y` or `xy`.
+def charts(
+    draw: Callable[..., None],
+    rows: pandas.DataFrame,
+    by: list[str],
+    alt: str,
+    share: str = "",
+    height: Callable[[pandas.DataFrame], float] = lambda _: CHART_INCHES[1],
+) -> list[Panel]:
+    """Make a panel of each group of rows; `alt` has a `{}` for each column in `by`.
 
-    Each remains a panel of its own, so that panels can stand side by side or below each other.
+    Panels have common limits for the axes `share`, `x`, `y` or `xy`. Each remains a picture of its own, so
+    that panels can stand side by side or below each other.
     """
-    limits: dict[str, tuple[float, float]] = {}
-    for draw in draws:
-        axis = Figure(figsize=CHART_INCHES).add_subplot()
-        draw(axis)
-        for name in axes:
-            low, high = getattr(axis, f"get_{name}lim")()
-            lowest, highest = limits.get(name, (low, high))
-            limits[name] = min(low, lowest), max(high, highest)
-
-    def within(axis: Axes, draw: Callable[[Axes], None]) -> None:
-        draw(axis)
-        axis.set(**{f"{name}lim": limit for name, limit in limits.items()})
-
-    return [partial(within, draw=draw) for draw in draws]
+    groups = list(rows.groupby(by))
+    drawn = [_drawn(partial(draw, rows=own), (CHART_INCHES[0], height(own))) for _, own in groups]
+    axes = [figure.axes[0] for figure in drawn]
+    for direction in share if axes else "":
+        lows, highs = zip(*(getattr(axis, f"get_{direction}lim")() for axis in axes), strict=True)
+        for axis in axes:
+            axis.set(**{f"{direction}lim": (min(lows), max(highs))})
+    return [
+        Panel(
+            data_uri("image/svg+xml", _svg(figure)),
+            alt.format(name(algorithm), *others),
+            ", ".join(map(name, (algorithm, *others))),
+        )
+        for ((algorithm, *others), _), figure in zip(groups, drawn, strict=True)
+    ]
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Panel:
@@ -157,29 +207,29 @@ def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Pan
         UserError: the file is damaged.
     """
     pixels = read_rgb(path, short_side=short_side, enlarge=False)
-    return Panel(_data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
-
-
-def embedded(path: str, file: Path) -> Download:
-    """A table that is embedded in the page as a file to download."""
-    content = file.read_bytes()
-    return Download(path, _data_uri("text/csv", content), number(len(content) / 1000, 2))
+    return Panel(data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
 
 
 def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:
     """A panel with an MP4 video, and the picture that is shown before the video plays and in print."""
     poster = picture(still, alt, title, short_side=480)
-    return replace(poster, video=_data_uri("video/mp4", video.read_bytes()))
+    return replace(poster, video=data_uri("video/mp4", video.read_bytes()))
 
 
-def _data_uri(media_type: str, content: bytes) -> str:
+def data_uri(media_type: str, content: bytes) -> str:
+    """A file's content as an address, so that the page needs no other file."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-def _svg(draw: Callable[[Axes], None], inches: tuple[float, float]) -> bytes:
+def _drawn(draw: Callable[[Axes], None], inches: tuple[float, float]) -> matplotlib.figure.Figure:
     with matplotlib.rc_context(LOOK):
-        figure = Figure(figsize=inches, layout="constrained")
+        figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         draw(figure.add_subplot())
-        svg = io.BytesIO()
+    return figure
+
+
+def _svg(figure: matplotlib.figure.Figure) -> bytes:
+    svg = io.BytesIO()
+    with matplotlib.rc_context(LOOK):
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return svg.getvalue()

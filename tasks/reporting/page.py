@@ -1,40 +1,32 @@
-"""Task: the report page `index.html`, made only from a run's result files; equal files give equal bytes."""
+"""Task: the report page `index.html`, made only from a run's result files; equal files give equal bytes.
+
+What the page says, and in which order, is in the directory `templates`; its templates call the functions of
+:mod:`~tasks.reporting.pruning` and the modules beside it for figures, tables and numbers.
+"""
 
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
 
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.reporting.blocks import Block, Download, Figure, NotRun, Section, Table
-from tasks.reporting.look import embedded
-from tasks.reporting.opening import opening
+from tasks.reporting import deployment, look, paper, provenance, pruned_styles, pruning, results, style, words
+from tasks.reporting.provenance import Departure
 from tasks.reporting.results import Results
-from tasks.reporting.section_deployment import (
-    exported_bytes,
-    hyyppa,
-    milliseconds_of_agents,
-    which_compiler_is_fastest,
-)
-from tasks.reporting.section_pruning import (
-    arnob,
-    bytes_of_agents,
-    did_pruning_keep_the_return,
-    rounded_values,
-)
-from tasks.reporting.section_run import Departure, citation, what_was_run
-from tasks.reporting.section_style import shen, what_do_the_styles_look_like
 from tasks.reporting.statistics import BootstrapConfig
 
 SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
-"""The input directory with the template and style sheet. It is an input because the digest of the source
+"""The input directory with the templates and style sheet. It is an input because the digest of the source
 code covers only Python."""
+MODULES = (deployment, look, paper, provenance, pruned_styles, pruning, results, style, words)
+"""Modules whose functions the templates call."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class PageParams:
 
 @per_job
 def draw_page(job: Job) -> Iterator[Event]:
-    """Write a job's `index.html`, which needs no other file.
+    """Write a job's `index.html`, which needs no other file, and its charts as files in `figures`.
 
     Inputs: the directory `templates`, and the files of `results.FILES` that exist, each under its path from
     the repository's root. The page says which results are missing. Metrics: the numbers of `figures` and
@@ -60,69 +52,37 @@ def draw_page(job: Job) -> Iterator[Event]:
     Raises:
         UserError: a table lacks a column, or a picture is damaged.
     """
-    found = Results(job.inputs, job.params.confidence)
-    sections, not_run = _without_missing(make_sections(found, job.params))
-    loader = jinja2.FileSystemLoader(job.inputs[TEMPLATES])
+    # The templates append to these, in the order of the page.
+    shown: dict[str, list[Any]] = {"sections": [], "figures": [], "tables": [], "files": [], "not_run": []}
+    page = _environment(job.inputs[TEMPLATES]).get_template("page.html")
+    html = page.render(found=Results(job.inputs), params=job.params, **shown)
+    (job.output / "index.html").write_text(html, encoding="utf-8")
+    _write_charts(shown["figures"], job.output / "figures")
+    yield Metrics(0, {name: float(len(shown[name])) for name in ("figures", "tables", "not_run")})
+
+
+def _environment(templates: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.FileSystemLoader(templates),
+        extensions=["jinja2.ext.do"],
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"code": _code, "breakable": _breakable}
-    blocks = [block for section in sections for block in (*section.blocks, *section.details)]
-    html = environment.get_template("page.html").render(
-        opening=opening(found),
-        sections=sections,
-        tables=_downloads(found, blocks),
-        not_run=not_run,
-        citation=citation(found, job.params.profile),
-        profile=job.params.profile,
-    )
-    (job.output / "index.html").write_text(html, encoding="utf-8")
-    figures = [block for block in blocks if isinstance(block, Figure)]
-    tables = sum(isinstance(block, Table) for block in blocks)
-    _write_charts(figures, job.output / "figures")
-    counts = {"figures": len(figures), "tables": tables, "not_run": len(not_run)}
-    yield Metrics(0, {name: float(count) for name, count in counts.items()})
+    environment.globals |= {module.__name__.rpartition(".")[2]: module for module in MODULES}
+    formats = (words.count, words.duration, words.exact_percent, words.listing, words.number, words.percent)
+    environment.filters |= {each.__name__: each for each in (*formats, look.name, breakable)}
+    return environment
 
 
-def _without_missing(sections: Sequence[Section]) -> tuple[list[Section], list[NotRun]]:
-    """The sections that have something to show, and what is missing from all of them."""
-    missing = [
-        block
-        for section in sections
-        for block in (*section.blocks, *section.details)
-        if isinstance(block, NotRun)
-    ]
-
-    def shown(blocks: Sequence[Block]) -> list[Block]:
-        return [
-            block.varied() if isinstance(block, Table) else block
-            for block in blocks
-            if not isinstance(block, NotRun)
-        ]
-
-    made = [replace(each, blocks=shown(each.blocks), details=shown(each.details)) for each in sections]
-    return [each for each in made if each.anchor == "run" or _has_results(each)], missing
+def breakable(text: str) -> Markup:
+    """Escape a text for HTML, set what is between backticks as code, and let lines break after slashes."""
+    code = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", code))
 
 
-def _has_results(section: Section) -> bool:
-    return any(isinstance(block, Figure | Table) for block in (*section.blocks, *section.details))
-
-
-def _code(text: str) -> Markup:
-    """Escape a text for HTML, and set what is between backticks as code."""
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _breakable(text: str) -> Markup:
-    """:func:`_code`, where a line may break after the slashes of a name."""
-    return Markup(re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", _code(text)))
-
-
-def _write_charts(figures: Sequence[Figure], directory: Path) -> None:
+def _write_charts(figures: Sequence[look.Figure], directory: Path) -> None:
     """Write each chart as an SVG file of its own, named by the number of its figure on the page."""
     directory.mkdir()
     for number, figure in enumerate(figures, start=1):
@@ -130,56 +90,3 @@ def _write_charts(figures: Sequence[Figure], directory: Path) -> None:
         for i, chart in enumerate(charts):
             letter = ascii_lowercase[i] if len(charts) > 1 else ""
             (directory / f"figure-{number:02}{letter}.svg").write_bytes(b64decode(chart))
-
-
-def make_sections(found: Results, params: PageParams) -> list[Section]:
-    """Make the page's sections: five questions with answers, then the three reports."""
-    return [
-        what_was_run(found, params.profile, params.departures),
-        did_pruning_keep_the_return(found, params.normalized),
-        _what_did_it_cost(found),
-        what_do_the_styles_look_like(found),
-        which_compiler_is_fastest(found),
-        arnob(found),
-        hyyppa(found),
-        shen(found),
-        _next(),
-    ]
-
-
-def _what_did_it_cost(found: Results) -> Section:
-    """Answer in bytes, which come from the sweep, and in milliseconds, which come from deployment."""
-    stored, in_bytes = bytes_of_agents(found)
-    timed, in_milliseconds = milliseconds_of_agents(found)
-    answer = (
-        "; ".join(filter(None, (stored, timed))) or "Not known: neither bytes nor milliseconds were measured"
-    )
-    title = "What does it cost in bytes and milliseconds?"
-    return Section(
-        "cost",
-        title,
-        f"{answer[0].upper()}{answer[1:]}.",
-        [*in_bytes, *in_milliseconds],
-        [rounded_values(found), *exported_bytes(found)],
-    )
-
-
-def _next() -> Section:
-    """What a reader may do now."""
-    rows = (
-        ("Try the agents, the styles and the classifier in a browser", "`python -m pipelines serve`"),
-        ("See the curves and files of each network in MLflow", "`make ui`"),
-        ("Stylise a photo or video", "`python -m pipelines stylize -s STYLE -i photo.jpg -o out`"),
-        ("Learn the style of a painting", "`python -m pipelines learn-style painting.jpg`"),
-        ("Use a network without this repository", "docs/elsewhere.md"),
-        ("Read what the paper's own settings give, or repeat it", "docs/study/README.md, `make study`"),
-    )
-    table = Table("What to do with these networks", ("to do", "command or page"), rows)
-    return Section("next", "Next", "The networks of this run are ready to be used.", [table])
-
-
-def _downloads(found: Results, blocks: Sequence[Block]) -> list[Download]:
-    """The CSV files that the page's figures and tables are made from."""
-    shown = {block.data for block in blocks if isinstance(block, Figure | Table)}
-    paths = sorted(path for path in shown if path in found.files)
-    return [embedded(path, found.files[path]) for path in paths]

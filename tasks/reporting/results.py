@@ -9,8 +9,6 @@ from typing import Any
 import pandas
 
 from singleshot.errors import UserError
-from tasks.reporting.blocks import NotRun
-from tasks.reporting.statistics import BootstrapConfig
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,6 @@ class Results:
     """A run's files by their path from the repository's root."""
 
     files: Mapping[str, Path]
-    confidence: float = BootstrapConfig.confidence
-    """Confidence level of the intervals in its tables."""
 
     def table(self, source: ResultTable) -> pandas.DataFrame:
         """Read a table; it has no rows if the file is missing or empty.
@@ -143,8 +139,3 @@ class Results:
             except ValueError as error:
                 raise UserError(f"{name}: not JSON ({error}); remove it, then run `dvc repro`") from error
         return found
-
-
-def not_run(what: str, source: ResultTable, of: str = "") -> NotRun:
-    """The block that replaces a figure or table if `source` has no rows for it."""
-    return NotRun(what, f"`dvc repro` writes {source.path}", of)

@@ -23,9 +23,9 @@ import pandas
 from matplotlib.axes import Axes
 
 from singleshot.pruning.variant import variant_name
-from tasks.reporting.blocks import exact_percent, number
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
 from tasks.reporting.look import name as word
+from tasks.reporting.words import exact_percent, number
 
 LABELS = {
     "vgg16": "VGG-16",

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from singleshot.pruning.variant import DENSE
-from tasks.reporting.blocks import Key
-from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, SERIES, name, pruner_keys
-from tasks.reporting.section_pruning import draw_layers, draw_learning, label_learning, plot_learning
+from tasks.reporting.look import INK, LOOK, OTHER, PRUNERS, SERIES, Key, name, pruner_keys
+from tasks.reporting.pruning import draw_layers, draw_learning, label_learning, plot_learning
 from tasks.reporting.statistics import Paired
 from tasks.reporting.study.comparison import ENVIRONMENT
 

@@ -17,7 +17,6 @@ import pandas
 from singleshot.errors import UserError, in_a_line
 from singleshot.pruning.variant import DENSE
 from tasks.reporting.agent_scores import agent_scores
-from tasks.reporting.blocks import count, duration, exact_percent, listing, number
 from tasks.reporting.look import name
 from tasks.reporting.statistics import MIN_SEEDS, BootstrapConfig, Paired, variance_components
 from tasks.reporting.study import figures
@@ -41,6 +40,7 @@ from tasks.reporting.study.comparison import (
     Study,
     with_draws,
 )
+from tasks.reporting.words import count, duration, exact_percent, listing, number
 from tasks.tables import write_csv
 
 TEMPLATES = Path(__file__).parents[1] / "templates" / "study"

@@ -1,85 +1,22 @@
 import base64
-import html.parser
 import json
 import re
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 import report_results
 import torch
+from report_page import Reader, draw, in_a_line
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
-from tasks.job import Job
-from tasks.reporting import look, page, results, section_pruning
-from tasks.reporting.blocks import Table
-from tasks.reporting.opening import opening
-from tasks.reporting.page import PageParams, draw_page
+from tasks.reporting import look, results
 from tasks.reporting.results import Results
-
-TEMPLATES = Path(page.__file__).with_name("templates")
 
 TABLES = [source for source in results.TABLES if source is not results.HELDOUT]
 """Those of a run whose agents have environments."""
-
-
-def draw(root, output, profile="small", **params):
-    output.mkdir(parents=True)
-    inputs = {"templates": TEMPLATES, **report_results.find(root)}
-    (metrics,) = draw_page([Job(PageParams(profile, **params), inputs, output)])
-    return (output / "index.html").read_text(), metrics.values
-
-
-class Reader(html.parser.HTMLParser):
-    """Tables as lists of rows, headings, pictures, and whatever a browser would fetch."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tables, self.headings, self.pictures, self.addresses = [], [], [], []
-        self.videos = []
-        self.text, self.answers, self._cell, self._answer = "", [], None, False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        self.addresses += [given[name] for name in ("src", "href", "srcset", "data") if name in given]
-        if tag == "img":
-            self.pictures.append(given)
-        elif tag == "video":
-            self.videos.append(given)
-        elif re.fullmatch("h[1-6]", tag):
-            self.headings.append(int(tag[1]))
-        elif tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in {"td", "th"}:
-            self._cell = ""
-        elif given.get("class") == "answer":
-            self._answer = True
-            self.answers.append("")
-
-    def handle_data(self, data):
-        self.text += data
-        if self._cell is not None:
-            self._cell += data
-        if self._answer:
-            self.answers[-1] += data
-
-    def handle_endtag(self, tag):
-        if tag in {"td", "th"}:
-            self.tables[-1][-1].append(self._cell)
-            self._cell = None
-        elif tag == "p":
-            self._answer = False
-
-    def table(self, *head):
-        """The rows of the table whose first columns are `head`."""
-        (found,) = (rows for rows in self.tables if rows[0][: len(head)] == list(head))
-        return found[1:]
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +121,6 @@ D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7
     rows = read.table("pruner", "environment", "kept", "study, raw", "study, normalised")
     assert ["SNIP", "Hopper", "70\u00a0%", "4\u00a0%", "90\u00a0%"] in rows
     assert ["GraSP", "Hopper", "55\u00a0%", "–", "–"] in rows
-
-
-def test_a_column_of_one_value_is_said_once():
-    table = Table("Sizes", ("environment", "format", "MB"), [("Hopper", "raw", "1"), ("Hopper", "fp16", "2")])
-    assert table.varied().head == ["format", "MB"]
-    assert table.varied().rows == [["raw", "1"], ["fp16", "2"]]
-    assert table.varied().caption == "Sizes. In all rows: environment Hopper"
 
 
 def test_the_citation_is_of_the_latest_commit(drawn):
@@ -334,26 +264,28 @@ def test_no_winner_is_named_among_equal_numbers(small, no_charts, tmp_path):
 )
 def test_rounded_values_are_named_as_what_there_is(small, tmp_path, kinds, said):
     quantized = pandas.read_csv(small / results.QUANTIZED.path).replace({"values": {"int8": "exponents"}})
-    quantized[quantized["values"].isin(kinds)].to_csv(tmp_path / "quantized.csv")
-    table = section_pruning.rounded_values(Results({results.QUANTIZED.path: tmp_path / "quantized.csv"}))
-    assert said in table.caption
-    assert ("scores move" in table.caption) == (len(kinds) > 1)
+    path = tmp_path / "run" / results.QUANTIZED.path
+    path.parent.mkdir(parents=True)
+    quantized[quantized["values"].isin(kinds)].to_csv(path)
+    text = Reader(draw(tmp_path / "run", tmp_path / "out")[0]).text
+    assert said in text
+    assert ("scores move" in text) == (len(kinds) > 1)
 
 
 @pytest.fixture
 def no_charts(monkeypatch):
     """Charts take seconds; what they show is tested beside what draws them."""
-    monkeypatch.setattr(look, "_svg", lambda draw, inches: b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    monkeypatch.setattr(look, "_svg", lambda figure: b"<svg xmlns='http://www.w3.org/2000/svg'/>")
 
 
 def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts, tmp_path):
-    assert "2 seeds can&#39;t show how much agents differ" in drawn[0]
-    text, _ = draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")
-    assert "can&#39;t show" not in text
-    assert "intervals from 3 seeds are too narrow" in text
-    rows = Reader(text).table("pruner", "environment", "kept")
+    assert "2 seeds can't show how much agents differ" in Reader(drawn[0]).text
+    read = Reader(draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")[0])
+    assert "can't show" not in read.text
+    assert "intervals from 3 seeds are too narrow" in read.text
+    rows = read.table("pruner", "environment", "kept")
     assert rows[0] == ["SNIP", "HalfCheetah", "70\u00a0%", "60\u00a0% to 80\u00a0%"]
-    assert "beside dense agents less" in text  # in all rows
+    assert "beside dense agents less" in read.text  # in all rows
 
 
 def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp_path):
@@ -436,17 +368,17 @@ def test_an_empty_table_is_as_good_as_none(small, tmp_path, source):
 def test_cells_of_several_kinds_of_processor_are_told_apart(no_charts, tmp_path):
     root = report_results.write_results(tmp_path / "run")
     caution = "were computed on several kinds of processor"
-    assert caution not in draw(root, tmp_path / "one")[0]
+    assert caution not in in_a_line(draw(root, tmp_path / "one")[0])
     path = root / "results/provenance/train.json"
     record = json.loads(path.read_text())
     (machine,) = record["machines"]
     record["machines"].append({**machine, "cores": 64})  # of the same kind
     path.write_text(json.dumps(record))
-    assert caution not in draw(root, tmp_path / "larger")[0]
+    assert caution not in in_a_line(draw(root, tmp_path / "larger")[0])
     record["machines"].append({**machine, "instructions": "AVX512"})
     path.write_text(json.dumps(record))
-    page, _ = draw(root, tmp_path / "two")
-    assert f"Cells of train {caution} (A processor with AVX2 and A processor with AVX512)" in page
+    said = in_a_line(draw(root, tmp_path / "two")[0])
+    assert f"Cells of train {caution} (A processor with AVX2 and A processor with AVX512)" in said
 
 
 def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tmp_path):
@@ -486,12 +418,13 @@ def test_large_pictures_are_scaled_down(small, no_charts, tmp_path):
     assert len(text) < 6_000_000
 
 
-def test_the_first_number_says_if_dense_agents_have_hardly_learned(tmp_path):
-    found = report_results.find(report_results.write_results(tmp_path))
-    trained, *_ = opening(Results(found)).numbers
-    assert "nothing" not in trained.interval
-    statistics = pandas.read_csv(found[results.STATISTICS.path])
+def test_the_first_number_says_if_dense_agents_have_hardly_learned(drawn, no_charts, small, tmp_path):
+    assert "says nothing yet" not in drawn[0]
+    root = tmp_path / "run"
+    shutil.copytree(small, root)
+    statistics = pandas.read_csv(root / results.STATISTICS.path)
     statistics["score_iqm"] /= 10
-    statistics.to_csv(found[results.STATISTICS.path], index=False)
-    untrained, *_ = opening(Results(found)).numbers
-    assert untrained.interval == "says nothing yet: after so few updates, dense agents score 5.0 of 100"
+    statistics.to_csv(root / results.STATISTICS.path, index=False)
+    text, _ = draw(root, tmp_path / "out")
+    interval, *_ = re.findall('class="interval">([^<]*)<', text)
+    assert interval == "says nothing yet: after so few updates, dense agents score 5.0 of 100"

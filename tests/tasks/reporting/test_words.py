@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from tasks.reporting.blocks import Figure, Panel, count, duration, listing, number, percent
+from tasks.reporting.look import Figure, Panel
+from tasks.reporting.words import count, duration, listing, number, percent, without_constants
 
 
 @pytest.mark.parametrize(
@@ -25,4 +26,14 @@ def test_words():
 
 @pytest.mark.parametrize(("panels", "columns"), [(1, 2), (2, 2), (3, 3), (4, 2), (6, 3)])
 def test_charts_fill_their_rows(panels, columns):
-    assert Figure("", [Panel("", "")] * panels).columns == columns
+    assert Figure([Panel("", "")] * panels).columns == columns
+
+
+def test_a_column_of_one_value_is_said_once():
+    rows = [
+        {"environment": "Hopper", "format": "raw", "seeds": "–", "MB": "1"},
+        {"environment": "Hopper", "format": "fp16", "seeds": "–", "MB": "2"},
+    ]
+    kept = [{"format": "raw", "MB": "1"}, {"format": "fp16", "MB": "2"}]
+    assert without_constants(rows) == (kept, ["environment Hopper"])
+    assert without_constants(rows[:1]) == (rows[:1], [])

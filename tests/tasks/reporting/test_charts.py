@@ -5,7 +5,7 @@ import pytest
 import report_results
 from matplotlib.figure import Figure
 
-from tasks.reporting import look, results, section_deployment, section_pruning, section_style, style_figures
+from tasks.reporting import deployment, look, pruning, results, style, style_figures
 from tasks.reporting.results import Results
 
 
@@ -26,7 +26,7 @@ def vertices(collection):
 def test_learning_curves_are_means_with_bands_from_min_to_max(axis, found):
     scores = found.table(results.SCORES)
     rows = scores[(scores["environment"] == "Hopper") & scores["pruner"].isin(["dense", "snip"])]
-    section_pruning.draw_learning(axis, rows, "snip")
+    pruning.draw_learning(axis, rows, "snip")
     dense, less, more = axis.get_lines()
     # update / 20 - 10 · sparsity + seed, of seeds 0 and 1
     assert list(dense.get_xdata()) == [500, 1000]
@@ -47,7 +47,7 @@ def test_retention_has_a_dot_for_each_pruner_and_whiskers_where_there_is_an_inte
         ],
         columns=["environment", "pruner", "retention", "retention_low", "retention_high"],
     )
-    section_pruning.draw_retention(axis, rows)
+    pruning.draw_retention(axis, rows)
     _, snip, grasp = axis.get_lines()
     assert list(snip.get_xdata()) == [0.9, 0.95]
     assert grasp.get_xdata()[0] == 0.4
@@ -59,7 +59,7 @@ def test_retention_has_a_dot_for_each_pruner_and_whiskers_where_there_is_an_inte
 def test_layers_are_means_beside_the_dense_layer(axis, found):
     layers = found.table(results.LAYERS)
     rows = layers[(layers["environment"] == "Hopper") & (layers["sparsity"] == 0.95)]
-    section_pruning.draw_layers(axis, rows)
+    pruning.draw_layers(axis, rows)
     dense, snip, _ = axis.get_lines()
     assert list(dense.get_xdata()) == [9200, 120000]
     assert list(snip.get_xdata()) == [450, 0]  # of seeds 400 and 500; an empty layer
@@ -67,7 +67,7 @@ def test_layers_are_means_beside_the_dense_layer(axis, found):
 
 def test_savings_and_memory_are_of_the_sizes(axis, found):
     sizes = found.table(results.SIZES)
-    saving = section_pruning.savings(sizes[sizes["sparsity"] == 0.95])
+    saving = pruning.savings(sizes[sizes["sparsity"] == 0.95])
     assert saving.to_dict() == pytest.approx(
         {
             "dense": 1,
@@ -80,15 +80,15 @@ def test_savings_and_memory_are_of_the_sizes(axis, found):
         },
         rel=1e-4,
     )
-    section_pruning.draw_memory(axis, sizes[sizes["network"] == "actor"])
+    pruning.draw_memory(axis, sizes[sizes["network"] == "actor"])
     coo = axis.get_lines()[1]
     assert list(coo.get_xdata()) == pytest.approx([0, 90, 95])
     assert list(coo.get_ydata()) == pytest.approx([5 * 0.529, 0.5 * 0.529, 0.25 * 0.529])
 
 
 def test_a_pruners_shades_go_to_its_own_colour():
-    assert section_pruning.shade("snip", 0.95, [0.5, 0.95]) == look.PRUNERS["snip"]
-    assert section_pruning.shade("snip", 0.5, [0.5, 0.95]) != look.PRUNERS["snip"]
+    assert pruning.shade("snip", 0.95, [0.5, 0.95]) == look.PRUNERS["snip"]
+    assert pruning.shade("snip", 0.5, [0.5, 0.95]) != look.PRUNERS["snip"]
 
 
 def test_speedups_are_over_pytorch_of_the_same_condition(axis):
@@ -96,15 +96,15 @@ def test_speedups_are_over_pytorch_of_the_same_condition(axis):
         [("a", "dense", 1, 1, None, "torch", 8.0), ("a", "dense", 1, 1, None, "x", 4.0),
          ("b", "dense", 1, 1, 256.0, "torch", 8.0), ("b", "dense", 1, 1, 256.0, "x", 1.0),
          ("b", "dense", 1, 2, 256.0, "x", 1.0)],
-        columns=[*section_deployment.CONDITION, "runtime", "p50_ms"],
+        columns=[*deployment.CONDITION, "runtime", "p50_ms"],
     )  # fmt: skip
-    speedup = section_deployment.speedups(timed)
+    speedup = deployment.speedups(timed)
     assert speedup.loc[speedup["runtime"] == "x", "speedup"].tolist() == [2, 8]
-    assert section_deployment.geometric_mean(pandas.Series([2.0, 8.0])) == pytest.approx(4)
-    assert section_deployment.winners_of(timed).tolist() == ["x", "x", "x"]
+    assert deployment.geometric_mean(pandas.Series([2.0, 8.0])) == pytest.approx(4)
+    assert deployment.winners_of(timed).tolist() == ["x", "x", "x"]
     timed.loc[1, "p50_ms"] = 8.004  # to three digits what PyTorch has
-    assert section_deployment.winners_of(timed).tolist() == ["several alike", "x", "x"]
-    section_deployment.draw_speedups(axis, speedup)
+    assert deployment.winners_of(timed).tolist() == ["several alike", "x", "x"]
+    deployment.draw_speedups(axis, speedup)
     assert [label.get_text() for label in axis.get_yticklabels()] == ["x", "torch"]
     assert list(axis.get_lines()[0].get_xdata()) == [2, 8]
     assert axis.get_lines()[1].get_xdata()[0] == pytest.approx(4)
@@ -112,13 +112,13 @@ def test_speedups_are_over_pytorch_of_the_same_condition(axis):
 
 def test_pairs_are_of_policies_that_were_timed_both_ways(axis, found):
     timings = found.table(results.TIMINGS)
-    pairs = section_deployment.compacted_pairs(timings[timings["status"] == "ok"])
+    pairs = deployment.compacted_pairs(timings[timings["status"] == "ok"])
     assert len(pairs) == 6  # three runtimes, two batches; no style
     assert (pairs["masked"] / pairs["compacted"]).tolist() == pytest.approx([2] * 6)
 
 
 def test_a_loss_that_ran_off_is_known_as_such(found):
-    pictures = section_style.pictures_of(found, "optimizers")
+    pictures = style.pictures_of(found, "optimizers")
     assert [(each.label, each.diverged) for each in pictures] == [
         ("L-BFGS", False),
         ("Adam", False),
@@ -128,7 +128,7 @@ def test_a_loss_that_ran_off_is_known_as_such(found):
 
 
 def test_a_seed_is_named_where_it_tells_networks_apart():
-    short = section_deployment.short_names
+    short = deployment.short_names
     assert short(pandas.Series(["a/bc/seed-0", "styles/x"])) == {
         "a/bc/seed-0": "a/bc",
         "styles/x": "styles/x",
@@ -140,7 +140,7 @@ def test_a_seed_is_named_where_it_tells_networks_apart():
 
 
 def test_seconds_are_those_after_the_last_iteration(axis, found):
-    style_figures.plot_seconds(axis, section_style.pictures_of(found, "losses"))
+    style_figures.plot_seconds(axis, style.pictures_of(found, "losses"))
     assert [bar.get_width() for bar in axis.patches] == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
 
 
@@ -148,5 +148,5 @@ def test_a_picture_without_its_file_is_left_out(found):
     files = {
         name: path for name, path in found.files.items() if "vgg19-l1-lbfgs-swirls/picture.png" not in name
     }
-    labels = [each.label for each in section_style.pictures_of(Results(files), "losses")]
+    labels = [each.label for each in style.pictures_of(Results(files), "losses")]
     assert labels == ["MSE", "smooth L1", "Huber"]
