@@ -12,7 +12,6 @@ from singleshot.io.hashing import sha256_of
 AGAIN = "run the profile default, then `python -m benchmarks.pictures`"
 
 
-@pytest.mark.skipif(not (ROOT / "docs" / RECORD).exists(), reason="docs/ has no pictures of this default yet")
 def test_pictures_are_made_from_what_the_default_profile_is_now():
     record = json.loads((ROOT / "docs" / RECORD).read_text(encoding="utf-8"))
     assert record["made_from"] == made_from(configuration("profile=default")), AGAIN
@@ -28,7 +27,7 @@ def test_each_row_of_styles_has_four_pictures():
 @pytest.mark.parametrize(
     "override",
     [
-        "offline_rl.training.bc.updates=4001",
+        "offline_rl.training.bc.updates=8001",
         "offline_rl.sweep.pruners=[grasp]",
         "offline_rl.algorithms.bc.normalize_states=false",
         "style.training.johnson.batches=401",
