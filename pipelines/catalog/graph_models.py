@@ -140,10 +140,11 @@ def _describe(client: "MlflowClient", card: GraphCard, measured: Mapping[str, st
 def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     """A graph's card as Markdown, for the page of its registered model in the store at `uri`."""
     shapes = {each.name: f" {' x '.join(map(str, each.shape))}" for each in card.inputs}
+    pruned = f", {percentage(card.sparsity)}% of the weights pruned before training" if card.sparsity else ""
     rows = {
         "network": f"`{card.cell}`",
         "kind": card.kind,
-        "form": f"{card.form}, {percentage(card.sparsity)}% of the weights pruned before training",
+        "form": f"{card.form}{pruned}",
         **({"score": str(card.score)} if card.score else {}),
         **measured,
         "licence": card.licence,

@@ -35,13 +35,14 @@ def _quality(card: GraphCard) -> str:
 
 def _style(style: str) -> str:
     """Photos by the network, as a judge sees them that had no part in training it."""
-    rows = _rows(QUALITY, style=style, method="johnson").dropna(subset="style_ratio_alexnet")
+    rows = _rows(QUALITY, style=style, method="johnson").dropna(subset="ssim")
+    rows = rows[rows["warping_error_ratio"].isna()]  # photos, not the clip
     if rows.empty:
         return ""
     left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
     return (
         f"{1 - left:.0%} of the way from photo to painting, as AlexNet sees it, which had no part in the "
-        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {len(rows)} pictures)"
+        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {len(rows)} photos)"
     )
 
 

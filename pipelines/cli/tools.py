@@ -343,7 +343,7 @@ def act(
     """Play an exported policy, and print its returns and D4RL score."""
     from singleshot.export.rollout import load_policy, play_onnx
 
-    check_exists(model, GRAPHS.glob("*.onnx"))
+    check_exists(model, GRAPHS.rglob("*.onnx"))
     policy = load_policy(model)
     where = _where(environment, policy.environment)
     print(f"{policy.model.card.cell}, {policy.model.card.form}, in {where.id}")

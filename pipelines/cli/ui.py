@@ -31,7 +31,8 @@ def serve_runs(port: int) -> None:
         return
     _check_database(uri)
     _check_port(port)
-    print(f"MLflow: http://localhost:{port}{START} (Ctrl-C ends it)", flush=True)
+    hint = "Ctrl-C ends it; if pages for language models appear, choose Model training at the top left"
+    print(f"MLflow: http://localhost:{port}{START} ({hint})", flush=True)
     options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     # One worker instead of the default four, which take memory and seconds: SQLite has one writer anyway.
     options += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]

@@ -311,6 +311,12 @@ def other_pruners(found: Results) -> list[str]:
     return [p for p in ordered(found.table(results.SCORES)["pruner"], PRUNERS) if p not in {DENSE, *PAPERS}]
 
 
+def first_evaluations(scores: pandas.DataFrame) -> list[str]:
+    """The number of updates before each algorithm's first evaluation: `1,600 (BCQ)`."""
+    first = scores.groupby("algorithm")["update"].min()
+    return [f"{updates:,} ({name(str(algorithm))})" for algorithm, updates in first.items()]
+
+
 def learning_curves(found: Results, pruner: str) -> Figure:
     """Chart: the score by gradient updates, dense and at each sparsity of a pruner."""
     scores = found.table(results.SCORES)

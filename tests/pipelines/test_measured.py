@@ -14,11 +14,11 @@ Hopper/bcq/snip-0.95/seed-0,compacted,xla,cpu,1,1,,0.001,failed
 Hopper/bcq/snip-0.95/seed-0,compacted,openvino-f32,cpu,1,256,,0.01,ok
 styles/swirls,dense,onnxruntime,cpu,1,1,256,41.26,ok
 """,
-    QUALITY: """style,method,image,style_ratio_alexnet,ssim,lpips
-waves,johnson,chelsea,0.6,0.5,0.3
-waves,johnson,coffee,0.7,0.7,0.4
-waves,johnson,clip,,,
-waves,gatys-vgg19,chelsea,0.1,0.1,0.1
+    QUALITY: """style,method,image,style_ratio_alexnet,ssim,lpips,warping_error_ratio
+waves,johnson,chelsea,0.6,0.5,0.3,
+waves,johnson,coffee,0.7,0.7,0.4,
+waves,johnson,clip,0.1,0.1,0.1,0.4
+waves,gatys-vgg19,chelsea,0.1,0.1,0.1,
 """,
     PRUNED_STYLES: f"""{PRUNED}
 swirls,dense,0,0.1,0.9,0.9,3,256,
@@ -56,7 +56,7 @@ def test_a_policy_has_the_fastest_runtime_for_one_state():
 def test_a_style_has_the_judgement_of_a_network_without_part_in_its_training():
     facts = measured(card("style", "styles/waves", style="waves"))
     assert facts["quality"].startswith("35% of the way from photo to painting, as AlexNet sees it")
-    assert facts["quality"].endswith("SSIM 0.60 and LPIPS 0.35 (means over 2 pictures)")
+    assert facts["quality"].endswith("SSIM 0.60 and LPIPS 0.35 (means over 2 photos)")
     assert facts["latency"].startswith("41.3 ms for one picture of 256 x 256 px by onnxruntime")
 
 

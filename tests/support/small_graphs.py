@@ -58,14 +58,20 @@ def write_style(path: Path, style: str) -> None:
     _write(path, card, nodes, {"one": np.float32(1)})
 
 
-def write_bc(path: Path, cell: str = BC, form: str = "dense") -> None:
-    state = GraphInput("state", ("batch", STATE), -5, 5)
-    card = _card("policy", cell, (state,), ("action",), _about(cell.split("/")[0], "bc"), form)
-    nodes = [
-        helper.make_node("MatMul", ["state", "w_state"], ["sum"]),
+def write_bc(path: Path, cell: str = BC, form: str = "dense", *, latents: bool = False) -> None:
+    """A policy of the state alone, or of latents too, as BC's is."""
+    inputs = [GraphInput("state", ("batch", STATE), -5, 5)]
+    nodes = [helper.make_node("MatMul", ["state", "w_state"], ["of_state"])]
+    if latents:
+        inputs.append(GraphInput("latents", ("batch", LATENT), -3, 3))
+        nodes.append(helper.make_node("MatMul", ["latents", "w_latent"], ["of_latents"]))
+    nodes += [
+        helper.make_node("Sum", ["of_state", "of_latents"][: len(inputs)], ["sum"]),
         helper.make_node("Tanh", ["sum"], ["action"]),
     ]
-    _write(path, card, nodes, {"w_state": W_STATE})
+    card = _card("policy", cell, tuple(inputs), ("action",), _about(cell.split("/")[0], "bc"), form)
+    weights = {"w_state": W_STATE} | ({"w_latent": W_LATENT} if latents else {})
+    _write(path, card, nodes, weights)
 
 
 def _about(environment: str, algorithm: str) -> dict[str, Any]:
