@@ -83,7 +83,10 @@ def test_opencv(tmp_path):
 def test_mlflow(graphs, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # where MLflow, too, looks for the database
-    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_tracking_uri(
+        f"sqlite:///{tmp_path / 'mlflow.db'}"
+    )  # other tests of this process have their own
+    client = mlflow.MlflowClient()
     experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
     policy = tmp_path / "bc.onnx"
     small_graphs.write_bc(policy, latents=True)

@@ -12,7 +12,7 @@ from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import runtimes_here
 from singleshot.io.tensor_file import read_tensor_file
 from singleshot.sparse.packed import pack
-from tasks.benchmark import BenchmarkParams, Size
+from tasks.benchmark import BenchmarkParams, InputSize
 from tasks.benchmark_actor import ActorParams, benchmark_actor
 from tasks.job import Job, Metrics
 
@@ -67,7 +67,7 @@ def test_other_files(tmp_path):
 def test_runtimes_are_given_the_actor_and_leave_a_table(tmp_path):
     source = save_agent(tmp_path / "agent.safetensors", "bcq", 0.9)
     names = ("torch", "onnxruntime", "numba-sparse")
-    sizes = (Size(1), Size(40))
+    sizes = (InputSize(1), InputSize(40))
     benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5)
     params = ActorParams("the/cell/actor", "compacted", 20, benchmark)
     output = tmp_path / "out"
