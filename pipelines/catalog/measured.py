@@ -35,7 +35,7 @@ def _quality(card: GraphCard) -> str:
 
 def _style(style: str) -> str:
     """Photos by the network, as a judge sees them that had no part in training it."""
-    rows = _rows(QUALITY, style=style, method="johnson").dropna(subset="ssim")
+    rows = _rows(QUALITY, style=style, method="johnson").dropna(subset="style_ratio_alexnet")
     rows = rows[rows["warping_error_ratio"].isna()]  # photos, not the clip
     if rows.empty:
         return ""

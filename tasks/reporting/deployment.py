@@ -57,9 +57,13 @@ def read_timings(found: Results) -> pandas.DataFrame:
 def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
     """Medians of policies that were timed both `masked` and `compacted`, in columns of these names."""
     keys = ["model", "runtime", "threads", "batch"]
-    policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)
-    wide = timed[policies].pivot_table("p50_ms", keys, "form").reindex(columns=["masked", "compacted"])
+    wide = _policies(timed).pivot_table("p50_ms", keys, "form").reindex(columns=["masked", "compacted"])
     return wide.dropna().reset_index()
+
+
+def _policies(timed: pandas.DataFrame) -> pandas.DataFrame:
+    """The timings of whole policies, not of actors alone."""
+    return timed[timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)]
 
 
 def zeros_and_compacted(pairs: pandas.DataFrame, states: int) -> Figure:
@@ -161,8 +165,8 @@ def fastest_policies(timed: pandas.DataFrame) -> tuple[str, float, pandas.Series
 
     Returns its name, the geometric mean of its gains, and each gain; None if no pruned policy was timed.
     """
-    policies = timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR) & (timed["form"] != "dense")
-    pruned = timed[policies & (timed["precision"] == FULL)]
+    policies = _policies(timed)
+    pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
     keys = ["model", "threads", "batch"]
     zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
     best = pruned.groupby(["runtime", *keys])["p50_ms"].min()

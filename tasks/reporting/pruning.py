@@ -68,8 +68,13 @@ def highest(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 def most_pruned(statistics: pandas.DataFrame) -> pandas.DataFrame:
     """The statistics of the highest sparsity; without those of all environments if there is only one."""
-    top = highest(statistics)
-    return top if top["environment"].nunique() > 2 else top[top["environment"] != ALL]
+    return _without_repetition(highest(statistics))
+
+
+def _without_repetition(statistics: pandas.DataFrame) -> pandas.DataFrame:
+    """The statistics; of one environment, `all` says the same."""
+    several = statistics["environment"].nunique() > 2
+    return statistics if several else statistics[statistics["environment"] != ALL]
 
 
 def kept_overall(statistics: pandas.DataFrame) -> pandas.DataFrame:
@@ -202,9 +207,7 @@ def _environment(environment: str) -> str:
 
 
 def scores(statistics: pandas.DataFrame, level: str) -> list[Row]:
-    """Means, ranges and intervals of scores and retention; of one environment, `all` says the same."""
-    several = statistics["environment"].nunique() > 2
-    shown = statistics if several else statistics[statistics["environment"] != ALL]
+    """Means, ranges and intervals of scores and retention."""
     return [
         {
             "environment": _environment(row.environment),
@@ -220,7 +223,7 @@ def scores(statistics: pandas.DataFrame, level: str) -> list[Row]:
             "retention": number(row.retention),
             f"retention, {level}": _bounds(row.retention_low, row.retention_high),
         }
-        for row in shown.itertuples()
+        for row in _without_repetition(statistics).itertuples()
     ]
 
 

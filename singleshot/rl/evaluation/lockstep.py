@@ -96,15 +96,10 @@ class Environments:
             other.ask("episodes")
         kept = [self._own.episodes(), *(other.answer() for other in self._others)]
         agents, episodes = self.shape
-        return [
-            _median(
-                [
-                    kept[i % self.shares][i // self.shares]
-                    for i in range(first, first + min(episodes, RECORDED))
-                ]
-            )
-            for first in range(0, agents * episodes, episodes)
-        ]
+        recorded = [i for i in range(agents * episodes) if i % episodes < RECORDED]  # by agent, then episode
+        played = [kept[i % self.shares][i // self.shares] for i in recorded]
+        each = min(episodes, RECORDED)
+        return [_median(played[first : first + each]) for first in range(0, len(played), each)]
 
     def close(self) -> None:
         """End the other processes."""
