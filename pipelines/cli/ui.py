@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from pipelines.config.params import load_config
+from pipelines.engine.artifact_paths import follow_move
 from pipelines.engine.processes import ends_with_its_parents, takes_its_children_along
-from pipelines.engine.tracking import tracking_uri
+from pipelines.engine.tracking import SQLITE, database_file, tracking_uri
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
@@ -25,11 +26,14 @@ def serve_runs(port: int) -> None:
     Raises:
         UserError: there is no such database yet, the port is taken, or MLflow fails.
     """
-    uri = tracking_uri(load_config().tracking)
+    config = load_config().tracking
+    uri = tracking_uri(config)
     if uri.startswith(("http://", "https://")):
         print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}")
         return
-    _check_database(uri)
+    if uri.startswith(SQLITE):
+        _check_database(database_file(uri))
+        follow_move(database_file(uri), config.experiment)
     _check_port(port)
     hint = "Ctrl-C ends it; if pages for language models appear, choose Model training at the top left"
     print(f"MLflow: http://localhost:{port}{START} ({hint})", flush=True)
@@ -57,9 +61,8 @@ def _run_to_interrupt(command: list[str]) -> None:
                 os.killpg(server.pid, signal.SIGKILL)
 
 
-def _check_database(uri: str) -> None:
-    path = Path(uri.removeprefix("sqlite:///"))
-    if uri.startswith("sqlite:///") and not path.is_file():
+def _check_database(path: Path) -> None:
+    if not path.is_file():
         raise UserError(
             f"{path}: no such file; `make repro` records its runs there; set MLFLOW_TRACKING_URI if they are "
             "elsewhere"

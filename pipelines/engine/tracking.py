@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipelines.engine.artifact_paths import artifacts_of, follow_move
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
@@ -37,7 +38,6 @@ LARGEST_ARTIFACT_BYTES = 1_000_000
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
 """Suffixes of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
-ARTIFACTS = Path("mlartifacts")
 METRICS_PER_BATCH = 1000  # MLflow's limit
 DATA = "data"
 """The directory of data sets."""
@@ -308,7 +308,7 @@ def _as_user_error(uri: str) -> Iterator[None]:
         yield
     except _errors() as error:
         if uri.startswith(SQLITE) and is_disk_full(error):
-            raise disk_full_error(error, Path(uri.removeprefix(SQLITE))) from error
+            raise disk_full_error(error, database_file(uri)) from error
         # SQLAlchemy says in a line of its own, before the database's words, when it sent the statement.
         lines = str(error).splitlines()
         reason = next(line for line in lines if not line.startswith("(raised as a result"))
@@ -324,6 +324,11 @@ def tracking_uri(config: TrackingConfig) -> str:
     if uri.startswith(SQLITE) and not Path(path).is_absolute():
         return f"{SQLITE}{shared_checkout() / path}"
     return uri
+
+
+def database_file(uri: str) -> Path:
+    """The file of an SQLite address, which may end with options."""
+    return Path(uri.removeprefix(SQLITE).partition("?")[0])
 
 
 def check_answers(uri: str) -> None:
@@ -361,6 +366,8 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     with _as_user_error(uri):
         try:
             check_answers(uri)
+            if uri.startswith(SQLITE):
+                follow_move(database_file(uri), config.experiment)
             client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
@@ -400,8 +407,8 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     name = experiment_name(config, stage)
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        # A server has its own place for artifacts; with SQLite, they go to `mlartifacts/`.
-        location = (shared_checkout() / ARTIFACTS).absolute().as_uri() if uri.startswith("sqlite:") else None
+        # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
+        location = artifacts_of(database_file(uri)) if uri.startswith(SQLITE) else None
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException as error:

@@ -80,13 +80,18 @@ def test_opencv(tmp_path):
     np.testing.assert_allclose(made, 255 * expected.numpy(), atol=0.6)
 
 
-def test_mlflow(graphs, tmp_path, monkeypatch):
+@pytest.fixture
+def client(tmp_path):
+    """Of a database in `tmp_path`, for this test alone: the address is the process's."""
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    yield mlflow.MlflowClient()
+    mlflow.set_tracking_uri(before)
+
+
+def test_mlflow(graphs, tmp_path, client, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)  # where MLflow, too, looks for the database
-    mlflow.set_tracking_uri(
-        f"sqlite:///{tmp_path / 'mlflow.db'}"
-    )  # other tests of this process have their own
-    client = mlflow.MlflowClient()
     experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
     policy = tmp_path / "bc.onnx"
     small_graphs.write_bc(policy, latents=True)

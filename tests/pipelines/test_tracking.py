@@ -353,6 +353,40 @@ def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatc
     assert client().get_experiment_by_name("singleshot/train") is None
 
 
+@pytest.mark.parametrize("place", [shutil.move, shutil.copytree])
+def test_a_moved_or_copied_checkout_has_its_artifacts(place, store, empty_database, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    first, second = tmp_path / "a checkout", tmp_path / "renamed"
+    first.mkdir()
+    shutil.copy(empty_database, first / "mlflow.db")
+    monkeypatch.chdir(first)
+    with tracking(TrackingConfig(uri("mlflow.db")), "export", "smoke") as tracker:
+        tracker.started(CELL)
+        finish(tracker, store, CELL, table="a,b")
+    (run,) = cell_runs()
+    model = client().create_logged_model(run.info.experiment_id, "network", run.info.run_id)
+    client().create_registered_model("network", description=f"set_tracking_uri('{uri('mlflow.db')}')")
+    client().create_model_version("network", f"models:/{model.model_id}", model_id=model.model_id)
+
+    monkeypatch.chdir(tmp_path)
+    place(first, second)
+    monkeypatch.chdir(second)
+    with tracking(TrackingConfig(uri("mlflow.db")), "export", "smoke"):
+        pass
+    shutil.rmtree(first, ignore_errors=True)
+    (run,) = cell_runs()
+    assert Path(client().download_artifacts(run.info.run_id, "table")).read_text("utf-8") == "a,b"
+    later = (
+        client().create_run(run.info.experiment_id).info.run_id
+    )  # MLflow remembers where the other run was
+    client().log_text(later, "later", "later.txt")
+    assert [path.read_text("utf-8") for path in second.glob("mlartifacts/*/artifacts/later.txt")] == ["later"]
+    here = (second / "mlartifacts").as_uri()
+    assert client().get_logged_model(model.model_id).artifact_location.startswith(f"{here}/models/")
+    assert client().get_model_version_download_uri("network", "1").startswith(f"{here}/models/")
+    assert client().get_registered_model("network").description == f"set_tracking_uri('{uri('mlflow.db')}')"
+
+
 def test_an_unreachable_server_is_one_line(config, monkeypatch):
     waits = []
     monkeypatch.setattr(urllib3.util.retry, "time", SimpleNamespace(sleep=waits.append))
