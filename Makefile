@@ -93,7 +93,7 @@ params: $(INSTALLED) ## Compose params.yaml: make params [PROFILE=smoke|default|
 	    $(if $(PROFILE),$(call quoted,profile=$(PROFILE)))
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
-	@python -m pipelines ui $(PORT)
+	@python -m pipelines ui --port $(PORT)
 
 docs: $(INSTALLED) ## Rewrite docs/configuration.md from the dataclasses and conf/
 	python -m pipelines.config.reference

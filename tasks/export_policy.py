@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 import pandas
 
-from singleshot.export.onnx_model import AgentScore
 from singleshot.export.policies import forms_of, open_policy
 from singleshot.rl.agents import load_agent
-from singleshot.rl.environments import Environment
 from tasks.export_graph import export
 from tasks.job import Event, Job, per_job
-from tasks.reporting.agent_scores import agent_scores
-from tasks.reporting.statistics import BootstrapConfig, t_half_width
+from tasks.reporting.agent_scores import score_of
 
 
 @per_job
@@ -30,18 +27,5 @@ def export_policy(job: Job) -> Iterator[Event]:
     source, scores = job.inputs["source"], pandas.read_csv(job.inputs["scores"])
     agent = load_agent(source)
     networks = [open_policy(source, form) for form in forms_of(agent.spec)]
-    scored = None if scores.empty else _score(scores, agent.environment)
+    scored = None if scores.empty else score_of(scores, agent.environment)
     return export(job, job.params, source, networks, scored)
-
-
-def _score(evaluations: pandas.DataFrame, environment: Environment | None) -> AgentScore:
-    """An agent's score, as in the report, with an interval by Student's t over the last evaluations."""
-    (score,) = agent_scores(evaluations, ["seed"]).itertuples()
-    low = high = None
-    if score.evaluations > 1:
-        half = t_half_width(score.spread, score.evaluations, BootstrapConfig())
-        low, high = score.d4rl_score - half, score.d4rl_score + half
-    referenced = environment and environment.reference_returns
-    return AgentScore(
-        "D4RL score" if referenced else "return", score.d4rl_score, low, high, score.evaluations
-    )

@@ -22,6 +22,8 @@ COMPUTED = "computed"
 def explain(name: str) -> None:
     """Print what differs between each cell of that name or step and the most similar cell in the store.
 
+    A name may have dashes for slashes, as those of registered networks have.
+
     Raises:
         UserError: there is no such cell or step.
     """
@@ -36,11 +38,11 @@ def explain(name: str) -> None:
         (step, cell)
         for step, cells in planned.items()
         for cell in cells
-        if name in (step, cell.name, f"{step}/{cell.name}")
+        if _dashed(name) in map(_dashed, (step, cell.name, f"{step}/{cell.name}"))
     ]
     if not found:
         whole = {cell.name: f"{step}/{cell.name}" for step, cells in planned.items() for cell in cells}
-        near = get_close_matches(name, [*whole, *whole.values()], cutoff=0)
+        near = get_close_matches(name, [*planned, *whole, *whole.values()], cutoff=0)
         there = ", ".join(dict.fromkeys(whole.get(each, each) for each in near))
         raise UserError(
             f"no step has a cell {name!r}; there are {there}, …; a step's name stands for all its cells"
@@ -51,6 +53,11 @@ def explain(name: str) -> None:
     named = (f"{cell}: {line}" for cell, lines in said.items() for line in lines)
     for line in _summary(said) if name in STEPS else named:
         print(line)
+
+
+def _dashed(name: str) -> str:
+    """A cell's name as registered networks have it: HalfCheetah-bc-dense-seed-0."""
+    return name.replace("/", "-")
 
 
 def _summary(said: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines.catalog.paths import AGENTS, GRAPHS
-from pipelines.cli.trained import complete_cell, complete_graph, complete_style, share_of, style_model
+from pipelines.cli.trained import (
+    complete_agent,
+    complete_cell,
+    complete_graph,
+    complete_style,
+    share_of,
+    style_model,
+)
 from singleshot.errors import UserError
 
 if TYPE_CHECKING:
@@ -129,7 +136,12 @@ def cells_why(
 )
 def evaluate_agent(
     agent: Annotated[
-        Path, typer.Argument(metavar="AGENT", help="An agent's agent.safetensors, or its directory.")
+        Path,
+        typer.Argument(
+            metavar="AGENT",
+            help="An agent's agent.safetensors, or its directory.",
+            autocompletion=complete_agent,
+        ),
     ],
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
@@ -143,7 +155,10 @@ def evaluate_agent(
         typer.Option(help="Renderer of the video: this project's, or MuJoCo's, which needs OpenGL."),
     ] = "drawing",
 ) -> None:
-    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
+    """Play a trained agent: print its returns and D4RL score, and write a video if wanted.
+
+    The score in the report is printed as well, if the agent's scores.csv lies beside it.
+    """
     from pipelines.cli.pack import refuse_packed
     from singleshot.rl.agents import load_agent
     from singleshot.rl.evaluation.play import evaluate
@@ -159,6 +174,7 @@ def evaluate_agent(
     print(f"{trained.spec}, in {where.id}")
     returns, episode = evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
+    _print_report(path.with_name("scores.csv"), trained.environment)
     if video and renderer == "mujoco":
         write_rendering(video, episode)
     elif video:
@@ -188,14 +204,23 @@ def _where(given: str | None, own: "Environment | None") -> "Environment":
 def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:
     for number, value in enumerate(returns):
         print(f"episode {number:3d}   return {value:10.1f}")
-    played = f"{len(returns)} episode{'s' * (len(returns) > 1)}"
-    spread = f"± {returns.std():.1f} (standard deviation over {played})"
-    print(f"mean return {returns.mean():.1f} {spread}")
+    if len(returns) > 1:
+        spread = f"± {returns.std():.1f} (standard deviation over {len(returns)} episodes)"
+        print(f"mean return {returns.mean():.1f} {spread}")
     if environment.reference_returns:
         scores = environment.score(returns)
-        print(
-            f"D4RL score {scores.mean():.1f} ± {scores.std():.1f} (0 is a random policy, 100 D4RL's expert)"
-        )
+        spread = f" ± {scores.std():.1f}" if len(scores) > 1 else ""
+        print(f"D4RL score {scores.mean():.1f}{spread} (0 is a random policy, 100 D4RL's expert)")
+
+
+def _print_report(evaluations: Path, environment: "Environment | None") -> None:
+    """Print an agent's score as in the report, if its evaluations are there."""
+    import pandas
+
+    from tasks.reporting.agent_scores import score_of
+
+    if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
+        print(f"in the report: {score_of(rows, environment)}")
 
 
 @app.command(
@@ -474,9 +499,9 @@ def serve(
     serve_forever(serving, config.executor, GRAPHS, learned_graphs(LEARNED, Path("build/serve")))
 
 
-@app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui 5001"))
+@app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui --port 5001"))
 def ui(
-    port: Annotated[int, typer.Argument(metavar="PORT", min=1, max=65535, help="Port to listen on.")] = 5000,
+    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port to listen on.")] = 5000,
 ) -> None:
     """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
     from pipelines.cli.ui import serve_runs

@@ -64,11 +64,20 @@ def complete_graph(incomplete: str) -> list[str]:
     return [path for path in sorted(map(str, GRAPHS.rglob("*.onnx"))) if path.startswith(incomplete)]
 
 
+def complete_agent(incomplete: str) -> list[str]:
+    """Directories of trained agents whose paths begin like this."""
+    return [path for path in sorted(str(AGENTS / name) for name in _agents()) if path.startswith(incomplete)]
+
+
 def complete_cell(incomplete: str) -> list[str]:
     """Steps, and agents that were trained, whose names begin like this."""
-    return [name for name in (*STEPS, *sorted(_agents())) if name.startswith(incomplete)]
+    return [
+        name
+        for name in (*STEPS, *sorted(f"train/{each}" for each in _agents()))
+        if name.startswith(incomplete)
+    ]
 
 
 def _agents() -> Iterator[str]:
     for path in AGENTS.rglob("agent.safetensors"):
-        yield f"train/{path.parent.relative_to(AGENTS).as_posix()}"
+        yield path.parent.relative_to(AGENTS).as_posix()

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no 
 def address(finished_smoke):
     """Where the command of `make ui` says that it serves the run."""
     port = free_port()
-    server = finished_smoke.start("python", "-m", "pipelines", "ui", str(port))
+    server = finished_smoke.start("python", "-m", "pipelines", "ui", "--port", str(port))
 
     def answers():
         assert server.poll() is None, finished_smoke.output

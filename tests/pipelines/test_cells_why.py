@@ -62,6 +62,7 @@ def test_of_a_computed_cell_nothing_differs(why):
     assert line.startswith(f"fetch_images/{NAME}: computed 20")
     assert "nothing differs" in line
     assert why(name=f"fetch_images/{NAME}") == [line]
+    assert why(name=NAME.replace("/", "-")) == [line]  # as in the names of registered networks
 
 
 def test_a_parameter_a_file_and_a_package_are_named(why):
@@ -123,6 +124,11 @@ def test_an_unknown_name_is_met_with_near_ones(why):
         UserError, match=r"no step has a cell 'paintings/swirl'; there are fetch_images/paintings/swirls, "
     ):
         why(name="paintings/swirl")
+
+
+def test_a_slip_in_a_steps_name_is_met_with_the_step(why):
+    with pytest.raises(UserError, match=r"no step has a cell 'trian'; there are train, "):
+        why(name="trian")
 
 
 def test_the_name_of_a_step_sums_up_its_cells(why):

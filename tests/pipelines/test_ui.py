@@ -73,7 +73,7 @@ def test_a_server_that_has_the_runs_is_told(monkeypatch, port, capsys):
 def started(port):
     """The command, and the processes below it so far; all are ended at last."""
     with subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "ui", str(port)],
+        [sys.executable, "-m", "pipelines", "ui", "--port", str(port)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -146,4 +146,4 @@ def test_make_ui_hands_on_the_port():
         check=True,
         cwd=ROOT,
     )
-    assert shown.stdout.splitlines()[-1] == "python -m pipelines ui 5123"
+    assert shown.stdout.splitlines()[-1] == "python -m pipelines ui --port 5123"
