@@ -163,11 +163,14 @@ def best_means(means: pandas.Series) -> list[str]:
 def fastest_policies(timed: pandas.DataFrame) -> tuple[str, float, pandas.Series] | None:
     """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision.
 
+    For the smallest batch: who acts has one state at a time.
+
     Returns its name, the geometric mean of its gains, and each gain; None if no pruned policy was timed.
     """
     policies = _policies(timed)
     pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
-    keys = ["model", "threads", "batch"]
+    pruned = pruned[pruned["batch"] == pruned["batch"].min()]
+    keys = ["model", "threads"]
     zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
     best = pruned.groupby(["runtime", *keys])["p50_ms"].min()
     gains = (zeros / best).dropna()

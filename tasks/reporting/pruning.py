@@ -30,7 +30,7 @@ from tasks.reporting.look import (
     pruner_keys,
 )
 from tasks.reporting.results import Results
-from tasks.reporting.words import NOT_GIVEN, Row, exact_percent, number, percent
+from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number, percent
 
 ALL = "all"
 STATES = ("raw", "normalised")
@@ -148,26 +148,29 @@ def best_pruners(top: pandas.DataFrame) -> list[str]:
 
 
 def in_study(found: Results, top: pandas.DataFrame) -> pandas.DataFrame:
-    """The shares that the study's agents keep on each kind of states, by environment, algorithm and pruner.
+    """The shares that the study's agents keep, and the number of seeds, on each kind of states.
 
-    Rows are those that `top` has, too, with names as readers know them.
+    Rows are environments, algorithms and pruners that `top` has, too, with names as readers know them.
     """
     claims = found.table(results.STUDY)
     claims = claims[claims["measured"].str.startswith(RETENTION) & claims["masks"].str.endswith(SCOPE)]
+    claims = claims[claims["agents"].str.count(", ") == 1]  # further words tell of other settings
     agents = claims["agents"].str.split(", ", expand=True).reindex(columns=[0, 1])
     study = claims.assign(
         environment=agents[0],
         algorithm=agents[1],
         states=claims["normalize_states"].map(lambda given: STATES[bool(given)]),
         pruner=claims["masks"].str.removesuffix(SCOPE),
-    ).pivot_table("value", ["environment", "algorithm", "pruner"], "states")
+    ).pivot(index=["environment", "algorithm", "pruner"], columns="states", values=["value", "seeds"])
     keys = {(row.environment, name(row.algorithm), name(row.pruner)) for row in top.itertuples()}
-    return study.reindex(columns=STATES)[study.index.isin(keys)]
+    columns = pandas.MultiIndex.from_product([["value", "seeds"], STATES])
+    return study.reindex(columns=columns)[study.index.isin(keys)]
 
 
 def ranges(study: pandas.DataFrame) -> list[str]:
     """The lowest and highest share that is kept :func:`in_study` on each kind of states."""
-    return [f"{_span(study[each].dropna())} on {each} states" for each in STATES if study[each].any()]
+    shares = study["value"]
+    return [f"{_span(shares[each].dropna())} on {each} states" for each in STATES if shares[each].any()]
 
 
 def _span(values: pandas.Series) -> str:
@@ -180,7 +183,6 @@ def kept(top: pandas.DataFrame, study: pandas.DataFrame, level: str) -> list[Row
     rows = []
     for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples():
         key = (row.environment, name(row.algorithm), name(row.pruner))
-        beside = study.loc[key] if key in study.index else pandas.Series(np.nan, STATES)
         rows.append(
             {
                 "algorithm": name(row.algorithm),
@@ -189,10 +191,17 @@ def kept(top: pandas.DataFrame, study: pandas.DataFrame, level: str) -> list[Row
                 "kept": percent(row.retention),
                 f"{level} interval": _interval(row.retention_low, row.retention_high),
                 "beside dense agents": _verdict(row.retention_low, row.retention_high),
-                **{f"study, {states}": percent(beside[states]) for states in STATES},
+                **{f"study, {states}": _beside(study, key, states) for states in STATES},
             }
         )
     return rows
+
+
+def _beside(study: pandas.DataFrame, key: tuple[str, str, str], states: str) -> str:
+    share, seeds = (
+        study.loc[key, [("value", states), ("seeds", states)]] if key in study.index else (np.nan, 0)
+    )
+    return f"{percent(share)} ({count(int(seeds), 'seed')})" if np.isfinite(share) else NOT_GIVEN
 
 
 def _verdict(low: float, high: float) -> str:

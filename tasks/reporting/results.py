@@ -81,7 +81,7 @@ TABLES = (
     SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
     TIMINGS, EXPORTS, CLASSIFICATION,
 )  # fmt: skip
-STUDY = ResultTable("docs/study/claims.csv", "measured, agents, normalize_states, masks, value")
+STUDY = ResultTable("docs/study/claims.csv", "measured, agents, normalize_states, masks, value, seeds")
 """The study's findings, which the page shows beside the run's."""
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""

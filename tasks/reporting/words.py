@@ -15,7 +15,7 @@ def without_constants(rows: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     if len(rows) < 2:
         return rows, []
     constant = {title: cell for title, cell in rows[0].items() if len({row[title] for row in rows}) == 1}
-    named = [f"{title} {cell}" for title, cell in constant.items()]
+    named = [f"{title}: {cell}" for title, cell in constant.items()]
     kept = [{title: cell for title, cell in row.items() if title not in constant} for row in rows]
     return kept, [each for each in named if not each.endswith(f" {NOT_GIVEN}")]
 

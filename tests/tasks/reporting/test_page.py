@@ -106,12 +106,13 @@ def test_the_answer_is_beside_the_studys_for_the_same_pruner(small, no_charts, t
     shutil.copytree(small, root)
     (root / "docs/study").mkdir(parents=True)
     (root / results.STUDY.path).write_text(
-        """measured,agents,normalize_states,masks,value
-share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope part",0.04
-share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope network",0.5
-share of the dense agents' score that they keep,"Hopper, BCQ",True,"SNIP, scope part",0.9
-share of the dense agents' score that they keep,"Hopper, BC",True,"SNIP, scope part",0.2
-D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7
+        """measured,agents,normalize_states,masks,value,seeds
+share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope part",0.04,5
+share of the dense agents' score that they keep,"Hopper, BCQ",False,"SNIP, scope network",0.5,5
+share of the dense agents' score that they keep,"Hopper, BCQ",True,"SNIP, scope part",0.9,1
+share of the dense agents' score that they keep,"Hopper, BCQ, 100,000 updates",True,"SNIP, scope part",0.7,5
+share of the dense agents' score that they keep,"Hopper, BC",True,"SNIP, scope part",0.2,5
+D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7,5
 """
     )
     text, _ = draw(root, tmp_path / "out", normalized=True)
@@ -119,7 +120,7 @@ D4RL points,"Hopper, BCQ",True,"SNIP, scope part",7
     assert "keep 4\u00a0% on raw states and 90\u00a0% on normalised states" in read.answers[1]
     assert read.answers[1].endswith("The agents of this run have normalised states.")
     rows = read.table("pruner", "environment", "kept", "study, raw", "study, normalised")
-    assert ["SNIP", "Hopper", "70\u00a0%", "4\u00a0%", "90\u00a0%"] in rows
+    assert ["SNIP", "Hopper", "70\u00a0%", "4\u00a0% (5 seeds)", "90\u00a0% (1 seed)"] in rows
     assert ["GraSP", "Hopper", "55\u00a0%", "–", "–"] in rows
 
 
@@ -192,8 +193,8 @@ def test_rounded_values_are_means_over_seeds(drawn):
     kinds = ("float32", "float16", "int8")
     head = [f"{what} {kind}" for what in ("kB", "score") for kind in kinds]
     numbers = ["371", "201", "126", "62.0", "61.0", "52.0"]
-    named = ", ".join(f"{name} {number}" for name, number in zip(head, numbers, strict=True))
-    assert f"In all rows: algorithm BCQ, pruner SNIP, {named}" in Reader(drawn[0]).text
+    named = "; ".join(f"{name}: {number}" for name, number in zip(head, numbers, strict=True))
+    assert f"In all rows: algorithm: BCQ; pruner: SNIP; {named}" in Reader(drawn[0]).text
 
 
 def test_table_i_is_the_speeds_beside_the_reports(drawn):
@@ -285,7 +286,7 @@ def test_three_seeds_have_intervals_and_a_caution_of_their_own(drawn, no_charts,
     assert "intervals from 3 seeds are too narrow" in read.text
     rows = read.table("pruner", "environment", "kept")
     assert rows[0] == ["SNIP", "HalfCheetah", "70\u00a0%", "60\u00a0% to 80\u00a0%"]
-    assert "beside dense agents less" in read.text  # in all rows
+    assert "beside dense agents: less" in read.text  # in all rows
 
 
 def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp_path):

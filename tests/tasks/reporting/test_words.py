@@ -35,5 +35,5 @@ def test_a_column_of_one_value_is_said_once():
         {"environment": "Hopper", "format": "fp16", "seeds": "–", "MB": "2"},
     ]
     kept = [{"format": "raw", "MB": "1"}, {"format": "fp16", "MB": "2"}]
-    assert without_constants(rows) == (kept, ["environment Hopper"])
+    assert without_constants(rows) == (kept, ["environment: Hopper"])
     assert without_constants(rows[:1]) == (rows[:1], [])
