@@ -19,6 +19,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
 # Some tests import onnxruntime before singleshot/export, which sets this as well.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+# Tests have databases of their own.
+os.environ.pop("MLFLOW_TRACKING_URI", None)
 # PyTorch computes with one thread, as in a run's cells. `make test` has several processes: with a thread of
 # each on every core and other work beside them, tests of style training took ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 
-import mlflow
 import numpy as np
 import onnx
 import pytest
@@ -20,6 +19,7 @@ from PIL import Image
 from waiting import PATIENCE_S
 
 from pipelines.catalog.graph_models import log_model
+from pipelines.engine.tracking import TrackingConfig, mlflow_client
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import GraphInput
 from singleshot.style.transformer_net import TransformerNet
@@ -80,22 +80,13 @@ def test_opencv(tmp_path):
     np.testing.assert_allclose(made, 255 * expected.numpy(), atol=0.6)
 
 
-@pytest.fixture
-def client(tmp_path):
-    """Of a database in `tmp_path`, for this test alone: the address is the process's."""
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    yield mlflow.MlflowClient()
-    mlflow.set_tracking_uri(before)
-
-
-def test_mlflow(graphs, tmp_path, client, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_mlflow(graphs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where MLflow, too, looks for the database
-    experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
     policy = tmp_path / "bc.onnx"
     small_graphs.write_bc(policy, latents=True)
-    log_model(client, client.create_run(experiment), policy)
+    with mlflow_client(TrackingConfig(f"sqlite:///{tmp_path / 'mlflow.db'}")) as (client, _):
+        experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
+        log_model(client, client.create_run(experiment), policy)
     np.testing.assert_allclose(
         numbers(run("MLflow", tmp_path)), small_graphs.bc_action(np.ones(17)), atol=1e-6
     )
