@@ -140,8 +140,9 @@ class Figure:
 
 
 def name(word: str) -> str:
-    """A name in the tables as readers know it: `SNIP` for `snip`."""
-    return NAMES.get(word, word)
+    """A name in the tables as readers know it: `SNIP` for `snip`, `SNIP, shuffled` for `snip-shuffled`."""
+    own, _, control = word.partition("-")
+    return f"{NAMES[own]}, {control.replace('-', ' ')}" if control and own in NAMES else NAMES.get(word, word)
 
 
 def pruner_keys(pruners: Iterable[str]) -> list[Key]:

@@ -1,4 +1,4 @@
-/** What a classifier sees in the picture, prepared rightly and as in the report. */
+/** What a classifier sees in the picture, prepared rightly and as in Hyyppä's program. */
 
 import { byId, percent, post, say } from "./common.js";
 import { picture } from "./picture.js";

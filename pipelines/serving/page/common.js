@@ -4,7 +4,7 @@ export const byId = id => document.getElementById(id);
 export const say = (id, text) => { byId(id).textContent = text; };
 export const percent = x => (100 * x).toFixed(x < 0.0995 ? 1 : 0) + " %";
 
-const PRUNERS = { snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "shuffled SNIP" };
+const PRUNERS = { snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "SNIP, shuffled" };
 /** How a network was pruned, with up to six digits: 0.995 is not 100 %. */
 export const pruning = ({ pruner, sparsity }) => sparsity
   ? `${+(100 * sparsity).toPrecision(6)} % pruned by ${PRUNERS[pruner] || pruner}` : "dense";

@@ -84,12 +84,6 @@ def adjusted_p_values(estimates: Sequence[Paired]) -> list[tuple[float, float] |
     return [None if own.p is None else next(adjusted) for own in estimates]
 
 
-def mask_name(pruner: str) -> str:
-    """`SNIP, shuffled` for `snip-shuffled`; dense agents and names of one word as readers know them."""
-    own, _, control = pruner.partition("-")
-    return f"{name(own)}, {control.replace('-', ' ')}" if control else name(own)
-
-
 def _groups(study: Study) -> Iterator[Group]:
     """Every kind of agents whose masks SNIP or GraSP made, of every length and on both kinds of states."""
     for algorithm, environment in product(study.each("algorithm"), study.each(ENVIRONMENT)):
@@ -123,7 +117,7 @@ def _entry(study: Study, own: Group, estimate: Paired | None, masks: str = "") -
         yield Entry(
             agents=f"{own.environment}, {name(own.algorithm)}{unusual}",
             normalize_states=own.normalize_states,
-            masks=masks or f"{mask_name(own.pruner)}, scope {own.scope}",
+            masks=masks or f"{name(own.pruner)}, scope {own.scope}",
             draws=own.draws,
             estimate=estimate,
             environment=own.environment,

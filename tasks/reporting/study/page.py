@@ -27,7 +27,6 @@ from tasks.reporting.study.claims import (
     Entry,
     adjusted_p_values,
     claim_rows,
-    mask_name,
 )
 from tasks.reporting.study.comparison import (
     AGENT,
@@ -292,7 +291,7 @@ class Page:
             counts = [_mean_and_range(blind[own["pruner"] == pruner]) for pruner in MASKS]
             states = f"{own['states_total'].iloc[0]:.0f}"
             rows.append((f"{environment}, {name(str(algorithm))}, {part}", states, *counts))
-        return _markdown(["MLP", "coordinates", *map(mask_name, MASKS)], rows)
+        return _markdown(["MLP", "coordinates", *map(name, MASKS)], rows)
 
     def last_layer_density(self, field: str, values: Sequence[int], pruner: str) -> str:
         """Percentage of its weights that BC's last layer keeps on HalfCheetah, by the values of a setting."""
@@ -316,7 +315,7 @@ class Page:
                 label = f"{environment}, {name(algorithm)}, {STATES[normalized == 'True']}"
                 shape = " × ".join(map(str, grid.shape))
                 deviations = map(_rounded, variance_components(grid.to_numpy()))
-                rows.append((label, mask_name(pruner), shape, *deviations))
+                rows.append((label, name(pruner), shape, *deviations))
         head = ["agents", "masks", "draws × seeds", "between draws", "between seeds", "rest"]
         return _markdown(head, sorted(rows))
 
@@ -339,12 +338,8 @@ class Page:
         """A claim in words."""
         return CLAIMS[key].sentence
 
-    def mask(self, pruner: str) -> str:
-        """The name of a kind of mask."""
-        return mask_name(pruner)
-
     def name(self, word: str) -> str:
-        """The name of an algorithm."""
+        """The name of an algorithm, or of a kind of mask."""
         return name(word)
 
     def any(self, pruners: Sequence[str]) -> bool:
@@ -446,7 +441,7 @@ def _costs(study: Study) -> dict[str, dict[str, dict[str, Paired]]]:
 def _heading(field: str, value: Any) -> str:
     """The heading of a column for a value of a group's field."""
     if field == "pruner":
-        return mask_name(value)
+        return name(value)
     if field == "sparsity":
         return f"{exact_percent(value)} pruned"
     if field == "failed_episodes":
