@@ -77,7 +77,8 @@ class PrunedStyleRow:
     bytes: int
     """Size of the smallest ONNX file that every runtime reads: the compacted one."""
     style_ratio: float
-    """Mean over photos as in quality.csv, like `content_loss`, `ssim` and `lpips`."""
+    """Mean over photos as in quality.csv, like `style_ratio_alexnet`, `content_loss`, `ssim` and `lpips`."""
+    style_ratio_alexnet: float
     content_loss: float
     ssim: float
     lpips: float
@@ -197,6 +198,7 @@ def _row(job: Job, network: PrunedNetwork, scores: Scores, seconds: Mapping[str,
         parameters=sum(θ.numel() for θ in compacted.parameters()),
         bytes=job.inputs[f"{network.variant}/{smallest}"].stat().st_size,
         style_ratio=scores.style_ratio,
+        style_ratio_alexnet=scores.style_ratio_alexnet,
         content_loss=scores.content_loss,
         ssim=scores.ssim,
         lpips=scores.lpips,
@@ -220,5 +222,6 @@ def _metrics(rows: Sequence[PrunedStyleRow]) -> Iterator[tuple[str, float]]:
         variant = variant_name(row.pruner, row.sparsity)
         seconds = row.onnxruntime_compacted_seconds or row.onnxruntime_seconds
         yield f"style_ratio_{variant}", row.style_ratio
+        yield f"style_ratio_alexnet_{variant}", row.style_ratio_alexnet
         yield f"parameters_{variant}", row.parameters
         yield f"seconds_{variant}", seconds

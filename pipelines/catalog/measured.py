@@ -12,6 +12,7 @@ import pandas
 from pipelines.catalog.paths import CLASSIFICATION, PRUNED_STYLES, QUALITY, TIMINGS
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard
+from singleshot.pruning.variant import DENSE
 
 UNTIMED = "not measured (`deployment.benchmark` chooses the networks that are timed)"
 
@@ -23,37 +24,28 @@ def measured(card: GraphCard) -> Mapping[str, str]:
 
 
 def _quality(card: GraphCard) -> str:
-    match card.kind, card.form:
-        case "classifier", _:
-            return _agreement()
-        case "style", "dense":
-            return _style(card.details["style"])
-        case "style", _:
-            return _pruned_style(card)
-    return ""
+    return {"classifier": _agreement, "style": lambda: _stylised(card)}.get(card.kind, str)()
 
 
-def _style(style: str) -> str:
+def _stylised(card: GraphCard) -> str:
     """Photos by the network, as a judge sees them that had no part in training it."""
-    rows = _rows(QUALITY, style=style, method="johnson").dropna(subset="style_ratio_alexnet")
-    rows = rows[rows["warping_error_ratio"].isna()]  # photos, not the clip
+    rows = _photos(card)
     if rows.empty:
         return ""
     left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
+    photos = int(rows["photos"].sum())
     return (
         f"{1 - left:.0%} of the way from photo to painting, as AlexNet sees it, which had no part in the "
-        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {len(rows)} photos)"
+        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {photos} photos)"
     )
 
 
-def _pruned_style(card: GraphCard) -> str:
-    for row in _of_pruned_style(card).itertuples():
-        return (
-            f"{1 - row.style_ratio:.0%} of the way from photo to painting, as VGG-16 sees it, which it was "
-            f"trained with; beside the photo, SSIM {row.ssim:.2f} and LPIPS {row.lpips:.2f} "
-            f"(means over {row.photos} photos)"
-        )
-    return ""
+def _photos(card: GraphCard) -> pandas.DataFrame:
+    """Photos that a style's network made, one or more a row."""
+    if card.form != DENSE:
+        return _of_style(card)
+    rows = _rows(QUALITY, style=card.details["style"], method="johnson").dropna(subset="style_ratio_alexnet")
+    return rows[rows["warping_error_ratio"].isna()].assign(photos=1)  # not the clip
 
 
 def _agreement() -> str:
@@ -65,10 +57,16 @@ def _agreement() -> str:
 
 
 def _latencies(card: GraphCard) -> Iterator[str]:
-    """For one picture or state, the fastest runtime's median."""
+    """For one picture or state, the fastest runtime's median; networks of a style that was pruned are timed
+    side by side, on onnxruntime."""
+    if card.kind == "style":
+        for row in _of_style(card).itertuples():
+            seconds = row.onnxruntime_seconds if card.form == DENSE else row.onnxruntime_compacted_seconds
+            size = f"a short side of {row.size_px} px"
+            yield f"{1000 * seconds:.3g} ms for one picture with {size} by onnxruntime (median)"
     rows = _rows(TIMINGS, form=card.form, status="ok", batch=1)
     # All dense networks of styles have one shape, so that only one of them is timed.
-    dense_style = card.kind == "style" and card.form == "dense"
+    dense_style = card.kind == "style" and card.form == DENSE
     rows = rows[rows["model"].str.startswith("styles/") if dense_style else rows["model"] == card.cell]
     for best in rows.nsmallest(1, "p50_ms").itertuples():
         size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
@@ -78,17 +76,17 @@ def _latencies(card: GraphCard) -> Iterator[str]:
             f"{best.runtime}, the fastest of {rows['runtime'].nunique()} runtimes (median; {threads}, "
             f"{best.device})"
         )
-    for row in _of_pruned_style(card).itertuples():
-        milliseconds = 1000 * row.onnxruntime_compacted_seconds
-        size = f"a short side of {row.size_px} px"
-        yield f"{milliseconds:.3g} ms for one picture with {size} by onnxruntime (median)"
 
 
-def _of_pruned_style(card: GraphCard) -> pandas.DataFrame:
-    """The row of a pruned style's network; `style` of its card is e.g. `swirls-snip-0.98`."""
+def _of_style(card: GraphCard) -> pandas.DataFrame:
+    """The row of a network of a style that was pruned, the dense one's included.
+
+    `style` of its card is e.g. `swirls-snip-0.98`, of a dense one `swirls`.
+    """
     rows = _rows(PRUNED_STYLES)
-    names = rows["style"] + "-" + rows["pruner"] + "-" + rows["sparsity"].map("{:g}".format)
-    return rows[names == card.details.get("style")]
+    pruned = rows["style"] + "-" + rows["pruner"] + "-" + rows["sparsity"].map("{:g}".format)
+    names = rows["style"].where(rows["pruner"] == DENSE, pruned)
+    return rows[names == card.details["style"]]
 
 
 def _rows(table: Path, **values: object) -> pandas.DataFrame:

@@ -10,7 +10,13 @@ from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
 from tasks.reporting.words import Row, listing, number, percent, written_as
 
-MEASURES = {"style ratio": "style_ratio", "content loss": "content_loss", "SSIM": "ssim", "LPIPS": "lpips"}
+MEASURES = {
+    "style ratio: VGG-16": "style_ratio",
+    "AlexNet": "style_ratio_alexnet",
+    "content loss": "content_loss",
+    "SSIM": "ssim",
+    "LPIPS": "lpips",
+}
 
 
 def dense(rows: pandas.DataFrame) -> pandas.Series:
@@ -21,13 +27,13 @@ def dense(rows: pandas.DataFrame) -> pandas.Series:
 def distances(rows: pandas.DataFrame) -> Iterator[tuple[float, str]]:
     """For each sparsity, what the networks of each pruner leave of the photo's distance to the painting."""
     for sparsity, own in rows[rows["pruner"] != DENSE].groupby("sparsity"):
-        best_first = own.sort_values("style_ratio").iterrows()
+        best_first = own.sort_values("style_ratio_alexnet").iterrows()
         yield sparsity, listing(f"{name(row['pruner'])} {leaves(row)}" for _, row in best_first)
 
 
 def leaves(row: pandas.Series) -> str:
-    """What a network leaves of the photo's distance to the painting."""
-    return f"{percent(row['style_ratio'])} (content loss {number(row['content_loss'], 2)})"
+    """What a network leaves of the photo's distance to the painting, as AlexNet sees it."""
+    return f"{percent(row['style_ratio_alexnet'])} (content loss {number(row['content_loss'], 2)})"
 
 
 def fastest(rows: pandas.DataFrame) -> pandas.Series:

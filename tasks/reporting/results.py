@@ -64,7 +64,7 @@ QUALITY = ResultTable(
 PRUNED_STYLES = ResultTable(
     "results/style/pruning.csv",
     "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
-    "content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
+    "style_ratio_alexnet, content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
     "torch_compacted_seconds, onnxruntime_compacted_seconds",
 )
 TIMINGS = ResultTable(

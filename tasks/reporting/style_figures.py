@@ -116,7 +116,7 @@ def plot_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
 
 
 PRUNED_MEASURES = {
-    "style_ratio": "style ratio",
+    "style_ratio_alexnet": "style ratio by AlexNet",
     "content_loss": "content loss",
     "ssim": "SSIM",
     "onnxruntime_compacted_seconds": "seconds, compacted",

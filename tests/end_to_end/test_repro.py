@@ -55,7 +55,7 @@ COLUMNS = {
     ),
     "results/style/pruning.csv": (
         "style, pruner, sparsity, weights_total, weights_kept, channels_total, channels_kept, parameters, "
-        "bytes, style_ratio, content_loss, ssim, lpips"
+        "bytes, style_ratio, style_ratio_alexnet, content_loss, ssim, lpips"
     ),
     "results/deployment/timings.csv": (
         "model, runtime, device, threads, batch, size_px, "

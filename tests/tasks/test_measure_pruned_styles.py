@@ -12,6 +12,7 @@ from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.style.backbones import Backbone, load_backbone, save_backbone
 from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.evaluator import Evaluator
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams, initial_network
 from singleshot.style.model_file import load_model
 from singleshot.style.perceptual_loss import LossNetwork, style_ratio
@@ -107,14 +108,18 @@ def test_scores_are_means_over_photos(measured, inputs):
     (_, pruned), _, _ = measured
     network, _ = load_model(inputs["random-0.99"])
     vgg16 = LossNetwork(load_backbone(inputs["vgg16"]))
-    ratios = []
+    evaluator = Evaluator(inputs, 48, "cpu")
+    ratios, by_alexnet = [], []
     with torch.no_grad():
         painting = vgg16.grams(read_rgb(inputs["painting"], short_side=48))
         for name in PARAMS.photos:
             photo = PhotoSet.open(inputs["photos"]).read(name, short_side=48)
             grams = [vgg16.grams(x) for x in (network(photo[None])[0], photo)]
             ratios.append(style_ratio(*grams, painting))
+            pictures = [evaluator.represent(x) for x in (network(photo[None])[0], photo)]
+            by_alexnet.append(evaluator.scores(*pictures).style_ratio_alexnet)
     assert float(pruned["style_ratio"]) == pytest.approx(sum(ratios) / 2, rel=1e-3)
+    assert float(pruned["style_ratio_alexnet"]) == pytest.approx(sum(by_alexnet) / 2, rel=1e-3)
 
 
 def test_the_first_photo_by_each_network_is_kept(measured, inputs):

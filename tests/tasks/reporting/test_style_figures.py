@@ -85,7 +85,7 @@ def test_a_label_says_whatever_differs(studies, pictures):
 
 
 PRUNING = """
-style,pruner,sparsity,style_ratio,content_loss,ssim,onnxruntime_seconds,onnxruntime_compacted_seconds
+style,pruner,sparsity,style_ratio_alexnet,content_loss,ssim,onnxruntime_seconds,onnxruntime_compacted_seconds
 dots,dense,0.0,0.3,7.5,0.4,0.2,
 dots,snip,0.98,0.4,8.0,0.35,0.2,0.1
 dots,snip,0.9,0.35,7.6,0.38,0.2,0.19
