@@ -24,7 +24,12 @@ def measured(card: GraphCard) -> Mapping[str, str]:
 
 
 def _quality(card: GraphCard) -> str:
-    return {"classifier": _agreement, "style": lambda: _stylised(card)}.get(card.kind, str)()
+    match card.kind:
+        case "classifier":
+            return _agreement()
+        case "style":
+            return _stylised(card)
+    return ""
 
 
 def _stylised(card: GraphCard) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-CELLS = "tags.kind = 'cell'"
-"""Filter of both views, which leaves out the run of the stage as a whole."""
+CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
+"""Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Experiment:
         paragraphs = [f"{self.about} See the {table} or the [charts]({charts}).", self.details]
         if self.tags:
             names = ", ".join(f"`tags.{name}`" for name in self.tags)
-            paragraphs.append(f"Filter by {names}: `{CELLS} and tags.{self.tags[0]} = '…'`.")
+            paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
         paragraphs.append(
             "One run is the stage's own: its name ends in the profile, and its artifacts are the tables."
         )

@@ -92,6 +92,8 @@ class Tracker(Recorder):
         self._buffer: dict[str, list[Metric]] = collections.defaultdict(list)
         self._flushed = time.monotonic()
         self._open: set[str] = set()
+        self._swept: set[str] = set()
+        """Digests of the cells of this sweep."""
 
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
         """Note how many cells are reused, and make sure that each of them has its run.
@@ -107,10 +109,12 @@ class Tracker(Recorder):
                 self.started(cell)
                 self.finished(cell, store.path(cell.digest))
             else:
+                self._swept.add(cell.digest)
                 self._reuse(run)
 
     def started(self, cell: Cell) -> None:
         """Create the cell's run, or reopen the one that an earlier attempt left."""
+        self._swept.add(cell.digest)
         run = self._runs.get(cell.digest)
         if run is None:
             self._runs[cell.digest] = run = self._create(cell)
@@ -177,7 +181,16 @@ class Tracker(Recorder):
         """End the stage's run, and those of its cells that are still open."""
         for run_id in self._open.copy():
             self._terminate(run_id, status)
+        if status == "FINISHED":
+            self._mark_current()
         self._client.set_terminated(self._sweep, status)
+
+    def _mark_current(self) -> None:
+        """Tag the runs of this sweep's cells `current`, and no others: charts average those."""
+        for digest, run in self._runs.items():
+            current = "yes" if digest in self._swept else "no"
+            if run.data.tags.get("current") != current:
+                self._client.set_tag(run.info.run_id, "current", current)
 
     def _reuse(self, run: "Run") -> None:
         if run.data.tags["profile"] != self._profile:
@@ -194,7 +207,7 @@ class Tracker(Recorder):
         from mlflow.entities import Param
 
         shown = {key: without_secrets(value) for key, value in cell.tags.items()}
-        tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest}
+        tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest, "current": "yes"}
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
         params = [
             Param(key, without_secrets(str(value)))

@@ -22,6 +22,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.catalog.stages import STEPS
 from pipelines.engine.cells import Cell
+from pipelines.engine.experiments import CELLS
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
 from singleshot.errors import UserError
 
@@ -230,6 +231,27 @@ def test_a_cell_is_found_by_the_profile_it_was_last_part_of(config, store):
         "Hopper/sum"
     ]
     assert len(runs()) == 3
+
+
+def test_charts_are_of_the_last_sweep(config, store):
+    def current():
+        return {run.info.run_name for run in runs(CELLS)}
+
+    with tracking(config, "train", "smoke") as tracker:
+        for cell in (CELL, OTHER):
+            tracker.started(cell)
+            finish(tracker, store, cell)
+        assert current() == {CELL.name, OTHER.name}
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.reused([CELL], store)
+    assert current() == {CELL.name}
+    with contextlib.suppress(UserError), tracking(config, "train", "smoke") as tracker:
+        tracker.reused([OTHER], store)
+        raise UserError("a cell failed")
+    assert current() == {CELL.name}
+    with tracking(config, "train", "smoke") as tracker:
+        tracker.reused([OTHER], store)
+    assert current() == {OTHER.name}
 
 
 def test_an_experiment_says_what_it_is_until_someone_says_more(config):
