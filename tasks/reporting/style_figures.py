@@ -21,6 +21,7 @@ from typing import Any
 
 import pandas
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
 
 from singleshot.pruning.variant import variant_name
 from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
@@ -94,6 +95,7 @@ def plot_histories(axis: Axes, pictures: Sequence[Optimised]) -> None:
         style = ":" if each.diverged else ("-", "--")[i % 2]
         axis.plot(iteration, loss, style, color=each.colour, label=label)
     axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(EngFormatter(sep=""))  # 10k: the exponent of 10⁴ would be small type
     converged = [each.history["total_loss"] for each in pictures if not each.diverged]
     if converged:
         losses = pandas.concat(converged)

@@ -99,6 +99,8 @@ def test_charts_are_files_named_by_the_number_of_their_figure(small, tmp_path):
     (chart,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', first)
     assert files["figure-01.svg"] == base64.b64decode(chart)
     assert {re.match(r"figure-(\d+)", name)[1].lstrip("0") for name in files} <= set(numbered)
+    type_sizes = {float(size) for file in files.values() for size in re.findall(rb"([\d.]+)px", file)}
+    assert min(type_sizes) == look.LOOK["font.size"]  # 11 px where a chart is as wide as a phone's page
 
 
 def test_the_answer_is_beside_the_studys_for_the_same_pruner(small, no_charts, tmp_path):
