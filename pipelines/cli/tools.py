@@ -159,14 +159,14 @@ def evaluate_agent(
 
     The score in the report is printed as well, if the agent's scores.csv lies beside it.
     """
+    check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
+    if video:
+        _check_video(video)
     from pipelines.cli.pack import refuse_packed
     from singleshot.rl.agents import load_agent
     from singleshot.rl.evaluation.play import evaluate
     from singleshot.rl.evaluation.video import write_drawing, write_rendering
 
-    check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
-    if video:
-        _check_video(video)
     path = agent / "agent.safetensors" if agent.is_dir() else agent
     refuse_packed(path)
     trained = load_agent(path)
@@ -366,9 +366,9 @@ def act(
     seed: NoiseSeed = 0,
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
+    check_exists(model, GRAPHS.rglob("*.onnx"))
     from singleshot.export.rollout import load_policy, play_onnx
 
-    check_exists(model, GRAPHS.rglob("*.onnx"))
     policy = load_policy(model)
     where = _where(environment, policy.environment)
     print(f"{policy.model.card.cell}, {policy.model.card.form}, in {where.id}")

@@ -144,7 +144,10 @@ def test_a_screen_reader_finds_its_way(drawn):
 def test_answers_come_in_order_and_are_the_tables(drawn):
     what, kept, cost, styles, compilers, *_ = Reader(drawn[0]).answers
     # 16 + 4 cells of 90 seconds each stage; from report_results
-    assert "Profile small: 20 cells of 2 steps, 3 minutes of computing on A processor" in what
+    assert (
+        "Profile small: 20 cells of 2 steps, which took 3 minutes in all, several at once, on A processor"
+        in what
+    )
     assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
     assert kept.endswith("share of the dense agents' score: BCQ agents 70\u00a0% with SNIP.")
