@@ -1,7 +1,7 @@
 """How long tests wait: what hangs ends, what is slow doesn't.
 
 A test has three hours (`timeout` in pyproject.toml): the run of the profile smoke, for which a first test of
-tests/end_to_end waits, takes 2 to 3 minutes on two idle cores, and took 14 on two with a load of 8. Commands
+tests/end_to_end waits, takes 2 to 7 minutes on two idle cores, and took 14 on two with a load of 8. Commands
 and requests have no limit of their own within it; what takes seconds has :data:`PATIENCE_S`.
 """
 
