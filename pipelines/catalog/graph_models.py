@@ -35,7 +35,7 @@ REGISTERED_FORMS = ("dense", "compacted")
 CURRENT = "current"
 TABLE = "| | |\n|---|---|\n"
 """Beginning of the descriptions that are written here."""
-EXAMPLE_SIZES = {"batch": 1, "samples": 4, "height": 32, "width": 32}
+EXAMPLE_SIZES = {"batch": 1, "height": 32, "width": 32}
 """Sizes of an input example along the axes that take any size."""
 
 
@@ -157,7 +157,8 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     if uri.startswith(SQLITE):  # a relative path would be another database in another directory
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
-    arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(EXAMPLE_SIZES)})" for each in card.inputs)
+    sizes = {**EXAMPLE_SIZES, **card.details}  # these have as many samples as the agent was evaluated with
+    arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
     return (
         f"{TABLE}{table}\n\n```python\nimport mlflow, numpy\n\n"
         f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
@@ -225,5 +226,5 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
     """Small example inputs, rounded to multiples of 1/4 so that their JSON is short."""
-    inputs = random_inputs(card.inputs, EXAMPLE_SIZES, seed=0)
+    inputs = random_inputs(card.inputs, {**EXAMPLE_SIZES, **card.details}, seed=0)
     return {name: (np.round(4 * values) / 4).astype(np.float32) for name, values in inputs.items()}
