@@ -38,7 +38,7 @@ STEPS: Mapping[str, Experiment] = {
     ),
     "animate": Experiment(
         "Draw an episode of trained agents in motion: each alone, and dense beside pruned agents.",
-        "The episode is the first one of the evaluation after the last update. A run with a tag `pruner` "
+        "The episode is one of median return in the last evaluation. A run with a tag `pruner` "
         "shows a single agent.",
         tags=AGENT,
     ),

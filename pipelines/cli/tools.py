@@ -511,7 +511,7 @@ def ui(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog=examples("study", "study bc bc-network", "study --masks bcq", "study --tables"),
+    epilog=examples("study", "study raw-bc normalized-bcq", "study --masks raw-bcq", "study --tables"),
 )
 def study(
     experiments: Annotated[

@@ -90,7 +90,7 @@ def reasons(missing: Sequence[Cell], manifests: Sequence[Mapping[str, Any]]) -> 
         return ""
     said = [reason for reason, _ in counted.most_common(SAID)]
     more = len(counted) - len(said)
-    others = f"; and {more} more differences (python -m pipelines cells why STAGE)" if more else ""
+    others = f"; and {more} more differences (python -m pipelines cells why STEP)" if more else ""
     return f"computed before, and to compute again: {again}, as {'; '.join(said)}{others}"
 
 

@@ -379,9 +379,11 @@ class Page:
         """The names of the algorithms."""
         return listing(map(name, self.study.each("algorithm")))
 
-    def compute(self) -> str:
-        """The time that the attempts that finished took."""
-        return duration(self.study.runs["seconds"].astype(float).sum())
+    def compute(self, *, shared: bool) -> str:
+        """How many agents were trained on one data set, or on draws of their own, and how long that took."""
+        runs = self.study.runs
+        own = runs[(runs["data_seed"] == SHARED) == shared]
+        return f"{count(len(own), 'agent')}, in {duration(own['seconds'].astype(float).sum())}"
 
     def spreads(self) -> str:
         """How far the evaluations that count for one agent differ."""
