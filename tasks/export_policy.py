@@ -8,7 +8,7 @@ from singleshot.export.policies import forms_of, open_policy
 from singleshot.rl.agents import load_agent
 from tasks.export_graph import export
 from tasks.job import Event, Job, per_job
-from tasks.reporting.agent_scores import score_of
+from tasks.reporting.card_scores import score_of
 
 
 @per_job

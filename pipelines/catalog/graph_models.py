@@ -10,12 +10,13 @@ active run. The module is a :class:`~pipelines.engine.tracking.ModelLog`.
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from pipelines.engine.artifact_paths import SQLITE
 from pipelines.engine.execution import temporary_directory
 from singleshot.export.onnx_model import GraphCard, read_card
 from singleshot.export.parity import random_inputs
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
 SUFFIX = ".onnx"
-SQLITE = "sqlite:///"
 REGISTERED_FORMS = ("dense", "compacted")
 """The smallest exact form of a network that was never pruned, and of a pruned one."""
 CURRENT = "current"
@@ -157,7 +157,7 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     if uri.startswith(SQLITE):  # a relative path would be another database in another directory
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
-    sizes = {**EXAMPLE_SIZES, **card.details}  # these have as many samples as the agent was evaluated with
+    sizes = _example_sizes(card)
     arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
     return (
         f"{TABLE}{table}\n\n```python\nimport mlflow, numpy\n\n"
@@ -226,5 +226,10 @@ def signature(graph: onnx.ModelProto) -> "ModelSignature":
 
 def example(card: GraphCard) -> dict[str, NDArray[np.float32]]:
     """Small example inputs, rounded to multiples of 1/4 so that their JSON is short."""
-    inputs = random_inputs(card.inputs, {**EXAMPLE_SIZES, **card.details}, seed=0)
+    inputs = random_inputs(card.inputs, _example_sizes(card), seed=0)
     return {name: (np.round(4 * values) / 4).astype(np.float32) for name, values in inputs.items()}
+
+
+def _example_sizes(card: GraphCard) -> Mapping[str, Any]:
+    """Sizes of an example's axes; a card's details have the samples with which its agent was evaluated."""
+    return {**EXAMPLE_SIZES, **card.details}

@@ -217,7 +217,7 @@ def _print_report(evaluations: Path, environment: "Environment | None") -> None:
     """Print an agent's score as in the report, if its evaluations are there."""
     import pandas
 
-    from tasks.reporting.agent_scores import score_of
+    from tasks.reporting.card_scores import score_of
 
     if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
         print(f"in the report: {score_of(rows, environment)}")

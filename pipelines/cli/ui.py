@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from pipelines.config.params import load_config
-from pipelines.engine.artifact_paths import follow_move
+from pipelines.engine.artifact_paths import database_file, follow_move
 from pipelines.engine.processes import ends_with_its_parents, takes_its_children_along
-from pipelines.engine.tracking import SQLITE, database_file, tracking_uri
+from pipelines.engine.tracking import tracking_uri
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
@@ -31,9 +31,9 @@ def serve_runs(port: int) -> None:
     if uri.startswith(("http://", "https://")):
         print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}")
         return
-    if uri.startswith(SQLITE):
-        _check_database(database_file(uri))
-        follow_move(database_file(uri), config.experiment)
+    if database := database_file(uri):
+        _check_database(database)
+        follow_move(database, config.experiment)
     _check_port(port)
     hint = "Ctrl-C ends it; if pages for language models appear, choose Model training at the top left"
     print(f"MLflow: http://localhost:{port}{START} ({hint})", flush=True)

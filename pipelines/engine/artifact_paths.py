@@ -11,6 +11,7 @@ from urllib.request import url2pathname
 
 from singleshot.errors import UserError
 
+SQLITE = "sqlite:///"
 ARTIFACTS = Path("mlartifacts")
 ADDRESSES = {
     "experiments": "artifact_location",
@@ -21,6 +22,11 @@ ADDRESSES = {
 """Tables and columns of MLflow's database with addresses of artifacts."""
 PATIENCE_S = 60
 """Another driver's transaction is over by then."""
+
+
+def database_file(uri: str) -> Path | None:
+    """The file of an SQLite address, which may end with options; None of another address."""
+    return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
 
 
 def artifacts_of(database: Path) -> str:
@@ -45,9 +51,7 @@ def follow_move(database: Path, experiment: str) -> None:
             for there in _other_places(connection, database, experiment):
                 _replace(connection, database, there)
     except sqlite3.Error as error:
-        raise UserError(
-            f"MLflow at sqlite:///{database}: {error}; see `python -m pipelines doctor`"
-        ) from error
+        raise UserError(f"MLflow at {SQLITE}{database}: {error}; see `python -m pipelines doctor`") from error
 
 
 def _other_places(connection: sqlite3.Connection, database: Path, experiment: str) -> set[str]:
@@ -70,5 +74,5 @@ def _replace(connection: sqlite3.Connection, database: Path, there: str) -> None
     earlier = Path(url2pathname(urlsplit(there).path)).parent / database.name
     connection.execute(
         "UPDATE registered_models SET description = replace(description, ?, ?)",
-        (f"sqlite:///{earlier}", f"sqlite:///{database.absolute()}"),
+        (f"{SQLITE}{earlier}", f"{SQLITE}{database.absolute()}"),
     )

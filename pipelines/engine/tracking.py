@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipelines.engine.artifact_paths import artifacts_of, follow_move
+from pipelines.engine.artifact_paths import SQLITE, artifacts_of, database_file, follow_move
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
@@ -44,7 +44,6 @@ DATA = "data"
 DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
-SQLITE = "sqlite:///"
 DATABASES = ("postgresql", "mysql", "mssql")
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
@@ -320,8 +319,8 @@ def _as_user_error(uri: str) -> Iterator[None]:
     try:
         yield
     except _errors() as error:
-        if uri.startswith(SQLITE) and is_disk_full(error):
-            raise disk_full_error(error, database_file(uri)) from error
+        if (database := database_file(uri)) and is_disk_full(error):
+            raise disk_full_error(error, database) from error
         # SQLAlchemy says in a line of its own, before the database's words, when it sent the statement.
         lines = str(error).splitlines()
         reason = next(line for line in lines if not line.startswith("(raised as a result"))
@@ -337,11 +336,6 @@ def tracking_uri(config: TrackingConfig) -> str:
     if uri.startswith(SQLITE) and not Path(path).is_absolute():
         return f"{SQLITE}{shared_checkout() / path}"
     return uri
-
-
-def database_file(uri: str) -> Path:
-    """The file of an SQLite address, which may end with options."""
-    return Path(uri.removeprefix(SQLITE).partition("?")[0])
 
 
 def check_answers(uri: str) -> None:
@@ -379,8 +373,8 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     with _as_user_error(uri):
         try:
             check_answers(uri)
-            if uri.startswith(SQLITE):
-                follow_move(database_file(uri), config.experiment)
+            if database := database_file(uri):
+                follow_move(database, config.experiment)
             client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
@@ -421,7 +415,8 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
-        location = artifacts_of(database_file(uri)) if uri.startswith(SQLITE) else None
+        database = database_file(uri)
+        location = artifacts_of(database) if database else None
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException as error:

@@ -9,10 +9,6 @@ from collections.abc import Sequence
 
 import pandas
 
-from singleshot.export.onnx_model import AgentScore
-from singleshot.rl.environments import Environment
-from tasks.reporting.statistics import BootstrapConfig, t_half_width
-
 EVALUATIONS = 5
 """Number of an agent's evaluations, counted from the last one, whose mean is the agent's score."""
 
@@ -30,16 +26,3 @@ def agent_scores(evaluations: pandas.DataFrame, agent: Sequence[str]) -> pandas.
     scores = last.groupby(list(agent), dropna=False)["d4rl_score"]
     columns = {"d4rl_score": "mean", "spread": "std", "evaluations": "count"}
     return scores.agg(**columns).reset_index()
-
-
-def score_of(evaluations: pandas.DataFrame, environment: Environment | None) -> AgentScore:
-    """An agent's score, as in the report, with an interval by Student's t over its last evaluations."""
-    (score,) = agent_scores(evaluations, ["seed"]).itertuples()
-    low = high = None
-    if score.evaluations > 1:
-        half = t_half_width(score.spread, score.evaluations, BootstrapConfig())
-        low, high = score.d4rl_score - half, score.d4rl_score + half
-    referenced = environment and environment.reference_returns
-    return AgentScore(
-        "D4RL score" if referenced else "return", score.d4rl_score, low, high, score.evaluations
-    )

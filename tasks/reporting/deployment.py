@@ -160,16 +160,17 @@ def best_means(means: pandas.Series) -> list[str]:
     return written_as(means.max(), means.to_dict(), 2)
 
 
-def fastest_policies(timed: pandas.DataFrame) -> tuple[str, float, pandas.Series] | None:
+def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, float, pandas.Series] | None:
     """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision.
 
     For the smallest batch: who acts has one state at a time.
 
-    Returns its name, the geometric mean of its gains, and each gain; None if no pruned policy was timed.
+    Returns its name, the batch, the geometric mean of its gains, and each gain; None without pruned policies.
     """
     policies = _policies(timed)
     pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
-    pruned = pruned[pruned["batch"] == pruned["batch"].min()]
+    states = pruned["batch"].min()
+    pruned = pruned[pruned["batch"] == states]
     keys = ["model", "threads"]
     zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
     best = pruned.groupby(["runtime", *keys])["p50_ms"].min()
@@ -178,7 +179,7 @@ def fastest_policies(timed: pandas.DataFrame) -> tuple[str, float, pandas.Series
         return None
     means = gains.groupby("runtime").agg(geometric_mean)
     runtime = str(means.idxmax())
-    return runtime, float(means.max()), gains.xs(runtime, level="runtime")
+    return runtime, int(states), float(means.max()), gains.xs(runtime, level="runtime")
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:

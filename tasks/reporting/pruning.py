@@ -198,10 +198,11 @@ def kept(top: pandas.DataFrame, study: pandas.DataFrame, level: str) -> list[Row
 
 
 def _beside(study: pandas.DataFrame, key: tuple[str, str, str], states: str) -> str:
-    share, seeds = (
-        study.loc[key, [("value", states), ("seeds", states)]] if key in study.index else (np.nan, 0)
-    )
-    return f"{percent(share)} ({count(int(seeds), 'seed')})" if np.isfinite(share) else NOT_GIVEN
+    """A share of :func:`in_study` with its seeds, for the agents of `key`."""
+    if key not in study.index or np.isnan(study.loc[key, ("value", states)]):
+        return NOT_GIVEN
+    share, seeds = study.loc[key, [("value", states), ("seeds", states)]]
+    return f"{percent(share)} ({count(int(seeds), 'seed')})"
 
 
 def _verdict(low: float, high: float) -> str:

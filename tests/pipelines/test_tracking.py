@@ -377,7 +377,6 @@ def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("place", [shutil.move, shutil.copytree])
 def test_a_moved_or_copied_checkout_has_its_artifacts(place, store, empty_database, tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     first, second = tmp_path / "a checkout", tmp_path / "renamed"
     first.mkdir()
     shutil.copy(empty_database, first / "mlflow.db")
@@ -398,9 +397,8 @@ def test_a_moved_or_copied_checkout_has_its_artifacts(place, store, empty_databa
     shutil.rmtree(first, ignore_errors=True)
     (run,) = cell_runs()
     assert Path(client().download_artifacts(run.info.run_id, "table")).read_text("utf-8") == "a,b"
-    later = (
-        client().create_run(run.info.experiment_id).info.run_id
-    )  # MLflow remembers where the other run was
+    # A run of its own, as MLflow remembers where the other one was.
+    later = client().create_run(run.info.experiment_id).info.run_id
     client().log_text(later, "later", "later.txt")
     assert [path.read_text("utf-8") for path in second.glob("mlartifacts/*/artifacts/later.txt")] == ["later"]
     here = (second / "mlartifacts").as_uri()
