@@ -54,7 +54,7 @@ def main() -> None:
     for name, stack in stacks.items():
         rate = updates / compared.seconds(name).wall
         ratio = compared.speedup(name, next(iter(stacks)))
-        count = len(stack.jobs)
+        count = len(stack.specs)
         rows.append(
             (name, f"{rate:.1f}", f"{count * rate:.0f}", f"{count * ratio.median:.1f}", gigabytes[name])
         )
@@ -119,7 +119,7 @@ def _stack(jobs: Sequence[Job], captured: bool, updates: int) -> tuple[Stack, st
     training.close()
     stack = training.stack
     if not captured:
-        stack.make_updates = partial(repeat, stack.make_update)
+        stack.make_updates = partial(repeat, stack.make_update, stack.algorithm.delay)
     _train(stack, updates)
     return stack, f"{(torch.cuda.max_memory_allocated() - before) / 2**30:.2f}" if cuda else ""
 
