@@ -5,7 +5,7 @@ An experiment is the profile `study` with some settings of its own. Its cells ar
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -18,6 +18,7 @@ from pipelines.catalog.agents import agents, algorithm_config, draw_of, training
 from pipelines.catalog.stages import STEPS
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
+from pipelines.engine.execution import device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
@@ -65,8 +66,8 @@ NUMBERS = {"updates", "pruning_batch_size", "pruning_iterations", "sparsity", "s
 def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False) -> None:
     """Compute the experiments `names`, by default all, and write their tables to `output` after each seed.
 
-    Agents that are already in the tables are not computed again, whichever commit trained them. With
-    `masks_only`, no agent is trained.
+    On a GPU, the agents of all seeds of an experiment train side by side. Agents that are already in the
+    tables are not computed again, whichever commit trained them. With `masks_only`, no agent is trained.
 
     Raises:
         UserError: there is no such experiment, its settings are wrong, or the tables can't be added to.
@@ -76,14 +77,20 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
     _check_output(output)  # now, as a seed takes hours
     with ends_with_its_parents():
         for name, config in experiments.items():
-            for seed in config.offline_rl.sweep.seeds:
-                print(f"experiment {name}, seed {seed}", flush=True)
+            for seeds in _side_by_side(config):
+                print(f"experiment {name}, seed {', '.join(map(str, seeds))}", flush=True)
+                published = set() if masks_only else _keys(_table(output / RUNS))
                 try:
-                    compute(
-                        config, seed, store, set() if masks_only else _keys(_table(output / RUNS)), masks_only
-                    )
+                    compute(config, seeds, store, published, masks_only)
                 finally:
                     write_tables(output, [name])
+
+
+def _side_by_side(config: Config) -> list[list[int]]:
+    """Seeds whose agents train together: on a GPU, which they fill, those of all seeds."""
+    seeds = config.offline_rl.sweep.seeds
+    on_gpu = device_of(config.executor, gpu=True) == "cuda"
+    return [list(seeds)] if on_gpu else [[seed] for seed in seeds]
 
 
 def write_tables(output: Path, names: Sequence[str] = ()) -> None:
@@ -167,16 +174,16 @@ def _overrides() -> Mapping[str, Sequence[str]]:
 
 def compute(
     config: Config,
-    seed: int,
+    seeds: Collection[int],
     store: CellStore,
     published: Set[tuple[str, ...]] = frozenset(),
     masks_only: bool = False,
 ) -> None:
-    """Make the masks of those agents of a seed that are not `published`, and train them."""
+    """Make the masks of those agents of some seeds that are not `published`, and train them."""
     wanted = [
         agent
         for agent in agents(config)
-        if agent.seed == seed and _key(_settings(config, agent), agent) not in published
+        if agent.seed in seeds and _key(_settings(config, agent), agent) not in published
     ]
     if not wanted:
         print("all agents are in the tables")

@@ -41,9 +41,9 @@ class ExecutorConfig:
     memory_gb: Annotated[float, annotated_types.Gt(0)] | None = None
     """Memory to reserve for each group of cells, in GiB. null: no memory is reserved."""
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
-    """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU, all agents that share a
-    data set, if its free memory holds them. A stack that runs out of memory is halved, and goes on from its
-    last checkpoints."""
+    """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU, all agents of an
+    environment and algorithm, if its free memory holds them. A stack that runs out of memory is halved, and
+    goes on from its last checkpoints."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of cells that can use a GPU. `auto`: a GPU if there is one."""
 

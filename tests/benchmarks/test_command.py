@@ -166,3 +166,15 @@ def test_a_sweep_has_no_more_agents_than_its_grid(tmp_path):
     jobs = runpy.run_module("benchmarks.gpu_sweep")["_jobs"]
     with pytest.raises(UserError, match="--agents 66: the grid has 65"):
         jobs(tmp_path, 66, "cpu")
+
+
+def test_a_sweep_measures_agents_together_beside_one(capsys, monkeypatch):
+    main = runpy.run_module("benchmarks.gpu_sweep")["main"]
+    monkeypatch.setitem(main.__globals__, "TRANSITIONS", 1000)
+    monkeypatch.setattr("sys.argv", ["gpu_sweep", "--device", "cpu", "--agents", "2"])
+    main()
+    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if " calls " in line]
+    together = {name.strip(): (float(rate), float(total)) for name, rate, total, *_ in rows}
+    assert list(together) == ["one agent, calls", "2 agents, calls"]
+    rate, total = together["2 agents, calls"]
+    assert total == pytest.approx(2 * rate, abs=2)

@@ -2,6 +2,7 @@
 
 import pandas
 import pytest
+import torch
 import yaml
 from checkouts import Checkout
 from study_tables import write_tables as write_made_up_tables
@@ -107,10 +108,10 @@ def test_an_unknown_experiment_is_one_line(checkout):
 
 @pytest.fixture
 def computed(monkeypatch):
-    """The seeds that are computed: here, none takes any time."""
-    seeds = []
-    monkeypatch.setattr(study, "compute", lambda _config, seed, *_: seeds.append(seed))
-    return seeds
+    """The seeds that are computed together: here, none takes any time."""
+    together = []
+    monkeypatch.setattr(study, "compute", lambda _config, seeds, *_: together.append(seeds))
+    return together
 
 
 @pytest.fixture
@@ -135,6 +136,13 @@ def test_a_file_in_place_of_the_tables_is_told_before_a_seed_is_computed(tmp_pat
             command(tmp_path / output, ["draw-0"])
     assert not computed
     assert (tmp_path / "README.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("gpu", "expected"), [(False, [[0], [1], [2], [3]]), (True, [[0, 1, 2, 3]])])
+def test_seeds_are_computed_together_on_a_gpu(tmp_path, computed, monkeypatch, gpu, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    study.run_study(tmp_path, ["draw-0"])
+    assert computed == expected
 
 
 @pytest.mark.parametrize(
