@@ -48,7 +48,9 @@ def _run_stage(name: str) -> None:
             gc.set_threshold(50_000)
             gc.enable()
             for step, module in zip(STAGES[name].steps, steps, strict=True):
-                with open_step(step, config.profile, config.executor, config.tracking, STEPS[step]) as opened:
+                with open_step(
+                    name, step, config.profile, config.executor, config.tracking, STEPS[step]
+                ) as opened:
                     module.run(opened, config)
 
 

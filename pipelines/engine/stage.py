@@ -75,12 +75,17 @@ def open_stage(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_step(
-    name: str, profile: str, executor: ExecutorConfig, tracker: TrackingConfig, experiment: Experiment
+    stage: str,
+    name: str,
+    profile: str,
+    executor: ExecutorConfig,
+    tracker: TrackingConfig,
+    experiment: Experiment,
 ) -> Iterator[Step]:
-    """Open a step of a stage; at its end, attach its tables to its run and write its provenance."""
+    """Open a step of `stage`; at its end, attach its tables to its run and write its provenance."""
     with tracking(tracker, name, profile, experiment) as opened:
         step = Step(name, profile, executor, open_store(CELLS), opened)
         yield step
         for table in experiment.tables:
             opened.table(table)
-    write_provenance(name, profile, step.made, PROVENANCE / f"{name}.json")
+    write_provenance(name, profile, step.made, PROVENANCE / stage / f"{name}.json")

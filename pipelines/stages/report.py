@@ -13,7 +13,7 @@ from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.provenance import Departure
 from tasks.reporting.results import FILES
 
-OWN_RECORD = Path("results/provenance/report.json")
+OWN_RECORD = Path("results/provenance/report/report.json")
 
 
 def run(step: Step, config: Config) -> None:

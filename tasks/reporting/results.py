@@ -95,7 +95,7 @@ PICTURES = (
     "results/style/stylized/*/photos/*.jpg",
     "models/styles/*/contact_sheet.jpg",
 )
-PROVENANCE = "results/provenance/*.json"
+PROVENANCE = "results/provenance/*/*.json"
 FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE, STUDY.path)
 """All files that the page is made from, as glob patterns relative to the repository's root."""
 

@@ -24,7 +24,7 @@ from pipelines.engine import sources
 from singleshot.errors import UserError
 from singleshot.style.video.reader import probe
 from tasks.make_clip import make_clip
-from tasks.reporting.results import FILES
+from tasks.reporting.results import FILES, PROVENANCE
 
 ROOT = Path(__file__).parents[2]
 DVC = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -288,12 +288,14 @@ def test_every_step_belongs_to_one_stage_in_the_order_of_the_catalogue():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_steps_tables_and_record_are_among_the_outs_of_its_stage(step):
-    assert set(written(step)) <= set(outs(stage_of(step)))
+    stage = stage_of(step)
+    assert all(below(path, outs(stage)) for path in written(step))
 
 
 def written(step):
     """A step's tables and its record."""
-    return [*(table.as_posix() for table in STEPS[step].tables), f"results/provenance/{step}.json"]
+    record = f"results/provenance/{stage_of(step)}/{step}.json"
+    return [*(table.as_posix() for table in STEPS[step].tables), record]
 
 
 def test_a_stage_is_described_by_one_sentence():
@@ -322,10 +324,8 @@ def test_what_a_stages_cells_read_it_depends_on_or_has_made_itself(values, stage
 
 def test_the_report_depends_on_all_that_its_page_shows():
     deps = [*DVC["report"]["deps"], *outs("report")]
-    records = {f"results/provenance/{step}.json" for step in STEPS}
-    assert records == {dep for dep in deps if dep.startswith("results/provenance/")}
-    others = [pattern for pattern in FILES if not pattern.startswith("results/provenance/")]
-    assert [pattern for pattern in others if not below(pattern, deps)] == []
+    assert all(below(path, deps) for step in STEPS for path in written(step))
+    assert [pattern for pattern in FILES if pattern != PROVENANCE and not below(pattern, deps)] == []
 
 
 def outs(stage):

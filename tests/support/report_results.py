@@ -48,8 +48,9 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         motion = root / f"results/offline_rl/animations/{environment}/bcq"
         _write(motion / "still.jpg", encode_jpeg(_noise(30, 40)))
         _write(motion / "animation.mp4", f"{environment} in motion".encode())
-    for stage, cells in {"train": 16, "benchmark": 4}.items():
-        _write(root / f"results/provenance/{stage}.json", json.dumps(_record(stage, cells)).encode())
+    for record, cells in {"agents/train": 16, "benchmark/benchmark": 4}.items():
+        step = record.split("/")[1]
+        _write(root / f"results/provenance/{record}.json", json.dumps(_record(step, cells)).encode())
     return root
 
 

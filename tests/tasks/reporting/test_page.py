@@ -323,7 +323,7 @@ def test_a_table_that_is_not_there_is_said_to_be_missing(small, no_charts, tmp_p
         "results/style/gatys/*/*/picture.png",
         "results/style/stylized/*/photos/*.jpg",
         "models/styles/*/*.jpg",
-        "results/provenance/*.json",
+        "results/provenance/*/*.json",
     ],
 )
 def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path, pattern):
@@ -375,7 +375,7 @@ def test_cells_of_several_kinds_of_processor_are_told_apart(no_charts, tmp_path)
     root = report_results.write_results(tmp_path / "run")
     caution = "were computed on several kinds of processor"
     assert caution not in in_a_line(draw(root, tmp_path / "one")[0])
-    path = root / "results/provenance/train.json"
+    path = root / "results/provenance/agents/train.json"
     record = json.loads(path.read_text())
     (machine,) = record["machines"]
     record["machines"].append({**machine, "cores": 64})  # of the same kind
@@ -398,8 +398,8 @@ def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tm
 def test_a_damaged_record_is_an_error_that_names_it(small, tmp_path):
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    (root / "results/provenance/train.json").write_text('{"stage": ')
-    with pytest.raises(UserError, match=r"results/provenance/train.json: not JSON"):
+    (root / "results/provenance/agents/train.json").write_text('{"stage": ')
+    with pytest.raises(UserError, match=r"results/provenance/agents/train.json: not JSON"):
         draw(root, tmp_path / "out")
 
 
