@@ -51,6 +51,7 @@ KEY = (
 Draws = Literal["own", "shared"]
 """Whether each seed's agents train on a data set of their own, or all seeds on one data set."""
 SHARED = "shared"
+KINDS_OF_DRAWS: tuple[Draws, ...] = ("own", "shared")
 USUALLY_FAILED = {"own": "0", "shared": ""}
 """Share of failed episodes in the data of the main comparison, by the kind of draws."""
 
@@ -185,14 +186,19 @@ class Study:
         say more, as their intervals hold for other data, so they are taken where both kinds are as complete.
         """
 
-        def completeness(draws: Draws) -> tuple[int, int]:
-            counts = [len(self.scores(replace(group, draws=draws))) for group in groups]
-            complete = sum(n >= MIN_SEEDS for n in counts)
-            return complete, 0 if complete else sum(counts)
-
-        kinds: tuple[Draws, ...] = ("own", "shared")
-        best = max(kinds, key=completeness)
+        best = max(KINDS_OF_DRAWS, key=lambda draws: self._completeness(groups, draws))
         return [replace(group, draws=best) for group in groups]
+
+    def on_other_draws(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups on the kind of draws that :meth:`on_best_draws` does not take."""
+        (best, *_) = self.on_best_draws(groups)
+        (other,) = (draws for draws in KINDS_OF_DRAWS if draws != best.draws)
+        return [replace(group, draws=other) for group in groups]
+
+    def _completeness(self, groups: Sequence[Group], draws: Draws) -> tuple[int, int]:
+        counts = [len(self.scores(replace(group, draws=draws))) for group in groups]
+        complete = sum(n >= MIN_SEEDS for n in counts)
+        return complete, 0 if complete else sum(counts)
 
     def score(self, group: Group) -> Paired | None:
         """Mean score of the group's agents; None if there are none."""

@@ -30,8 +30,8 @@ def save(
     inches: tuple[float, float] = PANEL_INCHES,
 ) -> None:
     """Save panels with titles, three in a row, above one legend. Equal drawings give equal bytes."""
-    columns = min(COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    rows = math.ceil(len(panels) / COLUMNS)
+    columns = math.ceil(len(panels) / rows)
     with matplotlib.rc_context(LOOK):
         figure = Figure(figsize=(inches[0] * columns, inches[1] * rows + 0.4), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).flat

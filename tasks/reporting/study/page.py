@@ -6,7 +6,7 @@ tables. A table of agents that are not trained is empty, and its section is left
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,18 @@ class Page:
     drawings: list[str] = dataclasses.field(default_factory=list)
     """Names of the figures."""
 
-    def table(self, field: str, values: Iterable[Any], against: Any = None, **fixed: Any) -> str:
+    def table(
+        self,
+        field: str,
+        values: Iterable[Any],
+        against: Any = None,
+        *,
+        other_data: bool = False,
+        **fixed: Any,
+    ) -> str:
         """A table of scores: a column for each value of a setting, a row for agents that have any two.
+
+        Agents are those on the kind of draws of the data that has more of them, or those on the other kind.
 
         Rows are of all algorithms, environments and kinds of states, unless `fixed` says otherwise; it also
         fixes other fields of :class:`~tasks.reporting.study.comparison.Group`. Scores that differ from those
@@ -138,7 +148,8 @@ class Page:
             label: [Group(**{**row, **fixed, field: value}) for value in values]
             for label, row in self._kinds(fixed)
         }
-        rows = {label: self.study.on_best_draws(groups) for label, groups in chosen.items()}
+        on_draws = self.study.on_other_draws if other_data else self.study.on_best_draws
+        rows = {label: on_draws(groups) for label, groups in chosen.items()}
         scores = {label: [self.study.score(group) for group in groups] for label, groups in rows.items()}
         rows = {label: groups for label, groups in rows.items() if sum(map(bool, scores[label])) > 1}
         different = self._different(rows, list(values).index(against)) if against is not None else set()
@@ -212,29 +223,39 @@ class Page:
         """The rows, whose last cells are recipes, with the costs of these."""
         return [(*row, cost) for row, cost in zip(rows, self.costs([row[-1] for row in rows]), strict=True)]
 
-    def raw_costs(self) -> list[Row]:
-        """What masks of SNIP and GraSP cost on raw states: a row for each algorithm that was run on them."""
+    def mask_costs(self, pruners: Sequence[str], *, normalize_states: bool) -> str:
+        """A table of what masks cost: a row for each algorithm that was run, a column for each pruner."""
         algorithms = self.study.each("algorithm")
-        costs = self.costs(
-            [{"algorithm": each, "pruner": pruner} for each in algorithms for pruner in ("snip", "grasp")]
-        )
-        rows = zip(map(name, algorithms), costs[::2], costs[1::2], strict=True)
-        return [row for row in rows if any(row[1:])]
+        recipes = [
+            {"algorithm": each, "pruner": pruner, "normalize_states": normalize_states}
+            for each in algorithms
+            for pruner in pruners
+        ]
+        costs = iter(self.costs(recipes))
+        rows = [(name(each), *(next(costs) for _ in pruners)) for each in algorithms]
+        return _markdown(["agents", *map(name, pruners)], [row for row in rows if any(row[1:])])
 
     def _shown(self, p: tuple[float, float] | None) -> bool:
         """Whether both adjusted p-values show a difference."""
         return p is not None and max(p) < 1 - self.study.bootstrap.confidence
 
     def claim_table(self, key: str) -> str:
-        """A claim's entries: a row for each kind of agents, a column for each kind of mask."""
+        """A claim's entries: a row for each kind of agents, a column for each kind of mask.
+
+        Rows in which no entry has the seeds for an interval are left out.
+        """
         entries = self.entries[key]
+        write = _hundredths if CLAIMS[key].measured.startswith("share") else _rounded
         masks = list(dict.fromkeys(entry.masks for entry in entries))
         cells = {(entry.agents, entry.normalize_states, entry.masks): entry for entry in entries}
         rows = []
         for agents, normalized in dict.fromkeys((entry.agents, entry.normalize_states) for entry in entries):
             own = [cells.get((agents, normalized, each)) for each in masks]
+            if all(entry is None or entry.verdict == TOO_FEW for entry in own):
+                continue
             draws = {DRAWS.get(entry.draws, "") for entry in own if entry}
-            rows.append((f"{agents}, {STATES[normalized]}", "/".join(sorted(draws)), *map(_found, own)))
+            found = (_found(entry, write) for entry in own)
+            rows.append((f"{agents}, {STATES[normalized]}", "/".join(sorted(draws)), *found))
         return _markdown(["agents", "data sets", *masks], rows)
 
     def verdicts(self, key: str, *, normalize_states: bool, updates: int = 0) -> str:
@@ -461,20 +482,32 @@ def _markdown(head: Sequence[str], rows: Sequence[Row]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _found(entry: Entry | None) -> str:
+def _rounded(value: float) -> str:
+    """Two significant digits, but whole numbers in full, and no more than two after the point."""
+    size = abs(value)
+    if size >= 10:
+        return f"{value:,.0f}"
+    return number(value, 2) if size >= 0.1 else number(round(value, 3 if size >= 0.01 else 2), 2)
+
+
+def _hundredths(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _found(entry: Entry | None, write: Callable[[float], str]) -> str:
     """The estimate, with the verdict if there are enough seeds for one; bold if it is decided."""
     if entry is None:
         return NOT_RUN
     if entry.verdict == TOO_FEW:
-        return f"{_rounded(entry.estimate.value)} ({count(entry.estimate.seeds, 'seed')})"
-    words = f"{in_words(entry.estimate)}: {entry.verdict}"
+        return f"{write(entry.estimate.value)} ({count(entry.estimate.seeds, 'seed')})"
+    words = f"{in_words(entry.estimate, write)}: {entry.verdict}"
     return words if entry.verdict == "undecided" else f"**{words}**"
 
 
-def in_words(estimate: Paired) -> str:
+def in_words(estimate: Paired, write: Callable[[float], str] = _rounded) -> str:
     """`0.93 (0.90 to 0.97)`; without an interval where there are too few seeds for one."""
-    interval = " to ".join(map(_rounded, estimate.interval)) if estimate.interval else "too few seeds"
-    return f"{_rounded(estimate.value)} ({interval})"
+    interval = " to ".join(map(write, estimate.interval)) if estimate.interval else "too few seeds"
+    return f"{write(estimate.value)} ({interval})"
 
 
 def _signed(estimate: Paired) -> str:
@@ -486,11 +519,6 @@ def _signed(estimate: Paired) -> str:
 
 def _points(value: float) -> str:
     return f"{round(value):+d}".replace("-", "−") if round(value) else "0"
-
-
-def _rounded(value: float) -> str:
-    """Two significant digits, but no more than two after the point."""
-    return number(value, 2) if abs(value) >= 0.1 else number(round(value, 3 if abs(value) >= 0.01 else 2), 2)
 
 
 def _mean_and_range(counts: "pandas.Series[float]") -> str:
