@@ -392,6 +392,13 @@ class Page:
         most = max(seeds.index[seeds >= MIN_SEEDS], default=0)
         return int(most) if most > self.study.usual_updates.get(algorithm, 0) else 0
 
+    def with_time(self, algorithm: str, updates: int) -> str:
+        """What a reader has who trains an algorithm for so many updates, beside the row of usual length."""
+        usual = f"{self.study.usual_updates.get(algorithm, 0):,}"
+        as_long = self.longest(algorithm, DENSE) == updates
+        beside = "" if as_long else f" (beside dense agents after {usual})"
+        return f"the same, and time for {updates:,} updates{beside}"
+
     def lengths(self) -> list[int]:
         """All numbers of updates that agents train for."""
         return [int(each) for each in self.study.each("updates")]
