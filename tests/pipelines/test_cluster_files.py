@@ -99,7 +99,7 @@ def test_the_build_sees_all_that_a_run_reads_and_no_more_of_the_checkout():
         dep
         for stage in stages
         for dep in stage.get("deps", [])
-        if not any(Path(dep).is_relative_to(out) for out in outs)
+        if not any(Path(dep).is_relative_to(out) or Path(out).is_relative_to(dep) for out in outs)
     }
     assert [dep for dep in sorted(reads) if not any(Path(dep).is_relative_to(top) for top in kept)] == []
     # What is large, or secret: none of it within what is kept.
