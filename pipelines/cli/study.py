@@ -88,8 +88,9 @@ def run_study(output: Path, names: Sequence[str] = (), masks_only: bool = False)
 
 def _side_by_side(config: Config) -> list[list[int]]:
     """Seeds whose agents train together: on a GPU, which they fill, those of all seeds."""
-    seeds = config.offline_rl.sweep.seeds
-    on_gpu = device_of(config.executor, gpu=True) == "cuda"
+    seeds, executor = config.offline_rl.sweep.seeds, config.executor
+    # A cluster may have the GPU that the configuration asks for where this machine has none.
+    on_gpu = executor.device == "cuda" or device_of(executor, gpu=True) == "cuda"
     return [list(seeds)] if on_gpu else [[seed] for seed in seeds]
 
 

@@ -8,12 +8,12 @@ from pipelines.catalog import paths
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import PROVENANCE, Step
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.provenance import Departure
 from tasks.reporting.results import FILES
 
-OWN_RECORD = Path("results/provenance/report/report.json")
+OWN_RECORD = PROVENANCE / "report" / "report.json"
 
 
 def run(step: Step, config: Config) -> None:

@@ -145,6 +145,14 @@ def test_seeds_are_computed_together_on_a_gpu(tmp_path, computed, monkeypatch, g
     assert computed == expected
 
 
+def test_a_cluster_may_have_the_gpu_that_is_asked_for(tmp_path, experiments, computed, monkeypatch):
+    overrides = ["executor=ray", "executor.device=cuda", "offline_rl.sweep.seeds=[0,1]"]
+    experiments(yaml.safe_dump({"a": overrides}))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    study.run_study(tmp_path / "tables", ["a"])
+    assert computed == [[0, 1]]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

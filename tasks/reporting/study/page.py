@@ -22,6 +22,7 @@ from tasks.reporting.statistics import MIN_SEEDS, BootstrapConfig, Paired, varia
 from tasks.reporting.study import figures
 from tasks.reporting.study.claims import (
     CLAIMS,
+    KEPT,
     Claim,
     ClaimRow,
     Entry,
@@ -245,7 +246,7 @@ class Page:
         Rows in which no entry has the seeds for an interval are left out.
         """
         entries = self.entries[key]
-        write = _hundredths if CLAIMS[key].measured.startswith("share") else _rounded
+        write = _hundredths if CLAIMS[key].measured.startswith(KEPT) else _rounded
         masks = list(dict.fromkeys(entry.masks for entry in entries))
         cells = {(entry.agents, entry.normalize_states, entry.masks): entry for entry in entries}
         rows = []
