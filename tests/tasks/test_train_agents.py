@@ -31,6 +31,8 @@ BCQ_SMALL = BCQConfig(batch_size=20, evaluation_samples=2)
 ALL_SMALL = [BCQ_SMALL, BCConfig(batch_size=20), TD3BCConfig(batch_size=20), IQLConfig(batch_size=20)]
 TRAINING = TrainingConfig(updates=5, eval_every=3, checkpoint_every=2)
 
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
 
 @pytest.fixture
 def make_jobs(transitions, tmp_path):
@@ -113,8 +115,10 @@ def test_interrupted_training_ends_with_the_same_bytes(make_jobs, algorithm, age
 
 @pytest.mark.usefixtures("frequent_changes")
 @pytest.mark.parametrize("agents", [METHODS_STACK, *((agent,) for agent in METHODS_STACK)])
-def test_masks_that_change_keep_as_many_weights_as_asked_for(make_jobs, agents):
-    training = Training(make_jobs(*agents, algorithm=BCConfig(batch_size=20)))
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
+def test_masks_that_change_keep_as_many_weights_as_asked_for(make_jobs, agents, device):
+    jobs = make_jobs(*agents, algorithm=BCConfig(batch_size=20))
+    training = Training([replace(job, device=device) for job in jobs])
     stack = training.stack
     first = [own["vae"] for own in stack.masks]
     while stack.update < TRAINING.updates:
@@ -380,7 +384,6 @@ def test_an_update_neither_reads_a_value_back_nor_brings_one_in(make_jobs, algor
     assert {"_local_scalar_dense", "nonzero", "lift_fresh", "_to_copy"} <= seen.names
 
 
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LONGER = TrainingConfig(updates=40, eval_every=30, checkpoint_every=20)
 
 

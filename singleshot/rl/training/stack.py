@@ -79,7 +79,7 @@ class Stack:
         self.specs, self.algorithm, self.data, self.updates = list(specs), algorithm, data, updates
         self.scopes = scopes or ["part"] * len(self.specs)
         self.masks = [own or dense_masks(algorithm) for own in masks]
-        """Masks of each agent, which change if its pruner is one of `METHODS`."""
+        """Masks of each agent, on the CPU, which change if its pruner is one of `METHODS`."""
         seeds, device = [spec.seed for spec in self.specs], data.device
         self.learner = Learner(
             initial_networks(algorithm, seeds, draw),
@@ -134,14 +134,17 @@ class Stack:
                 self.updates,
                 spec.sparsity,
                 {name: network.weights for name, network in self.learner.whole(i).items()},
-                {name: {k: mask.T[None] for k, mask in own.items()} for name, own in self.masks[i].items()},
+                {
+                    name: {layer: mask.T[None].to(self.data.device) for layer, mask in own.items()}
+                    for name, own in self.masks[i].items()
+                },
                 functools.partial(_of_agent, gradients, i),
                 stream("mask changes", spec.seed, self.update),
                 self.scopes[i],
                 parts_of(self.algorithm),
             )
             self.masks[i] = {
-                name: {layer: mask[0].T.contiguous() for layer, mask in own.items()}
+                name: {layer: mask[0].T.contiguous().cpu() for layer, mask in own.items()}
                 for name, own in METHODS[spec.pruner].change(change).items()
             }
         self.learner.change_masks(_stack_masks(self.masks))
