@@ -54,7 +54,6 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     config = load_config()
     name = name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-")
     _check_name(name, config.style.training.styles)
-    _check_paths(painting, photos)
     # There is only one training, so it runs here on all cores; a Ray cluster could not share it out.
     cores = joblib.cpu_count()
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
@@ -90,16 +89,6 @@ class _Preview(Recorder):
         if name.startswith("previews/"):
             with whole_file(self.path) as preview:
                 shutil.copyfile(file, preview)
-
-
-def _check_paths(painting: Path, photos: Path | None) -> None:
-    for path in filter(None, (painting, photos)):
-        if not path.exists():
-            raise UserError(f"{path}: no such file or folder; correct the path")
-    if painting.is_dir():
-        raise UserError(f"{painting}: is a folder; name a picture in it")
-    if photos and not photos.is_dir():
-        raise UserError(f"{photos}: is not a folder; give --photos the folder that it is in")
 
 
 def _check_name(name: str, styles: Sequence[str]) -> None:

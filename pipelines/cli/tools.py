@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import sys
 from collections.abc import Iterable, Iterator
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -79,14 +80,17 @@ def examples(*commands: str) -> str:
     return f"Examples:\n```text\n{lines}\n```"
 
 
-def check_exists(path: Path, others: Iterable[Path]) -> None:
-    """Check that there is a file or directory, which is one of several alike.
+def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
+    """Check that there is a file or directory, before PyTorch is imported, which takes seconds.
 
     Raises:
-        UserError: there is not; those of `others` that have the most similar names are named.
+        UserError: there is not. If it is one of several alike, those of `others` that have the most similar
+            names are named.
     """
     if path.exists():
         return
+    if others is None:
+        raise UserError(f"{path}: no such file or directory; correct the path")
     there = [str(other) for other in others]
     similar = ", ".join(difflib.get_close_matches(str(path), there, n=3, cutoff=0))
     fix = f"there are {len(there)}, such as {similar}" if there else "run `make repro` first"
@@ -343,6 +347,13 @@ def learn_style(
     renewed every minute. You may interrupt the command: the same one goes on. The model is written to
     styles/NAME/, with its card and contact sheet.
     """
+    check_exists(painting)
+    if painting.is_dir():
+        raise UserError(f"{painting}: is a folder; name a picture in it")
+    if photos:
+        check_exists(photos)
+        if not photos.is_dir():
+            raise UserError(f"{photos}: is not a folder; give --photos the folder that it is in")
     from pipelines.cli.learn_style import learn_style as learn
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
@@ -396,6 +407,9 @@ def classify(
     top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Classes for each picture.")] = 5,
 ) -> None:
     """Classify pictures into ImageNet's classes with the exported classifier."""
+    for text in inputs:
+        if text != "-" and not has_magic(text):
+            check_exists(Path(text))
     from pipelines.cli.classify import classify_pictures
 
     if not classify_pictures(inputs, model, top):
@@ -418,6 +432,7 @@ def pack(
     output: Annotated[Path | None, output_file("FILE's name, ending in .packed")] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
+    check_exists(file)
     from pipelines.cli.pack import pack_file
 
     pack_file(file, values, output)
@@ -429,6 +444,7 @@ def unpack(
     output: Annotated[Path | None, output_file("FILE's name, ending in .safetensors")] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
+    check_exists(file)
     from pipelines.cli.pack import unpack_file
 
     unpack_file(file, output)
@@ -441,6 +457,7 @@ def inspect(
     ],
 ) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
+    check_exists(file)
     from pipelines.cli.pack import inspect_file
 
     inspect_file(file)

@@ -1,4 +1,5 @@
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -246,6 +247,38 @@ def test_a_model_that_is_not_there_is_told_with_the_most_similar_ones(
         Path(name, file).parent.mkdir(parents=True, exist_ok=True)
         Path(name, file).touch()
     assert_one_line(run(*command.split(), missing), f"{missing}: no such file", "there are 4", *similar)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "classify no.jpg",
+        "inspect no.packed",
+        "pack no.safetensors",
+        "unpack no.packed",
+        "learn-style no.jpg",
+        "learn-style here.jpg --photos no",
+    ],
+)
+def test_a_file_that_is_not_there_is_told_before_pytorch_is_imported(tmp_path, command):
+    (tmp_path / "here.jpg").touch()
+    code = (
+        f"import sys; sys.argv = ['pipelines', *{command.split()}]\n"
+        "from pipelines.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end, 'torch' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    missing = next(word for word in command.split() if word.startswith("no"))
+    assert done.stdout.strip() == f"error: {missing}: no such file or directory; correct the path False"
 
 
 def test_a_damaged_agent(run, agent):

@@ -7,6 +7,7 @@ import torch
 from small_networks import random_alexnet, style_inputs
 
 from pipelines.cli import learn_style as module
+from pipelines.cli import tools
 from pipelines.cli.learn_style import learn_style
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
@@ -146,5 +147,5 @@ def test_another_time_does_not_overwrite_a_style():
 )
 def test_a_mistake_is_one_line(painting, photos, name, said):
     with pytest.raises(UserError, match=said):
-        learn_style(Path(painting), photos and Path(photos), name, 6)
+        tools.learn_style(Path(painting), photos and Path(photos), name, 0.1)
     assert not Path("styles").exists()

@@ -98,7 +98,7 @@ def test_mistakes_are_one_line(agent, here):
             run(command, source, "-o", "-")
     assert not Path("-").exists()
     for command in ("pack", "unpack", "inspect"):
-        with pytest.raises(UserError, match=r"none: No such file"):
+        with pytest.raises(UserError, match=r"none: no such file"):
             run(command, here / "none")
         with pytest.raises(
             UserError, match=r"models: is a folder; name a file in it, as .*agent\.safetensors"
