@@ -155,7 +155,7 @@ def _inputs(card: GraphCard) -> dict[str, NDArray[np.float32]]:
 
 def _photo() -> bytes:
     content = io.BytesIO()
-    Image.fromarray(chelsea()).resize((PICTURE_PX, PICTURE_PX)).save(content, "JPEG", quality=95)
+    Image.fromarray(chelsea()).resize((PICTURE_PX, PICTURE_PX)).save(content, "JPEG", quality=95)  # type: ignore[no-untyped-call]
     return content.getvalue()
 
 
@@ -204,10 +204,12 @@ def _started(command: str, workers: int, **environment: str) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     words = [sys.executable, *command.split(), "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(
-        [*words, "--workers", str(workers)], env=os.environ | environment, **quiet
+        [*words, "--workers", str(workers)],
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as process:
         try:
             yield port

@@ -29,7 +29,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.evaluator import Evaluator, Scores
-from singleshot.style.gatys import GatysConfig, optimize
+from singleshot.style.gatys import GatysConfig, Iterate, optimize
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.schedule import FAST, SIZES, style_weight
@@ -123,12 +123,18 @@ def _optimised(evaluator: Evaluator, photos: Sequence[Tensor], seconds: float) -
     vgg19 = load_backbone(normalized("vgg19"), pooling="average")
     pictures, iterations = [], 0
     for photo in photos:
-        began = process_time()
         iterates = optimize(photo, evaluator.painting.pixels, vgg19, GatysConfig(iterations=10_000))
-        *_, last = itertools.takewhile(lambda _, began=began: process_time() - began < seconds, iterates)
+        last = _last_within(seconds, iterates)
         pictures.append(last.picture.clamp(0, 1))
         iterations = last.iteration
     return pictures, iterations
+
+
+def _last_within(seconds: float, iterates: Iterator[Iterate]) -> Iterate:
+    """The last that is there after some seconds of CPU time."""
+    end = process_time() + seconds
+    *_, last = itertools.takewhile(lambda _: process_time() < end, iterates)
+    return last
 
 
 def _means(evaluator: Evaluator, pictures: Sequence[Tensor], photos: Sequence[Tensor]) -> Iterator[str]:

@@ -78,8 +78,10 @@ def _update(
 ) -> Callable[[], None]:
     """A function that makes one step of training, as :mod:`singleshot.style.johnson` does."""
     device, memory_format = arguments.device, FORMATS[layout]
-    network = TransformerNet(arguments.width).to(device).to(memory_format=memory_format)
-    vgg16 = _vgg16().to(device).to(memory_format=memory_format)
+    network = TransformerNet(arguments.width).to(device)
+    vgg16 = _vgg16().to(device)
+    for module in (network, vgg16):
+        module.to(memory_format=memory_format)  # type: ignore[call-overload]  # in PyTorch's docs alone
     if mode == "compile":
         network.compile()
         vgg16.compile()

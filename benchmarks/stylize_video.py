@@ -116,7 +116,7 @@ def _write_video(path: Path, frames: int) -> None:
 
 
 def _moving_photo(frames: int) -> Iterator[Frame]:
-    photo = torch.from_numpy(astronaut().copy()).permute(2, 0, 1)[None].float()
+    photo = torch.from_numpy(astronaut().copy()).permute(2, 0, 1)[None].float()  # type: ignore[no-untyped-call]
     pixels = functional.interpolate(photo, (SIDE_PX, SIDE_PX), mode="bilinear").byte()[0].permute(1, 2, 0)
     for i in range(frames):
         yield pixels.roll(4 * i, dims=1).numpy()

@@ -141,7 +141,6 @@ def test_make_repro_mends_first(repository):
 def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_path, monkeypatch):
     copy = tmp_path / ".dvc/tmp/exps/tmpabc"
     copy.mkdir(parents=True)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("SINGLESHOT_CELLS", raising=False)
     monkeypatch.chdir(copy)
     assert open_store(Path(".cells")).root == tmp_path / ".cells"

@@ -91,7 +91,6 @@ def graph_bytes(name, sparsity=0.95):
 
 @pytest.fixture
 def config(empty_database, tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")  # in the database's folder, MLflow itself would look there
     shutil.copy(empty_database, tmp_path / "mlflow.db")

@@ -34,7 +34,6 @@ OTHER = Cell("Hopper/other", add_up, SumParams(2))
 
 @pytest.fixture
 def config(empty_database, tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("DVC_STAGE", raising=False)
     monkeypatch.chdir(tmp_path)
     shutil.copy(empty_database, tmp_path / "mlflow.db")

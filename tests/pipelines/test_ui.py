@@ -27,7 +27,6 @@ def _directory(tmp_path, monkeypatch):
     """A working directory with a configuration, and no database."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
 @pytest.fixture
