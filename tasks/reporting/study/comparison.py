@@ -180,10 +180,11 @@ class Study:
         return pandas.Series(dtype=float) if rows is None else rows["d4rl_score"]
 
     def on_best_draws(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups, all on that kind of draws on which more of them have the seeds for an interval.
+        """The groups, all on the kind of draws that says most about them.
 
         Agents on their own draws and agents on a shared draw are never compared with each other. Own draws
-        say more, as their intervals hold for other data, so they are taken where both kinds are as complete.
+        say more, as their intervals hold for other data, so they are taken as soon as two groups have the
+        seeds for an interval there; else it is the kind on which more groups have them.
         """
 
         best = max(KINDS_OF_DRAWS, key=lambda draws: self._completeness(groups, draws))
@@ -195,10 +196,11 @@ class Study:
         (other,) = (draws for draws in KINDS_OF_DRAWS if draws != best.draws)
         return [replace(group, draws=other) for group in groups]
 
-    def _completeness(self, groups: Sequence[Group], draws: Draws) -> tuple[int, int]:
+    def _completeness(self, groups: Sequence[Group], draws: Draws) -> tuple[bool, int, int]:
         counts = [len(self.scores(replace(group, draws=draws))) for group in groups]
         complete = sum(n >= MIN_SEEDS for n in counts)
-        return complete, 0 if complete else sum(counts)
+        comparable = draws == "own" and complete >= min(2, len(groups))
+        return comparable, complete, 0 if complete else sum(counts)
 
     def score(self, group: Group) -> Paired | None:
         """Mean score of the group's agents; None if there are none."""

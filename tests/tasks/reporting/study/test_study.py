@@ -368,8 +368,14 @@ def test_the_readme_has_the_study_s_numbers():
             states = "normalised" if normalize else "raw"
             row = " | ".join(f"{s.value:.0f} ({s.low:.0f} to {s.high:.0f})" for s in scores)
             expected.append(f"| {environment}, {algorithm.upper()}, {states} | {row} |")
-    rows = re.findall(r"^ *(\| \w+, \w+, (?:raw|normalised) \|.*)$", readme.replace("**", ""), re.MULTILINE)
-    assert sorted(rows) == sorted(expected)
+    rows = re.findall(r"^ *(\| \w+, \w+, (?:raw|normalised) \|.*)$", readme, re.MULTILINE)
+    assert sorted(row.replace("**", "") for row in rows) == sorted(expected)
+    table = (PUBLISHED / "scores.md").read_text().splitlines()
+    for row in rows:  # in scores.md: agents, data sets, dense, SNIP, shuffled, GraSP, shuffled, random
+        label, *cells = row.strip("|").split("|")
+        published = next(line for line in table if line.startswith(f"|{label}|")).strip("|").split("|")
+        bold = ["**" in published[column] for column in (2, 3, 4, 7)]
+        assert ["**" in cell for cell in cells] == bold, label
 
 
 def test_two_seeds_are_too_few_to_say(tables):
