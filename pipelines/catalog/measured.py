@@ -76,10 +76,11 @@ def _latencies(card: GraphCard) -> Iterator[str]:
     for best in rows.nsmallest(1, "p50_ms").itertuples():
         size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
         threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
+        twin = "" if best.model == card.cell else f"; measured on {best.model}, which has the same shape"
         yield (
             f"{best.p50_ms:.3g} ms for one {'state' if card.kind == 'policy' else f'picture{size}'} by "
             f"{best.runtime}, the fastest of {rows['runtime'].nunique()} runtimes (median; {threads}, "
-            f"{best.device})"
+            f"{best.device}){twin}"
         )
 
 

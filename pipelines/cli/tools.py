@@ -161,7 +161,7 @@ def evaluate_agent(
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and write a video if wanted.
 
-    The score in the report is printed as well, if the agent's scores.csv lies beside it.
+    Its scores in training are printed as well, if the agent's scores.csv lies beside it.
     """
     check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
     if video:
@@ -178,7 +178,7 @@ def evaluate_agent(
     print(f"{trained.spec}, in {where.id}")
     returns, episode = evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
-    _print_report(path.with_name("scores.csv"), trained.environment)
+    _print_training(path.with_name("scores.csv"), trained.environment)
     if video and renderer == "mujoco":
         write_rendering(video, episode)
     elif video:
@@ -217,14 +217,14 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
         print(f"D4RL score {scores.mean():.1f}{spread} (0 is a random policy, 100 D4RL's expert)")
 
 
-def _print_report(evaluations: Path, environment: "Environment | None") -> None:
-    """Print an agent's score as in the report, if its evaluations are there."""
+def _print_training(evaluations: Path, environment: "Environment | None") -> None:
+    """Print an agent's score in its training, if its evaluations are there."""
     import pandas
 
     from tasks.reporting.card_scores import score_of
 
     if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
-        print(f"in the report: {score_of(rows, environment)}")
+        print(f"in training: {score_of(rows, environment)}")
 
 
 @app.command(
@@ -385,7 +385,7 @@ def act(
     print(f"{policy.model.card.cell}, {policy.model.card.form}, in {where.id}")
     _print_returns(where, play_onnx(model, where, episodes, seed))
     if score := policy.model.card.score:
-        print(f"in the report: {score}")
+        print(f"in training: {score}")
 
 
 @app.command(

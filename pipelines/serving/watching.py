@@ -24,8 +24,12 @@ PAUSE_SECONDS = 2.0
 """Pause between the end of all agents' episodes and new ones."""
 WATCHED_SECONDS = 600
 """Time after which a connection is closed, as its page may be forgotten."""
-ON_ITS_BACK, STANDS_MPS = 0.0, 0.3
-"""A torso whose `upright` is below this is on its back; a slower pace, in metres per second, is none."""
+ON_ITS_BACK, ON_ITS_NOSE = 0.0, 0.9
+"""A torso whose `upright` is below the first is on its back; below the second (26°), it has its nose or tail
+on the ground if it makes no headway. HalfCheetahs that run have 0.97 and more in 95 % of their states, those
+that were pruned at random 0.84 in the median."""
+HEADWAY_MPS, STANDS_MPS = 1.0, 0.3
+"""A slower pace forwards, in metres per second, is no headway; a slower pace in any direction is none."""
 POLICY_VIOLATION, TRY_AGAIN = 1008, 1013
 """Codes of RFC 6455 for the end of a connection."""
 
@@ -186,11 +190,14 @@ def _told(policy: str, episode: LiveEpisode) -> dict[str, Any]:
 
 
 def _posture(episode: LiveEpisode) -> str:
-    """What a watcher sees. HalfCheetah's episodes go on after a fall, and it may move on its back."""
+    """What a watcher sees. HalfCheetah's episodes go on after a fall, and it may slide on its back."""
     if episode.fell:
         return "fell"
     if episode.upright < ON_ITS_BACK:
         return "on its back"
-    if episode.seconds >= PACE_SECONDS and abs(episode.pace) < STANDS_MPS:
-        return "standing still"
+    if episode.seconds >= PACE_SECONDS:
+        if episode.upright < ON_ITS_NOSE and episode.pace < HEADWAY_MPS:
+            return "on its nose"
+        if abs(episode.pace) < STANDS_MPS:
+            return "standing still"
     return "on its feet"

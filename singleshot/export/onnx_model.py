@@ -42,7 +42,8 @@ def unbatched_shapes(inputs: Sequence[GraphInput], details: Mapping[str, Any]) -
 
 @dataclass(frozen=True)
 class AgentScore:
-    """What an agent scores: the mean of its last evaluations, which differ as it still learns."""
+    """What an agent scored in its training: in the last evaluation, which is that of the weights in the file,
+    and in the last few, which differ as it still learns."""
 
     measure: Literal["D4RL score", "return"]
     """`return` for an environment without reference returns; a D4RL score of 0 is a random policy, 100 D4RL's
@@ -52,13 +53,15 @@ class AgentScore:
     """The 95 % interval's lower end, by Student's t over the evaluations; None if there is but one."""
     high: float | None
     evaluations: int
+    last: float
+    """The score of the last evaluation; the other fields are of the mean of all."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return f"{self.measure} {self.mean:.1f} in one evaluation"
         interval = f"95 % interval {self.low:.1f} to {self.high:.1f}"
-        what = f"the mean of its last {self.evaluations} evaluations"
-        return f"{self.measure} {self.mean:.1f} ({interval}), {what}"
+        mean = f"{self.mean:.1f} ({interval}) as the mean of the last {self.evaluations}"
+        return f"{self.measure} {self.last:.1f} in its last evaluation, {mean}"
 
 
 @dataclass(frozen=True)

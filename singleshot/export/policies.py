@@ -24,10 +24,8 @@ LATENTS = 1.0
 """Latents are within ± this. About as many of them as of standard normal numbers exceed the limit to which
 policies clamp."""
 
-STATE_MEANING = (
-    "Observations as the environment gives them, a row each. If the agent was trained on normalised states, "
-    "the graph's first layers normalise them."
-)
+STATE_MEANING = "Observations as the environment gives them, a row each."
+NORMALIZED_MEANING = f"{STATE_MEANING} The graph's first layers normalise them."
 ACTION_MEANING = "Actions from -1 to 1, the environment's bounds, a row for each state."
 BOUNDED_MEANING = "Actions within the environment's bounds, a row for each state."
 LATENT_MEANING = (
@@ -67,7 +65,10 @@ def policy_network(agent: Agent, form: Form) -> Network:
         "bounds": asdict(agent.bounds) if agent.bounds else None,
         "environment_spec": asdict(agent.environment) if agent.environment else None,
     }
-    meanings = {"state": STATE_MEANING, "action": BOUNDED_MEANING if agent.bounds else ACTION_MEANING}
+    meanings = {
+        "state": NORMALIZED_MEANING if agent.algorithm.config.normalize_states else STATE_MEANING,
+        "action": BOUNDED_MEANING if agent.bounds else ACTION_MEANING,
+    }
     match algorithm.noise_shape:
         case (size,):
             meanings["latents"] = LATENT_MEANING

@@ -48,6 +48,8 @@ PACKED_ROWS = (
 )
 """Further rows of Table 1, for formats that the paper does not have."""
 TABLE_1_SPARSITY = 0.95
+BOUND = "entropy bound"
+"""Bytes at least, were masks and values without any pattern."""
 FORMAT_NAMES = {
     DENSE: "dense tensors",
     "coo": "COO, the paper's torch.to_sparse()",
@@ -55,7 +57,7 @@ FORMAT_NAMES = {
     "bitmap": "bitmap and values",
     "packed_raw": "packed files",
     "packed_exponents": "packed files with coded exponents",
-    "entropy bound": "entropy bound",
+    BOUND: "masks and values without a pattern",
 }
 VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
 
@@ -137,8 +139,14 @@ def densities(found: Results) -> list[Row]:
     ]
 
 
+def updates(found: Results) -> list[str]:
+    """The number of updates of each algorithm's agents: `8,000 (BC)`."""
+    most = found.table(results.SCORES).groupby("algorithm")["update"].max()
+    return [f"{n:,} ({name(str(algorithm))})" for algorithm, n in most.items()]
+
+
 def best_pruners(top: pandas.DataFrame) -> list[str]:
-    """What the best pruner keeps, for each algorithm; none if dense agents score nothing."""
+    """What the pruner with the highest mean keeps, for each algorithm; none if dense agents score nothing."""
     overall = top[top["environment"] == ALL] if ALL in set(top["environment"]) else top
     best = overall.dropna(subset="retention").sort_values("retention").groupby("algorithm").tail(1)
     return [
@@ -481,14 +489,14 @@ def memory(sizes: pandas.DataFrame, environment: str) -> Figure:
         )
         for (model, network), rows in own.groupby(["model", "network"])
     ]
-    keys = [Key(FORMAT_NAMES[each], colour, each == "entropy bound") for each, colour in FORMATS.items()]
+    keys = [Key(FORMAT_NAMES[each], colour, each == BOUND) for each, colour in FORMATS.items()]
     return Figure(panels, keys)
 
 
 def draw_memory(axis: Axes, rows: pandas.DataFrame) -> None:
     """Draw megabytes by sparsity, a line for each format and one for the entropy bound."""
     for stored, colour in FORMATS.items():
-        bound = stored == "entropy bound"
+        bound = stored == BOUND
         own = rows if bound else rows[rows["format"] == stored]
         mean = own.groupby("sparsity")["entropy_bound_bytes" if bound else "bytes"].mean() / 1e6
         axis.plot(100 * mean.index, mean, "--" if bound else "-", marker="o", markersize=3.5, color=colour)
@@ -524,12 +532,17 @@ def savings(rows: pandas.DataFrame) -> pandas.Series:
     total = rows.groupby("format")["bytes"].sum()
     bound = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
     total = total.reindex(FORMATS).dropna()
-    return total[DENSE] / pandas.concat([total, pandas.Series({"entropy bound": bound})])
+    return total[DENSE] / pandas.concat([total, pandas.Series({BOUND: bound})])
 
 
 def smallest(saving: pandas.Series) -> str:
     """The format that takes the fewest bytes, by its :func:`savings`."""
-    return str(saving.drop([DENSE, "entropy bound"]).idxmax())
+    return str(saving.drop([DENSE, BOUND]).idxmax())
+
+
+def other_savings(saving: pandas.Series) -> pandas.Series:
+    """The :func:`savings` of sparse formats but for the smallest."""
+    return saving.drop([DENSE, BOUND, smallest(saving)])
 
 
 def savings_by_format(saving: pandas.Series) -> Figure:

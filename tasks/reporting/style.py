@@ -92,7 +92,7 @@ def _distances(found: Results) -> pandas.Series:
 
 
 def _share(ratio: float) -> str:
-    return f"{100 * ratio:.0f}"
+    return f"{ratio:.0%}"
 
 
 def _span(values: pandas.Series) -> str:

@@ -180,7 +180,7 @@ def test_an_agent_plays(run, agent):
     assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)
 
 
-def test_an_agent_plays_beside_its_score_in_the_report(run, agent):
+def test_an_agent_plays_beside_its_scores_in_training(run, agent):
     lines = ["environment,algorithm,pruner,sparsity,seed,update,d4rl_score", "Hopper,bc,dense,0,0,50,90"]
     lines += [f"Hopper,bc,dense,0,0,{update},{score}" for score, update in enumerate(range(60, 110, 10))]
     agent.with_name("scores.csv").write_text("\n".join(lines), "utf-8")
@@ -188,7 +188,7 @@ def test_an_agent_plays_beside_its_score_in_the_report(run, agent):
     assert status == 0
     assert "±" not in out
     # The last five have mean 2 and variance 2.5; t(0.975, 4) = 2.776, so half the interval is 1.96.
-    assert "in the report: D4RL score 2.0 (95 % interval 0.0 to 4.0), the mean of its last 5 eval" in out
+    assert "in training: D4RL score 4.0 in its last evaluation, 2.0 (95 % interval 0.0 to 4.0) as the" in out
 
 
 def test_an_agent_is_drawn_playing(run, agent, tmp_path):
@@ -214,15 +214,17 @@ def test_an_agent_plays_where_it_was_trained_for(run, agent, monkeypatch, given,
     assert f"in {played}" in out
 
 
-def test_a_graph_plays_beside_its_score_in_the_report(run, agent, tmp_path):
+def test_a_graph_plays_beside_its_scores_in_training(run, agent, tmp_path):
     policy = open_policy(agent, "dense")
-    card = card_of(policy, "Hopper/bc/dense/seed-0", "0", agent, AgentScore("D4RL score", 5.0, 4.0, 6.0, 5))
+    card = card_of(
+        policy, "Hopper/bc/dense/seed-0", "0", agent, AgentScore("D4RL score", 5.0, 4.0, 6.0, 5, 5.5)
+    )
     onnx.save(to_onnx(policy, card, 20), tmp_path / "policy.onnx")
     status, out, _ = run("act", "--model", tmp_path / "policy.onnx", "--episodes", 1)
     assert status == 0
     assert "±" not in out
-    last = "in the report: D4RL score 5.0 (95 % interval 4.0 to 6.0), the mean of its last 5 evaluations"
-    assert out.splitlines()[-1] == last
+    mean = "5.0 (95 % interval 4.0 to 6.0) as the mean of the last 5"
+    assert out.splitlines()[-1] == f"in training: D4RL score 5.5 in its last evaluation, {mean}"
 
 
 def test_a_missing_agent(run, tmp_path):

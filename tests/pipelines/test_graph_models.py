@@ -219,7 +219,7 @@ def test_cells_that_are_reused_or_computed_again_are_not_logged_again(config, st
 def policy(cell, form="compacted"):
     graph = onnx.load_from_string(graph_bytes("bc"))
     ends = (INPUTS["bc"], OUTPUTS["bc"])
-    score = AgentScore("D4RL score", 80.1, 78.0, 82.2, 5)
+    score = AgentScore("D4RL score", 80.1, 78.0, 82.2, 5, 81.0)
     card = GraphCard(
         "policy", cell, form, 0.95, "c0ffee", "0" * 64, *ends, {"environment": "Hopper"}, MEANINGS, score
     )
@@ -251,7 +251,10 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
     assert f"| network | `{CELL.name}` |" in found.description
     assert f"models:/{name}@current" in found.description
     assert f"set_tracking_uri({config.uri!r})" in found.description
-    assert "| score | D4RL score 80.1 (95 % interval 78.0 to 82.2), the mean of" in found.description
+    assert (
+        "| score | D4RL score 81.0 in its last evaluation, 80.1 (95 % interval 78.0 to 82.2)"
+        in found.description
+    )
     assert "| licence | MIT" in found.description
     assert "| `state` batch x 11 | What the robot sees. |" in found.description
     versions = client.search_model_versions(f"name = '{name}'")

@@ -59,6 +59,7 @@ def test_a_style_has_the_judgement_of_a_network_without_part_in_its_training():
     assert facts["quality"].startswith("35% of the way from photo to painting, as AlexNet sees it")
     assert facts["quality"].endswith("SSIM 0.60 and LPIPS 0.35 (means over 2 photos)")
     assert facts["latency"].startswith("41.3 ms for one picture of 256 x 256 px by onnxruntime")
+    assert facts["latency"].endswith("; measured on styles/swirls, which has the same shape")
 
 
 def test_a_pruned_style_has_its_own_measurements_beside_the_dense_ones():

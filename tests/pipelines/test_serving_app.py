@@ -323,6 +323,9 @@ def test_the_start_is_told_without_a_watcher(models):
     [
         (True, 1.0, 3.0, 5.0, "fell"),
         (False, -0.9, 3.0, 5.0, "on its back"),
+        (False, 0.7, -1.8, 5.0, "on its nose"),
+        (False, 0.7, 0.0, 5.0, "on its nose"),
+        (False, 0.7, 8.0, 5.0, "on its feet"),  # it leaps
         (False, 0.9, 0.1, 5.0, "standing still"),
         (False, 0.9, 0.1, 0.5, "on its feet"),  # it has just begun
         (False, 0.9, -3.0, 5.0, "on its feet"),

@@ -136,7 +136,8 @@ def test_a_file_has_its_agents_score_and_licence(pruned):
         assert (card.score.measure, card.score.mean, card.score.evaluations) == ("D4RL score", 3.0, 5)
         assert (card.score.low, card.score.high) == pytest.approx((1.0367, 4.9633), abs=1e-4)
         shown = onnx.load(directory / "out" / row["file"]).doc_string
-        assert "D4RL score 3.0 (95 % interval 1.0 to 5.0), the mean of its last 5 evaluations" in shown
+        assert card.score.last == 5.0
+        assert "D4RL score 5.0 in its last evaluation, 3.0 (95 % interval 1.0 to 5.0) as the mean" in shown
         assert "Licence: MIT" in shown
 
 

@@ -87,10 +87,12 @@ export async function inEveryStyle(styles, number) {
 /** Offer the styles that drew the picture for mixing, first those that were chosen before. */
 function offerMix() {
   const names = results.map(({ name }) => name);
-  for (const [i, id] of ["mix-first", "mix-second"].entries()) {
+  const family = name => name?.split("/")[0];  // waves/snip-0.98 is waves, pruned
+  const other = names.find(name => family(name) !== family(names[0])) ?? names.at(-1);
+  for (const [id, proposed] of [["mix-first", names[0]], ["mix-second", other]]) {
     const before = byId(id).value;
     byId(id).replaceChildren(...names.map(name => new Option(name)));
-    byId(id).value = names.includes(before) ? before : names[Math.min(i, names.length - 1)] ?? "";
+    byId(id).value = names.includes(before) ? before : proposed ?? "";
   }
   byId("mixed").replaceChildren();
   if (!names.length) return;
