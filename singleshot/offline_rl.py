@@ -61,9 +61,10 @@ class Dataset:
     Args:
         observations: s, (N, S).
         actions: a, (N, A).
-        rewards: r, (N,).
+        rewards: r, (N,) or (N, 1).
         next_observations: s', (N, S).
-        terminals: (N,), true where s' ends an episode, so that no reward follows; not for time limits.
+        terminals: (N,) or (N, 1), true or 1 where s' ends an episode, so that no reward follows; not for time
+            limits.
         action_low: lowest value of each coordinate of an action that agents may take, (A,) or one number.
         action_high: highest value.
 
@@ -72,8 +73,8 @@ class Dataset:
     highest value of each coordinate in the data.
 
     Raises:
-        UserError: shapes don't match, there is no transition, or there are NaN, infinity or actions out of
-            bounds.
+        UserError: shapes don't match, there is no transition, or there are NaN, infinity, actions out of
+            bounds or terminals other than 0 and 1.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Dataset:
         arrays = [np.asarray(each) for each in (observations, actions, rewards, next_observations, terminals)]
         if any(each.dtype.kind not in "biuf" for each in arrays):
             raise UserError("Dataset: every array has to hold numbers, in rows of equal length")
+        arrays[2], arrays[4] = _column(arrays[2]), _terminals(arrays[4])
         made = Transitions.cast(*arrays)
         if len(made) and made.actions.ndim == 2 and made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
@@ -391,6 +393,27 @@ def load(path: str | Path, seed: int = 0) -> TrainedAgent:
         UserError: the file is missing, damaged, or holds no agent.
     """
     return TrainedAgent(agents.load_agent(Path(path)), seed)
+
+
+def _column(values: NDArray) -> NDArray:
+    """One number a step: (N, 1) counts as (N,), as in D4RL's files and Minari's."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _terminals(values: NDArray) -> NDArray[np.bool_]:
+    """Terminals as bools.
+
+    Raises:
+        UserError: one of them is neither 0 nor 1.
+    """
+    wrong = np.argwhere((values != 0) & (values != 1))
+    if len(wrong):
+        index = tuple(int(i) for i in wrong[0])
+        raise UserError(
+            f"Dataset: 'terminals' holds {values[index]} at {index}; give 1 or true where s' ends an episode "
+            "and else 0"
+        )
+    return _column(values).astype(bool)
 
 
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:

@@ -144,6 +144,23 @@ def test_actions_are_scaled_from_the_data_if_no_bounds_are_given():
     assert unit.transitions.actions.tolist() == (actions / 20).astype(np.float32).tolist()
 
 
+def test_columns_count_as_flat_and_numbers_as_truth():
+    states, actions, rewards, following, _ = arrays(n=4)
+    flat = singleshot.rl.Dataset(states, actions, rewards, following, [0, 0, 1, 0]).transitions
+    column = singleshot.rl.Dataset(
+        states, actions, rewards[:, None], following, np.array([[0.0], [0.0], [1.0], [0.0]])
+    ).transitions
+    assert flat.terminals.tolist() == column.terminals.tolist() == [False, False, True, False]
+    np.testing.assert_array_equal(flat.rewards, column.rewards)
+
+
+@pytest.mark.parametrize("value", [2, -1, 0.5, np.nan, np.inf])
+def test_terminals_are_zero_or_one(value):
+    states, actions, rewards, following, _ = arrays(n=3)
+    with pytest.raises(UserError, match=rf"'terminals' holds {float(value)} at \(1,\); give 1 or true"):
+        singleshot.rl.Dataset(states, actions, rewards, following, [0.0, value, 1.0])
+
+
 def test_an_agent_is_evaluated_in_the_environment_of_its_data():
     environment = gymnasium.make("InvertedPendulum-v5")  # actions in [-3, 3]
     state, _ = environment.reset(seed=0)
