@@ -16,6 +16,7 @@ dict_keys(['0.weight', '2.weight'])
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -74,7 +75,7 @@ def prune(
 
     Raises:
         UserError: there is nothing to prune, the method is unknown, the sparsity is out of range, the loss is
-            no scalar, or scores are not finite.
+            no scalar or does not depend on the weights, or scores are not finite.
     """
     weights = prunable(model)
     if not weights:
@@ -86,7 +87,7 @@ def prune(
     flow = _flow(model, inputs)  # a copy of the model, which all rounds share
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
-        return {"": Objective(evaluate.of_weights, flow, stream("pruning scores", seed))}
+        return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
 
     return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
@@ -96,7 +97,8 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 
     The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
     set to zero again, as moments from before would move them. `masks` is what :func:`prune` returns; a second
-    call replaces the masks of the first.
+    call replaces the masks of the first. A copy by `copy.deepcopy` has the masks, too. `state_dict` does not
+    hold them: apply them again to a model that was read from a file.
 
     Raises:
         UserError: a mask names no parameter of `model`, or has another shape.
@@ -111,9 +113,7 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
             )
     for name, mask in masks.items():
         parameter = parameters[name]
-        if not hasattr(parameter, MASK):
-            parameter.register_hook(lambda gradient, owner=parameter: gradient * getattr(owner, MASK))
-        setattr(parameter, MASK, mask.to(parameter.device))
+        _constrain(parameter, mask.to(parameter.device))
         _zero(parameter)
     _watch_optimizers()
 
@@ -121,6 +121,40 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
 def sparsity_of(masks: Mapping[str, Tensor]) -> float:
     """The fraction of weights that `masks` removes."""
     return 1 - sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
+
+
+def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:
+    """Have the parameter, and copies of it, obey its mask; weights are not yet set to zero."""
+    hooks = (parameter._backward_hooks or {}).values()
+    if not any(isinstance(hook, _MaskedGradient) for hook in hooks):
+        parameter.register_hook(_MaskedGradient(parameter))
+    setattr(parameter, MASK, mask)
+    parameter.__deepcopy__ = _MaskedCopy(parameter)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class _MaskedGradient:
+    """The hook that sets the gradients of a parameter's pruned weights to zero."""
+
+    owner: nn.Parameter
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        return gradient * getattr(self.owner, MASK)
+
+
+@dataclass(frozen=True)
+class _MaskedCopy:
+    """How `copy.deepcopy` copies a parameter with its mask: PyTorch's own way loses hooks and attributes."""
+
+    owner: nn.Parameter
+
+    def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
+        copied = type(self.owner).__deepcopy__(self.owner, memo)
+        _constrain(copied, getattr(self.owner, MASK))
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # pickle has nothing of it, and would follow the owner round and round
 
 
 @torch.no_grad()
@@ -164,6 +198,20 @@ class _LossOf(nn.Module):
             given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise UserError(f"loss(model) returned {given}; return a tensor with a single number")
         return value.reshape(())
+
+    def differentiable(self, weights: Weights) -> Tensor:
+        """The loss with other weights, which `torch.func` is differentiating.
+
+        Raises:
+            UserError: it does not depend on them; all scores would be zero.
+        """
+        value = self.of_weights(weights)
+        if not value.requires_grad:
+            raise UserError(
+                "loss(model) does not depend on the model's weights (it is detached, or computed under "
+                "torch.no_grad()); return a loss with gradients"
+            )
+        return value
 
     def of_weights(self, weights: Weights) -> Tensor:
         """The loss with other weights; normalisations update copies of their running means."""

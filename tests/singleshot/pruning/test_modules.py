@@ -1,6 +1,8 @@
 """`prune` and `apply` for any network, against derivatives by hand and PyTorch's own optimisers."""
 
+import copy
 import doctest
+import io
 import itertools
 import math
 
@@ -145,6 +147,64 @@ def test_new_masks_replace_earlier_ones(mlp, loss):
     loss(mlp).backward()
     torch.optim.SGD(mlp.parameters(), lr=1.0).step()
     assert (mlp[0].weight != 0).any()
+
+
+def test_a_copy_keeps_the_masks_and_learns_by_itself(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.8)
+    singleshot.apply(mlp, masks)
+    copied = copy.deepcopy(copy.deepcopy(mlp))
+    before = mlp[0].weight.clone()
+    loss(copied).backward()
+    torch.optim.Adam(copied.parameters(), lr=0.1).step()
+    for key, mask in masks.items():
+        assert (copied.get_parameter(key)[~mask] == 0).all()
+        assert (copied.get_parameter(key).grad[~mask] == 0).all()
+    assert not torch.equal(copied[0].weight, before)
+    assert torch.equal(mlp[0].weight, before)
+    singleshot.apply(copied, {"0.weight": torch.zeros(30, 4, dtype=torch.bool)})
+    loss(mlp).backward()
+    assert torch.equal(mlp[0].weight.grad != 0, masks["0.weight"] & (mlp[0].weight.grad != 0))
+    assert (mlp[0].weight.grad != 0).any()
+
+
+def test_a_pickled_model_takes_its_masks_again(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.8)
+    singleshot.apply(mlp, masks)
+    file = io.BytesIO()
+    torch.save(mlp, file)
+    file.seek(0)
+    read = torch.load(file, weights_only=False)
+    singleshot.apply(read, masks)
+    loss(copy.deepcopy(read)).backward()
+    loss(read).backward()
+    assert (read[0].weight.grad[~masks["0.weight"]] == 0).all()
+
+
+def without_gradients(model):
+    with torch.no_grad():
+        return model(torch.ones(1, 4)).sum()
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda model: model(torch.ones(1, 4)).sum().detach(),
+        without_gradients,
+        lambda _: torch.tensor(3.0),
+        lambda model: model[0].bias.sum(),
+    ],
+)
+def test_a_loss_without_gradients_is_refused(mlp, loss, method):
+    with pytest.raises(UserError, match="does not depend on the model's weights"):
+        singleshot.prune(mlp, loss, sparsity=0.5, method=method)
+
+
+def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
+    with torch.no_grad():
+        masks = singleshot.prune(mlp, loss, sparsity=0.75)
+    expected = singleshot.prune(mlp, loss, sparsity=0.75)
+    assert all(torch.equal(masks[name], mask) for name, mask in expected.items())
 
 
 @pytest.mark.parametrize(
