@@ -29,8 +29,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.errors import UserError
-from singleshot.pruning.masks import PruningConfig
+from singleshot.errors import UserError, shown, whole
+from singleshot.pruning.masks import PruningConfig, check_method_and_sparsity
 from singleshot.pruning.statistics import LayerCount
 from singleshot.rl import agents, pruning
 from singleshot.rl.actions import ActionBounds
@@ -133,7 +133,7 @@ class TrainedAgent:
 
     def __init__(self, agent: Agent, seed: int = 0) -> None:
         self._agent: Agent | None = agent
-        self._noise = Randomness("acting", [seed])
+        self._noise = Randomness("acting", [whole("seed", seed, 0)])
 
     @property
     def agent(self) -> Agent:
@@ -208,8 +208,10 @@ class TrainedAgent:
             seed: of the policy's noise.
 
         Raises:
-            UserError: there is no such environment, or it has other observations or actions.
+            UserError: there is no such environment, it has other observations or actions, or there is to be
+                no episode.
         """
+        episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
         where = Environment(environment) if isinstance(environment, str) else environment
         returns, _ = evaluate(self.agent, where, episodes, seed)
         return returns
@@ -220,15 +222,17 @@ class TrainedAgent:
         Raises:
             UserError: the data has other sizes or other bounds of actions.
         """
-        agent, transitions = self.agent, data.transitions
+        agent, transitions = self.agent, _dataset(data).transitions
         sizes = agent.algorithm.state_size, agent.algorithm.action_size
         if (transitions.state_size, transitions.action_size) != sizes:
             raise UserError(f"{data!r} does not fit an agent with states and actions of {sizes} numbers")
         return heldout_losses(agent, _rescaled(transitions, agent.bounds))
 
     def save(self, path: str | Path) -> None:
-        """Write the agent as safetensors, from which :func:`load` gets it back."""
-        self.agent.save(Path(path))
+        """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes."""
+        agent = self.agent
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        agent.save(Path(path))
 
     def export(self, path: str | Path, opset: int = 18) -> None:
         """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
@@ -250,6 +254,7 @@ class TrainedAgent:
             source = Path(directory) / "agent.safetensors"
             self.agent.save(source)
             card = card_of(network, Path(path).stem, "unknown", source)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         onnx.save(to_onnx(network, card, opset), path)
 
 
@@ -258,21 +263,23 @@ class TrainableAgent(TrainedAgent):
 
     Hyper-parameters are keyword arguments, with the defaults of the algorithm's paper or its authors' code;
     `normalize_states=True` trains on states of zero mean and unit variance, which the saved agent does
-    itself. `seed` decides initial weights, batches and noise.
+    itself. `seed` decides initial weights, batches and noise. `device` is one of PyTorch's, `cpu` or `cuda`.
 
     Raises:
-        UserError: there is no such hyper-parameter, or its value is out of range.
+        UserError: there is no such hyper-parameter or device, a value is out of range, or the data are no
+            :class:`Dataset`.
     """
 
     name: ClassVar[str]
     """The algorithm's name in :mod:`singleshot.rl.algorithms`."""
 
     def __init__(self, data: Dataset, *, seed: int = 0, device: str = "cpu", **hyper_parameters: Any) -> None:
+        self._transitions, self._device = _dataset(data).transitions, _device(device)
+        seed = whole("seed", seed, 0)
         self._agent, self._noise = None, Randomness("acting", [seed])
         self.config = _config(self.name, hyper_parameters)
-        self._transitions, self._device = data.transitions, device
         self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
-        self._data = ReplayBuffer(data.transitions, device, self.config.normalize_states)
+        self._data = ReplayBuffer(self._transitions, self._device, self.config.normalize_states)
         self._first_masks: AgentMasks | None = None
         self._stack: Stack | None = None
         self.losses: dict[str, list[float]] = {}
@@ -294,6 +301,7 @@ class TrainableAgent(TrainedAgent):
         """
         if self._stack is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
+        check_method_and_sparsity(method, sparsity)
         if not 0 < sparsity < 1:
             raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
         config = _validated(PruningConfig, settings, "prune")
@@ -310,16 +318,16 @@ class TrainableAgent(TrainedAgent):
         sizes = self._transitions.state_size, self._transitions.action_size
         self._spec, self._made = spec, agents.make_algorithm(spec, self.config, *sizes)
 
-    def fit(self, updates: int, *, progress: bool = True) -> Self:
-        """Train for a number of updates; a pruned agent computes with its kept weights alone on a CPU.
+    def fit(self, updates: float, *, progress: bool = True) -> Self:
+        """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
 
         An interrupted training goes on when it is called again with the same number.
 
         Raises:
-            UserError: a loss is no longer finite, or the agent is trained already.
+            UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
+                trained already.
         """
-        if updates < 1:
-            raise UserError(f"updates is {updates}; it has to be 1 or more")
+        updates = whole("updates", updates, 1)
         if self._stack is None:
             self._stack = Stack([self._spec], self._made, self._data, [self._first_masks], updates)
         stack = self._stack
@@ -393,6 +401,29 @@ def load(path: str | Path, seed: int = 0) -> TrainedAgent:
         UserError: the file is missing, damaged, or holds no agent.
     """
     return TrainedAgent(agents.load_agent(Path(path)), seed)
+
+
+def _dataset(data: Any) -> Dataset:
+    if not isinstance(data, Dataset):
+        kind = type(data).__name__
+        raise UserError(f"a {kind} is no dataset; give a singleshot.rl.Dataset, e.g. Dataset.d4rl(path)")
+    return data
+
+
+def _device(name: Any) -> str:
+    """The device's name, if it is there.
+
+    Raises:
+        UserError: PyTorch knows no such device, or sees no such GPU here.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(f"device is {shown(name)}; give cpu or cuda") from error
+    gpus = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise UserError(f"device is {name}, but PyTorch sees {gpus} CUDA devices here; give cpu")
+    return str(device)
 
 
 def _column(values: NDArray) -> NDArray:

@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, shown
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
 from singleshot.pruning.pruners import PRUNERS, Pruner
@@ -71,6 +72,19 @@ def find_pruner(name: str) -> Pruner:
             f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
         )
     return PRUNERS[pruner]
+
+
+def check_method_and_sparsity(method: str, sparsity: float) -> None:
+    """Check the types of what a script gives, which may be anything.
+
+    Raises:
+        UserError: the method is no string, or the sparsity no number.
+    """
+    example = "prune(…, sparsity=0.95, method='snip')"
+    if not isinstance(method, str):
+        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {example}")
+    if not isinstance(sparsity, Real):
+        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {example}")
 
 
 def prune_networks(

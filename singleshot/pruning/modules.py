@@ -17,15 +17,15 @@ dict_keys(['0.weight', '2.weight'])
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.errors import UserError
-from singleshot.pruning.masks import PruningConfig, prune_networks
+from singleshot.errors import UserError, shown, whole
+from singleshot.pruning.masks import PruningConfig, check_method_and_sparsity, find_pruner, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
 from singleshot.random_streams import stream
 
@@ -33,15 +33,38 @@ PRUNABLE = (nn.Linear, nn.modules.conv._ConvNd)
 """Layers whose `weight` is pruned. Biases and normalisations, a few per cent of the parameters, never are."""
 MASK = "_singleshot_mask"
 """Attribute of a parameter that holds its mask."""
+ModelScope = Literal["network", "layer"]
+"""Group of weights that compete to be kept."""
 
 
 def prunable(model: nn.Module) -> Weights:
-    """The weights of every linear and convolutional layer of `model`, by the parameter's name."""
-    return {
-        f"{name}.weight" if name else "weight": layer.weight
-        for name, layer in model.named_modules()
-        if isinstance(layer, PRUNABLE)
-    }
+    """The weights of every linear and convolutional layer of `model`, by the parameter's name.
+
+    Raises:
+        UserError: a layer has no weight of its own.
+    """
+    weights: Weights = {}
+    owners: dict[Tensor, str] = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, PRUNABLE):
+            weight = _own_weight(f"layer {name or type(layer).__name__}", layer)
+            if weight in owners:
+                raise UserError(f"layer {name} shares its weight with layer {owners[weight]}; untie them")
+            owners[weight] = name
+            weights[f"{name}.weight" if name else "weight"] = weight
+    return weights
+
+
+def _own_weight(name: str, layer: nn.Module) -> Tensor:
+    weight = layer._parameters.get("weight")
+    if weight is None:
+        raise UserError(
+            f"{name} has no weight of its own: weight_norm, spectral_norm or another parametrization makes "
+            "it; remove that before pruning"
+        )
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        raise UserError(f"{name} is lazy and has no weights yet; call the model on a batch before pruning")
+    return weight
 
 
 def prune(
@@ -50,7 +73,7 @@ def prune(
     sparsity: float,
     method: str = "snip",
     *,
-    scope: Literal["network", "layer"] = "network",
+    scope: ModelScope = "network",
     iterations: int | None = None,
     seed: int = 0,
 ) -> Masks:
@@ -74,22 +97,35 @@ def prune(
         weights, or of each layer's N weights, are kept.
 
     Raises:
-        UserError: there is nothing to prune, the method is unknown, the sparsity is out of range, the loss is
-            no scalar or does not depend on the weights, or scores are not finite.
+        UserError: there is nothing to prune, the method is unknown, another argument is of the wrong type or
+            out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
+            scalar or does not depend on the weights, or scores are not finite.
     """
-    weights = prunable(model)
+    _check_arguments(model, loss, sparsity, method, scope)
+    weights, seed = prunable(model), whole("seed", seed, 0)
     if not weights:
         raise UserError(f"{type(model).__name__} has no linear or convolutional layer, so nothing to prune")
-    iterations = iterations or (100 if method.startswith("synflow") else 1)
-    config = PruningConfig(scope=scope, iterations=iterations)
+    synflow = method.startswith("synflow")
+    rounds = (100 if synflow else 1) if iterations is None else whole("iterations", iterations, 1)
+    config = PruningConfig(scope=scope, iterations=rounds)
     evaluate = _LossOf(model, loss)
-    inputs = _inputs_of(model, evaluate) if method.startswith("synflow") else ()
-    flow = _flow(model, inputs)  # a copy of the model, which all rounds share
+    # The flow has a copy of the model, which all rounds share.
+    flow = _flow(model, _inputs_of(model, evaluate)) if synflow else _no_flow
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
         return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
 
     return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
+
+
+def _check_arguments(model: Any, loss: Any, sparsity: Any, method: Any, scope: Any) -> None:
+    check_method_and_sparsity(method, sparsity)
+    find_pruner(method)
+    if not isinstance(model, nn.Module) or not callable(loss):
+        given = f"a {type(model).__name__} and a {type(loss).__name__}"
+        raise UserError(f"prune got {given}; give a torch.nn.Module and a function: prune(model, loss, …)")
+    if scope not in get_args(ModelScope):
+        raise UserError(f"scope is {shown(scope)}; it has to be {' or '.join(get_args(ModelScope))}")
 
 
 def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
@@ -101,9 +137,13 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     hold them: apply them again to a model that was read from a file.
 
     Raises:
-        UserError: a mask names no parameter of `model`, or has another shape.
+        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
     """
-    parameters = dict(model.named_parameters())
+    if not isinstance(model, nn.Module) or not isinstance(masks, Mapping):
+        given = f"a {type(model).__name__} and a {type(masks).__name__}"
+        raise UserError(f"apply got {given}; give apply(model, masks), with the masks that prune returned")
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    masks = {name: _as_mask(name, mask) for name, mask in masks.items()}
     for name, mask in masks.items():
         found = parameters.get(name)
         if found is None or found.shape != mask.shape:
@@ -118,6 +158,19 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     _watch_optimizers()
 
 
+def _as_mask(name: str, mask: Any) -> Tensor:
+    """A mask as bools, also from numbers or an array."""
+    try:
+        values = torch.as_tensor(mask)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"mask {name!r} is {shown(mask)}; give a tensor of bools, as prune does") from error
+    if not ((values == 0) | (values == 1)).all():
+        raise UserError(
+            f"mask {name!r} holds other values than 0 and 1; give 1 where a weight is kept, else 0"
+        )
+    return values.bool()
+
+
 def sparsity_of(masks: Mapping[str, Tensor]) -> float:
     """The fraction of weights that `masks` removes."""
     return 1 - sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
@@ -126,7 +179,7 @@ def sparsity_of(masks: Mapping[str, Tensor]) -> float:
 def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:
     """Have the parameter, and copies of it, obey its mask; weights are not yet set to zero."""
     hooks = (parameter._backward_hooks or {}).values()
-    if not any(isinstance(hook, _MaskedGradient) for hook in hooks):
+    if parameter.requires_grad and not any(isinstance(hook, _MaskedGradient) for hook in hooks):
         parameter.register_hook(_MaskedGradient(parameter))
     setattr(parameter, MASK, mask)
     parameter.__deepcopy__ = _MaskedCopy(parameter)  # type: ignore[method-assign]
@@ -234,6 +287,10 @@ def _flow(model: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[[Weights], T
             parameter.copy_(torch.zeros_like(parameter) if name.endswith("bias") else parameter.abs())
     ones = tuple(torch.ones_like(each[:1]) for each in inputs)
     return lambda weights: functional_call(linear, weights, ones).sum()
+
+
+def _no_flow(weights: Weights) -> Tensor:  # noqa: ARG001
+    raise UserError("only methods whose names begin with synflow have a flow; use objective.loss")
 
 
 def _inputs_of(model: nn.Module, loss: _LossOf) -> tuple[Tensor, ...]:

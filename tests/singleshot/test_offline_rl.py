@@ -202,11 +202,43 @@ def test_mistakes_are_one_line(data):
         r"shape \(3,\), this agent takes \(5,\)": lambda: trained.act([1, 2, 3]),
         "NaN or infinity": lambda: trained.act(holes[3]),
         "has no attribute 'DQN'": lambda: singleshot.rl.DQN,
+        "updates is 2.5; it has to be a whole number, 1 or more": lambda: made("BC", data).fit(2.5),
+        "updates is '10'": lambda: made("BC", data).fit("10"),
+        "updates is inf": lambda: made("BC", data).fit(np.inf),
+        "method is 0.95; give a pruner's name": lambda: made("BC", data).prune(0.95, "snip"),
+        "method is None": lambda: made("BC", data).prune(None),
+        "sparsity is '0.9'; give a number": lambda: made("BC", data).prune("snip", "0.9"),
+        "iterations is 2.5": lambda: made("BC", data).prune("snip", 0.9, iterations=2.5),
+        "iterations is 0": lambda: made("BC", data).prune("snip", 0.9, iterations=0),
+        "scope is 'global'": lambda: made("BC", data).prune("snip", 0.9, scope="global"),
+        "a ndarray is no dataset; give a singleshot.rl.Dataset": lambda: singleshot.rl.BC(states),
+        r"a str is no dataset; .* Dataset.d4rl\(path\)": lambda: singleshot.rl.BC("file.hdf5"),
+        "a list is no dataset": lambda: trained.heldout_losses([]),
+        "seed is -1; it has to be a whole number, 0 or more": lambda: made("BC", data, seed=-1),
+        "seed is 1.5": lambda: made("BC", data, seed=1.5),
+        "device is 'gpu'; give cpu or cuda": lambda: made("BC", data, device="gpu"),
+        "device is cuda:99, but PyTorch sees": lambda: made("BC", data, device="cuda:99"),
+        "episodes is 0; it has to be a whole number, 1": lambda: trained.evaluate("Hopper-v5", 0),
     }
     for message, mistake in cases.items():
         with pytest.raises((UserError, AttributeError), match=message) as caught:
             mistake()
         assert "\n" not in str(caught.value)
+
+
+def test_an_agent_is_trained_after_a_mistake(data):
+    agent = made("BC", data)
+    with pytest.raises(UserError, match=r"updates is 2\.5"):
+        agent.fit(2.5)
+    assert len(agent.fit(1e1, progress=False).losses["update"]) == 10
+
+
+def test_an_agent_is_written_to_a_new_folder(data, tmp_path):
+    agent = made("TD3BC", data).fit(1, progress=False)
+    agent.save(tmp_path / "a/b/agent.safetensors")
+    agent.export(tmp_path / "c/d/agent.onnx")
+    assert (tmp_path / "a/b/agent.safetensors").is_file()
+    assert (tmp_path / "c/d/agent.onnx").is_file()
 
 
 def test_importing_the_package_imports_no_algorithm():

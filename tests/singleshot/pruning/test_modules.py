@@ -216,11 +216,78 @@ def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
         ({"loss": lambda _: 3.0}, r"loss\(model\) returned float"),
         ({"loss": lambda model: next(model.parameters()).sum(), "method": "synflow"}, "call model"),
         ({"model": nn.ReLU()}, "ReLU has no linear or convolutional layer"),
+        ({"sparsity": "snip", "method": 0.95}, "method is 0.95; give a pruner's name"),
+        ({"method": None}, "method is None; give a pruner's name"),
+        ({"sparsity": "0.9"}, "sparsity is '0.9'; give a number"),
+        ({"sparsity": None}, "sparsity is None; give a number"),
+        ({"sparsity": math.nan}, "sparsity is nan"),
+        ({"scope": "global"}, "scope is 'global'; it has to be network or layer"),
+        ({"iterations": 2.5}, "iterations is 2.5; it has to be a whole number, 1 or more"),
+        ({"iterations": 0}, "iterations is 0;"),
+        ({"iterations": -1}, "iterations is -1;"),
+        ({"seed": -1}, "seed is -1; it has to be a whole number, 0 or more"),
+        ({"seed": None}, "seed is None;"),
+        ({"model": torch.sum, "loss": nn.ReLU()}, "a torch.nn.Module and a function"),
+        ({"loss": torch.ones(())}, "prune got a Sequential and a Tensor"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, "layer 0 is lazy"),
+        (
+            {"model": nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))},
+            "Linear has no weight of its own",
+        ),
+        (
+            {"model": nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 2)))},
+            "layer 0 has no weight of its own",
+        ),
     ],
 )
 def test_mistakes_are_one_line(mlp, loss, arguments, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         singleshot.prune(**{"model": mlp, "loss": loss, "sparsity": 0.5} | arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_tied_layers_are_named(loss):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[1].weight = model[0].weight
+    with pytest.raises(UserError, match="layer 1 shares its weight with layer 0; untie"):
+        singleshot.prune(model, loss, sparsity=0.5)
+
+
+def test_a_layer_tied_to_an_embedding_is_pruned_with_it():
+    model = nn.Sequential(nn.Embedding(6, 3), nn.Linear(3, 6, bias=False))
+    model[0].weight = model[1].weight
+    masks = singleshot.prune(model, lambda m: m(torch.arange(6)).square().sum(), sparsity=0.5)
+    singleshot.apply(model, masks)
+    assert int((model[0].weight != 0).sum()) == 9
+
+
+def test_only_synflow_copies_the_model(mlp, loss, monkeypatch):
+    def fail(self, memo):
+        raise RuntimeError("not to be copied")
+
+    monkeypatch.setattr(nn.Sequential, "__deepcopy__", fail, raising=False)
+    assert kept(singleshot.prune(mlp, loss, sparsity=0.5)) == 90
+    with pytest.raises(RuntimeError, match="not to be copied"):
+        singleshot.prune(mlp, loss, sparsity=0.5, method="synflow")
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.float, torch.Tensor.numpy, torch.Tensor.tolist])
+def test_masks_may_be_numbers_or_arrays(mlp, loss, kind):
+    masks = singleshot.prune(mlp, loss, sparsity=0.5)
+    singleshot.apply(mlp, {name: kind(mask) for name, mask in masks.items()})
+    for name, mask in masks.items():
+        assert torch.equal(mlp.get_parameter(name) != 0, mask)
+
+
+def test_frozen_weights_are_pruned_too(mlp, loss):
+    mlp[0].weight.requires_grad_(False)
+    masks = singleshot.prune(mlp, loss, sparsity=0.5)
+    singleshot.apply(mlp, masks)
+    assert torch.equal(mlp[0].weight != 0, masks["0.weight"])
+    mlp[0].weight.requires_grad_(True)
+    loss(mlp).backward()
+    torch.optim.SGD(mlp.parameters(), lr=0.1).step()
+    assert (mlp[0].weight[~masks["0.weight"]] == 0).all()
 
 
 def test_masks_of_another_model_are_refused(mlp):
@@ -228,3 +295,12 @@ def test_masks_of_another_model_are_refused(mlp):
         singleshot.apply(mlp, {"0.weight": torch.ones(3, 3, dtype=torch.bool)})
     with pytest.raises(UserError, match="the model has no such parameter"):
         singleshot.apply(mlp, {"9.weight": torch.ones(3, 3, dtype=torch.bool)})
+
+
+def test_what_is_no_mask_is_refused(mlp):
+    with pytest.raises(UserError, match=r"apply got a dict and a Sequential; give apply\(model, masks\)"):
+        singleshot.apply({}, mlp)
+    with pytest.raises(UserError, match=r"mask '0\.weight' holds other values than 0 and 1"):
+        singleshot.apply(mlp, {"0.weight": torch.full((30, 4), 0.5)})
+    with pytest.raises(UserError, match=r"mask '0\.weight' is 'all'; give a tensor of bools"):
+        singleshot.apply(mlp, {"0.weight": "all"})
