@@ -1,7 +1,4 @@
-"""The error for mistakes that users can correct, checks of arguments, and a test for out-of-memory errors."""
-
-from numbers import Real
-from typing import Any
+"""The error for mistakes that users can correct, and a test for out-of-memory errors."""
 
 from singleshot.secrets import without_secrets
 
@@ -22,24 +19,6 @@ class UserError(ValueError):
 
     def __init__(self, message: str):
         super().__init__(without_secrets(message))
-
-
-def shown(value: Any) -> str:
-    """The beginning of a value's `repr`, without line breaks, for an error's message."""
-    words = " ".join(repr(value).split())
-    return words if len(words) <= 60 else f"{words[:59]}…"
-
-
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`, also where it is given as a float: 1e4.
-
-    Raises:
-        UserError: the value of the argument `name` is anything else.
-    """
-    number = isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer()
-    if not number or value < least:
-        raise UserError(f"{name} is {shown(value)}; it has to be a whole number, {least} or more")
-    return int(value)
 
 
 def in_a_line(error: BaseException) -> str:

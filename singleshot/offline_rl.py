@@ -29,8 +29,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.errors import UserError, shown, whole
-from singleshot.pruning.masks import PruningConfig, check_method_and_sparsity
+from singleshot.arguments import check_method_and_sparsity, shown, whole
+from singleshot.errors import UserError
+from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.statistics import LayerCount
 from singleshot.rl import agents, pruning
 from singleshot.rl.actions import ActionBounds
@@ -238,7 +239,8 @@ class TrainedAgent:
         """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
 
         It takes `state` (batch, S) and, for BC and BCQ, standard normal `latents`; its output `action`
-        (batch, A) is within the bounds of the data's actions. Needs `pip install 'singleshot[export]'`.
+        (batch, A) is within the bounds of the data's actions. Needs `pip install '.[export]'` in the
+        checkout.
         """
         try:
             import onnx
@@ -247,7 +249,7 @@ class TrainedAgent:
             from singleshot.export.to_onnx import card_of, to_onnx
         except ImportError as error:
             raise UserError(
-                f"export needs more packages ({error}): pip install 'singleshot[export]'"
+                f"export needs more packages ({error}): pip install '.[export]' in the checkout"
             ) from error
         network = policy_network(self.agent, forms_of(self.agent.spec)[-1])
         with tempfile.TemporaryDirectory() as directory:

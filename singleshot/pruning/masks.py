@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import torch
 
-from singleshot.errors import UserError, shown
+from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
 from singleshot.pruning.pruners import PRUNERS, Pruner
@@ -74,19 +73,6 @@ def find_pruner(name: str) -> Pruner:
     return PRUNERS[pruner]
 
 
-def check_method_and_sparsity(method: str, sparsity: float) -> None:
-    """Check the types of what a script gives, which may be anything.
-
-    Raises:
-        UserError: the method is no string, or the sparsity no number.
-    """
-    example = "prune(…, sparsity=0.95, method='snip')"
-    if not isinstance(method, str):
-        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {example}")
-    if not isinstance(sparsity, Real):
-        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {example}")
-
-
 def prune_networks(
     objectives: Callable[[int], Mapping[str, Objective]],
     weights: Mapping[str, Weights],
@@ -139,11 +125,10 @@ def prune_networks(
     for layer in count_layers(masks):
         if layer.weights_kept == 0:
             logger.warning(
-                "%s at sparsity %g left no weight of %s's layer %s",
+                "%s at sparsity %g left no weight of %s",
                 pruner,
                 sparsity,
-                layer.network,
-                layer.layer,
+                _layer(layer.network, layer.layer),
             )
     return masks
 
@@ -172,11 +157,18 @@ def _check(scores: Mapping[str, Scores], weights: Mapping[str, Weights], pruner:
             if score is None or score.shape != θ.shape:
                 given = "no scores" if score is None else f"scores of shape {tuple(score.shape)}"
                 raise UserError(
-                    f"{pruner} returns {given} for {network}'s layer {layer}; return one score for each of "
+                    f"{pruner} returns {given} for {_layer(network, layer)}; return one score for each of "
                     f"its weights, which have the shape {tuple(θ.shape)}"
                 )
             if not score.isfinite().all():
-                raise UserError(
-                    f"{pruner}'s scores of {network}'s layer {layer} are not all finite; "
+                cause = (
                     "check the dataset and the initial weights for values that overflow its loss"
+                    if network
+                    else "the loss or its gradient is not finite"
                 )
+                raise UserError(f"{pruner}'s scores of {_layer(network, layer)} are not all finite; {cause}")
+
+
+def _layer(network: str, layer: str) -> str:
+    """A layer's name in a message; a network that is pruned alone has none."""
+    return f"{network}'s layer {layer}" if network else f"layer {layer}"

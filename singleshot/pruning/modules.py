@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.errors import UserError, shown, whole
-from singleshot.pruning.masks import PruningConfig, check_method_and_sparsity, find_pruner, prune_networks
+from singleshot.arguments import check_method_and_sparsity, shown, whole
+from singleshot.errors import UserError
+from singleshot.pruning.masks import PruningConfig, find_pruner, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
 from singleshot.random_streams import stream
 

@@ -228,6 +228,10 @@ def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
         ({"seed": -1}, "seed is -1; it has to be a whole number, 0 or more"),
         ({"seed": None}, "seed is None;"),
         ({"model": torch.sum, "loss": nn.ReLU()}, "a torch.nn.Module and a function"),
+        (
+            {"loss": lambda model: model(torch.ones(2, 4)).sum() * math.nan},
+            "layer 0.weight are not all finite; the loss or its gradient is not finite",
+        ),
         ({"loss": torch.ones(())}, "prune got a Sequential and a Tensor"),
         ({"model": nn.Sequential(nn.LazyLinear(3))}, "layer 0 is lazy"),
         (

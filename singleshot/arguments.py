@@ -1,0 +1,37 @@
+"""Checks of what scripts give as arguments, which may be anything."""
+
+from numbers import Real
+from typing import Any
+
+from singleshot.errors import UserError
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value's `repr`, without line breaks, for an error's message."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else f"{words[:59]}…"
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`, also where it is given as a float: 1e4.
+
+    Raises:
+        UserError: the value of the argument `name` is anything else.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer()
+    if not number or value < least:
+        raise UserError(f"{name} is {shown(value)}; it has to be a whole number, {least} or more")
+    return int(value)
+
+
+def check_method_and_sparsity(method: str, sparsity: float) -> None:
+    """Check the types of a pruner's name and of the fraction of weights to remove.
+
+    Raises:
+        UserError: the method is no string, or the sparsity no number.
+    """
+    example = "prune(…, sparsity=0.95, method='snip')"
+    if not isinstance(method, str):
+        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {example}")
+    if not isinstance(sparsity, Real):
+        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {example}")
