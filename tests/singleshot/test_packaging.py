@@ -1,6 +1,7 @@
 """The library as a package: what it needs is declared, and it works where it alone is installed."""
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 import sysconfig
@@ -70,6 +71,14 @@ def test_only_what_there_is_can_be_asked_for():
     assert {"prune", "apply", "rl", "style", "export"} <= set(dir(singleshot))
     with pytest.raises(AttributeError, match="'singleshot' has no attribute 'prun'"):
         _ = singleshot.prun
+
+
+@pytest.mark.parametrize(
+    ("package", "names"), [(singleshot, dir(singleshot)), (singleshot.rl, singleshot.rl.NAMES)]
+)
+def test_type_checkers_know_what_is_imported_late(package, names):
+    typed = Path(package.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert all(re.search(rf"( as {name}$|^{name}: )", typed, re.MULTILINE) for name in names)
 
 
 @pytest.mark.slow

@@ -1,0 +1,8 @@
+from singleshot.offline_rl import BC as BC
+from singleshot.offline_rl import BCQ as BCQ
+from singleshot.offline_rl import IQL as IQL
+from singleshot.offline_rl import TD3BC as TD3BC
+from singleshot.offline_rl import Dataset as Dataset
+from singleshot.offline_rl import load as load
+
+NAMES: tuple[str, ...]
