@@ -26,7 +26,8 @@ HALF_CHEETAH = LOCOMOTION["HalfCheetah"]
 # The data: episodes of the expert that comes with this repository, with some noise on its actions.
 
 # %%
-expert = load_expert(Path(singleshot.__file__).parents[1] / "experts" / "halfcheetah.safetensors")
+here = Path(__file__).resolve().parent if "__file__" in globals() else Path.cwd()  # a notebook has no file
+expert = load_expert(here.parent / "experts" / "halfcheetah.safetensors")
 rollouts = roll_out(expert.act, HALF_CHEETAH, action_noise=0.1, seed=0, width=EPISODES)
 episodes = list(itertools.islice(rollouts, EPISODES))
 data = singleshot.rl.Dataset(

@@ -75,6 +75,14 @@ def test_make_targets_in_pages_exist(page):
     assert named <= targets, page
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_stages_in_pages_exist(page):
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    for command in re.findall(r"(?:^\$ .*?|`)dvc repro([^`\n#]*)", (ROOT / page).read_text(), re.MULTILINE):
+        named = {word for word in command.split() if not word.startswith("-")}
+        assert named <= set(stages), f"{page}: dvc repro{command}"
+
+
 def test_the_reference_of_the_configuration_is_up_to_date(monkeypatch):
     monkeypatch.chdir(ROOT)
     assert reference.PAGE.read_text() == reference.render(), "run `make docs`"
