@@ -41,7 +41,7 @@ from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.data.transitions import Transitions, flat
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.play import evaluate
@@ -92,7 +92,7 @@ class Dataset:
         arrays = [np.asarray(each) for each in (observations, actions, rewards, next_observations, terminals)]
         if any(each.dtype.kind not in "biuf" for each in arrays):
             raise UserError("Dataset: every array has to hold numbers, in rows of equal length")
-        arrays[2], arrays[4] = _column(arrays[2]), _terminals(arrays[4])
+        arrays[2], arrays[4] = flat(arrays[2]), _terminals(arrays[4])
         made = Transitions.cast(*arrays)
         if len(made) and made.actions.ndim == 2 and made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
@@ -428,11 +428,6 @@ def _device(name: Any) -> str:
     return str(device)
 
 
-def _column(values: NDArray) -> NDArray:
-    """One number a step: (N, 1) counts as (N,), as in D4RL's files and Minari's."""
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
 def _terminals(values: NDArray) -> NDArray[np.bool_]:
     """Terminals as bools.
 
@@ -446,7 +441,7 @@ def _terminals(values: NDArray) -> NDArray[np.bool_]:
             f"Dataset: 'terminals' holds {values[index]} at {index}; give 1 or true where s' ends an episode "
             "and else 0"
         )
-    return _column(values).astype(bool)
+    return flat(values).astype(bool)
 
 
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:

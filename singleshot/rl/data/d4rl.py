@@ -11,7 +11,7 @@ from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Dataset, Transitions, check_finite
+from singleshot.rl.data.transitions import Dataset, Transitions, check_finite, flat
 from singleshot.rl.environments import Environment, Spaces, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -86,8 +86,8 @@ def _numbers(dataset: h5py.Dataset | h5py.Group, path: Path) -> NDArray:
 def _align(arrays: dict[str, NDArray], doubts: Doubts) -> NDArray:
     """Make columns flat; returns the state after the last step: (1, S), or (0, S) if it isn't recorded."""
     for key in COLUMNS:
-        if key in arrays and arrays[key].ndim == 2 and arrays[key].shape[1] == 1:
-            arrays[key] = arrays[key][:, 0]
+        if key in arrays:
+            arrays[key] = flat(arrays[key])
     observations, steps = arrays["observations"], len(np.atleast_1d(arrays["actions"]))
     if observations.ndim != 2 or len(observations) != steps + 1:
         return observations[:0]

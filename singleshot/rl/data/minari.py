@@ -19,7 +19,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Dataset, Episode, from_episodes, width_of
+from singleshot.rl.data.transitions import Dataset, Episode, flat, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 MAIN_FILE = "main_data.hdf5"
@@ -276,8 +276,7 @@ def _episode(arrays: Mapping[str, Any], origin: str, spaces: Spaces | None, doub
         )
     values = {name: np.asarray(arrays[name]) for name in FIELDS}
     for name in ("rewards", "terminations", "truncations"):
-        if values[name].ndim == 2 and values[name].shape[1] == 1:
-            values[name] = values[name][:, 0]
+        values[name] = flat(values[name])
     steps = len(values["rewards"]) if values["rewards"].ndim else 0
     observation_size, action_size = (width_of(values[name]) for name in ("observations", "actions"))
     if spaces:

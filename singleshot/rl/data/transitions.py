@@ -232,6 +232,11 @@ def from_episodes(episodes: Iterable[Episode]) -> Dataset:
     return Dataset(transitions, len(episodes), returns)
 
 
+def flat(values: NDArray) -> NDArray:
+    """One number a step: (N, 1) counts as (N,), other shapes stay as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
 def check_finite(values: NDArray, name: str, origin: Path | str) -> None:
     """Raise a :class:`UserError` at the first NaN or infinity of `values`."""
     bad = np.argwhere(~np.isfinite(values))
