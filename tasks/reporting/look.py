@@ -33,6 +33,8 @@ PRUNERS = {
     "set": "#4cc3a0",
     "rigl": "#b3a125",
 }
+BOUND = "entropy bound"
+"""Bytes at least, were masks and values without any pattern."""
 FORMATS = {
     DENSE: INK,
     "coo": "#0072b2",
@@ -40,7 +42,7 @@ FORMATS = {
     "bitmap": "#009e73",
     "packed_raw": "#d55e00",
     "packed_exponents": "#e69f00",
-    "entropy bound": "#cc79a7",
+    BOUND: "#cc79a7",
 }
 RUNTIMES = {
     "torch": INK,

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from singleshot.pruning.variant import percentage
 from tasks.reporting import paper, results
 from tasks.reporting.look import (
+    BOUND,
     CHART_INCHES,
     DENSE,
     FORMATS,
@@ -48,8 +49,6 @@ PACKED_ROWS = (
 )
 """Further rows of Table 1, for formats that the paper does not have."""
 TABLE_1_SPARSITY = 0.95
-BOUND = "entropy bound"
-"""Bytes at least, were masks and values without any pattern."""
 FORMAT_NAMES = {
     DENSE: "dense tensors",
     "coo": "COO, the paper's torch.to_sparse()",
@@ -141,8 +140,7 @@ def densities(found: Results) -> list[Row]:
 
 def updates(found: Results) -> list[str]:
     """The number of updates of each algorithm's agents: `8,000 (BC)`."""
-    most = found.table(results.SCORES).groupby("algorithm")["update"].max()
-    return [f"{n:,} ({name(str(algorithm))})" for algorithm, n in most.items()]
+    return _by_algorithm(found.table(results.SCORES).groupby("algorithm")["update"].max())
 
 
 def best_pruners(top: pandas.DataFrame) -> list[str]:
@@ -334,8 +332,11 @@ def other_pruners(found: Results) -> list[str]:
 
 def first_evaluations(scores: pandas.DataFrame) -> list[str]:
     """The number of updates before each algorithm's first evaluation: `1,600 (BCQ)`."""
-    first = scores.groupby("algorithm")["update"].min()
-    return [f"{updates:,} ({name(str(algorithm))})" for algorithm, updates in first.items()]
+    return _by_algorithm(scores.groupby("algorithm")["update"].min())
+
+
+def _by_algorithm(updates: pandas.Series) -> list[str]:
+    return [f"{n:,} ({name(str(algorithm))})" for algorithm, n in updates.items()]
 
 
 def learning_curves(found: Results, pruner: str) -> Figure:
