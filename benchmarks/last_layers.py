@@ -12,8 +12,10 @@ from pathlib import Path
 
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
+from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruners import PRUNERS, Pruner, grasp
+from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruners.grasp import grasp
 from singleshot.rl.algorithms.bcq import BCQ, BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
@@ -29,6 +31,10 @@ def unsigned(objective: Objective, weights: Weights) -> Scores:
     return {layer: score.abs() for layer, score in grasp(objective, weights).items()}
 
 
+PRUNERS: dict[str | Score, int] = {"snip": 100, "grasp": 200, unsigned: 200}
+"""Pruners, and the papers' numbers of transitions to score with."""
+
+
 def main() -> None:
     """Print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -37,7 +43,6 @@ def main() -> None:
     )
     data = parser.parse_args().data
     print(heading("torch"))
-    PRUNERS["unsigned"] = Pruner(unsigned, PRUNERS["grasp"].batch_size)
     print_table(("environment", "last layer of BCQ's", "SNIP", "GraSP", "GraSP without sign"), _rows(data))
 
 
@@ -46,14 +51,15 @@ def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
         transitions = Transitions.load(directory / "transitions.safetensors")
         algorithm = BCQ(BCQConfig(), transitions.state_size, transitions.action_size)
         buffer = ReplayBuffer(transitions)
-        kept = {pruner: _kept(algorithm, pruner, buffer) for pruner in ("snip", "grasp", "unsigned")}
+        kept = [_kept(algorithm, pruner, size, buffer) for pruner, size in PRUNERS.items()]
         for part in LAST:
-            yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept.values())
+            yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept)
 
 
-def _kept(algorithm: BCQ, pruner: str, data: ReplayBuffer) -> Mapping[str, float]:
+def _kept(algorithm: BCQ, pruner: str | Score, size: int, data: ReplayBuffer) -> Mapping[str, float]:
     """Percentage of its weights that each last layer keeps, as the mean over seeds."""
-    masks = [make_masks(algorithm, data, pruner, 0.95, seed) for seed in SEEDS]
+    config = PruningConfig(batch_size=size)
+    masks = [make_masks(algorithm, data, pruner, 0.95, seed, config) for seed in SEEDS]
     return {
         part: 100 * sum(float(own[network][layer].float().mean()) for own in masks) / len(masks)
         for part, (network, layer) in LAST.items()

@@ -5,6 +5,8 @@ from typing import Any
 
 from singleshot.errors import UserError
 
+EXAMPLE = "prune(…, sparsity=0.95, method='snip')"
+
 
 def shown(value: Any) -> str:
     """The beginning of a value's `repr`, without line breaks, for an error's message."""
@@ -24,14 +26,21 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def check_method_and_sparsity(method: str, sparsity: float) -> None:
-    """Check the types of a pruner's name and of the fraction of weights to remove.
+def check_method(method: Any) -> None:
+    """Check the type of a pruner's name.
 
     Raises:
-        UserError: the method is no string, or the sparsity no number.
+        UserError: it is no string.
     """
-    example = "prune(…, sparsity=0.95, method='snip')"
     if not isinstance(method, str):
-        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {example}")
+        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {EXAMPLE}")
+
+
+def check_sparsity(sparsity: Any) -> None:
+    """Check the type of the fraction of weights to remove.
+
+    Raises:
+        UserError: it is no number.
+    """
     if not isinstance(sparsity, Real):
-        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {example}")
+        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {EXAMPLE}")

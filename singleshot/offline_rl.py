@@ -29,7 +29,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.arguments import check_method_and_sparsity, shown, whole
+from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.statistics import LayerCount
@@ -303,7 +303,8 @@ class TrainableAgent(TrainedAgent):
         """
         if self._stack is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
-        check_method_and_sparsity(method, sparsity)
+        check_method(method)
+        check_sparsity(sparsity)
         if not 0 < sparsity < 1:
             raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
         config = _validated(PruningConfig, settings, "prune")

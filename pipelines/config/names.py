@@ -6,24 +6,24 @@ import pydantic
 
 from singleshot.errors import UserError
 from singleshot.export.runtimes import RUNTIMES
+from singleshot.pruning import pruners
 from singleshot.pruning.dynamic import METHODS
-from singleshot.pruning.masks import find_pruner
+from singleshot.rl import algorithms
 from singleshot.rl.agents import SMALL
-from singleshot.rl.algorithms import module_of
 
 TRAINED = (SMALL, *METHODS)
 """Agents that get their few weights otherwise than from a pruner before training."""
 
 
 def _pruner(name: str) -> str:
-    find_pruner(name)
+    pruners.module_of(name)
     return name
 
 
 def _agent_pruner(name: str) -> str:
     if name not in TRAINED:
         try:
-            find_pruner(name)
+            pruners.module_of(name)
         except UserError as error:
             raise UserError(f"{error}, and {', '.join(TRAINED)}") from None
     return name
@@ -36,7 +36,7 @@ def _runtime(name: str) -> str:
 
 
 def _algorithm(name: str) -> str:
-    module_of(name)
+    algorithms.module_of(name)
     return name
 
 

@@ -5,6 +5,7 @@ from pipelines.catalog.paths import LAYERS, MASKS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
+from singleshot.pruning.pruners import module_of
 from singleshot.rl.agents import AgentSpec
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.tables import concatenate
@@ -21,4 +22,6 @@ def cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that makes the masks of a pruned agent."""
     params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
     inputs = {"dataset": dataset_of(config, agent)}
-    return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules_of(agent))
+    assert agent.mask_pruner is not None
+    modules = (*modules_of(agent), module_of(agent.mask_pruner))
+    return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules)

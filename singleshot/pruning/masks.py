@@ -3,13 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
-from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
-from singleshot.pruning.pruners import PRUNERS, Pruner
+from singleshot.pruning.objective import Masks, Objective, Parts, Weights
+from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
 from singleshot.pruning.statistics import count_layers
 
@@ -53,30 +56,15 @@ class PruningConfig:
         """Whether scores are computed on normalised states, where `training` is or is not."""
         return training if self.normalize_states is None else self.normalize_states
 
-    def batch_size_of(self, pruner: str) -> int:
+    def batch_size_of(self, pruner: str | Score) -> int:
         """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
         return self.batch_size or find_pruner(pruner).batch_size
-
-
-def find_pruner(name: str) -> Pruner:
-    """The pruner `name`, or the pruner to which the control `name` belongs: `snip` for `snip-shuffled`.
-
-    Raises:
-        UserError: there is no pruner or control of that name.
-    """
-    pruner, hyphen, control = name.partition("-")
-    if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
-        raise UserError(
-            f"unknown pruner {name!r}; known are {', '.join(PRUNERS)}, "
-            f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
-        )
-    return PRUNERS[pruner]
 
 
 def prune_networks(
     objectives: Callable[[int], Mapping[str, Objective]],
     weights: Mapping[str, Weights],
-    pruner: str,
+    pruner: str | Score,
     sparsity: float,
     config: PruningConfig,
     parts: Parts | None = None,
@@ -84,8 +72,9 @@ def prune_networks(
 ) -> dict[str, Masks]:
     """Masks of an agent's networks, with exactly N - round(N·sparsity) of N competing weights kept.
 
-    `pruner` is a name of :data:`~singleshot.pruning.pruners.PRUNERS`, or `<pruner>-<control>` with a name of
-    :data:`~singleshot.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
+    `pruner` is the name of a module of :mod:`singleshot.pruning.pruners`, or `<pruner>-<control>` with a name
+    of :data:`~singleshot.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
+    It may also be a score function itself.
     `parts` lists the layers of each part of a network; a network without an entry is one part. `observed`
     tells controls, by network, which layers read the state.
 
@@ -101,6 +90,7 @@ def prune_networks(
     each weight.
     """
     score = find_pruner(pruner).score
+    name = pruner if isinstance(pruner, str) else getattr(pruner, "__name__", type(pruner).__name__)
     if not 0 <= sparsity < 1:
         raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
     weights = {network: {layer: θ.detach() for layer, θ in ws.items()} for network, ws in weights.items()}
@@ -113,10 +103,10 @@ def prune_networks(
         scores = {
             network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
         }
-        _check(scores, weights, pruner)
+        _check(scores, weights, name)
         reached = _sparsity_after(i + 1, config.iterations, sparsity)
         masks = select(scores, masks, reached, config.scope, parts or {})
-    if "-" in pruner:
+    if isinstance(pruner, str) and "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
         masks = {
             network: control(own, (observed or {}).get(network, {}), objective[network].generator)
@@ -126,7 +116,7 @@ def prune_networks(
         if layer.weights_kept == 0:
             logger.warning(
                 "%s at sparsity %g left no weight of %s",
-                pruner,
+                name,
                 sparsity,
                 _layer(layer.network, layer.layer),
             )
@@ -149,24 +139,31 @@ def _sparsity_after(i: int, n: int, sparsity: float) -> float:
     return sparsity if i == n else 1 - (1 - sparsity) ** (i / n)
 
 
-def _check(scores: Mapping[str, Scores], weights: Mapping[str, Weights], pruner: str) -> None:
+def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: str) -> None:
     """Raise UserError unless there is a finite score for each weight."""
     for network, layers in weights.items():
+        own = scores[network]
+        if not isinstance(own, Mapping) or own.keys() - layers.keys():
+            given = "other layers" if isinstance(own, Mapping) else f"a {type(own).__name__}"
+            raise UserError(f"{pruner} returns {given}; return a dict of scores by layer")
         for layer, θ in layers.items():
-            score = scores[network].get(layer)
-            if score is None or score.shape != θ.shape:
-                given = "no scores" if score is None else f"scores of shape {tuple(score.shape)}"
-                raise UserError(
-                    f"{pruner} returns {given} for {_layer(network, layer)}; return one score for each of "
-                    f"its weights, which have the shape {tuple(θ.shape)}"
-                )
-            if not score.isfinite().all():
-                cause = (
-                    "check the dataset and the initial weights for values that overflow its loss"
-                    if network
-                    else "the loss or its gradient is not finite"
-                )
-                raise UserError(f"{pruner}'s scores of {_layer(network, layer)} are not all finite; {cause}")
+            _check_layer(own.get(layer), θ, pruner, network, layer)
+
+
+def _check_layer(score: Any, θ: Tensor, pruner: str, network: str, layer: str) -> None:
+    if not isinstance(score, Tensor) or score.shape != θ.shape:
+        given = f"scores of shape {tuple(score.shape)}" if isinstance(score, Tensor) else "no scores"
+        raise UserError(
+            f"{pruner} returns {given} for {_layer(network, layer)}; return a tensor with one score for each "
+            f"of its weights, which have the shape {tuple(θ.shape)}"
+        )
+    if not score.isfinite().all():
+        cause = (
+            "check the dataset and the initial weights for values that overflow its loss"
+            if network
+            else "the loss or its gradient is not finite"
+        )
+        raise UserError(f"{pruner}'s scores of {_layer(network, layer)} are not all finite; {cause}")
 
 
 def _layer(network: str, layer: str) -> str:

@@ -24,10 +24,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.arguments import check_method_and_sparsity, shown, whole
+from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError
-from singleshot.pruning.masks import PruningConfig, find_pruner, prune_networks
+from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
+from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruners import find_pruner
 from singleshot.random_streams import stream
 
 PRUNABLE = (nn.Linear, nn.modules.conv._ConvNd)
@@ -72,7 +74,7 @@ def prune(
     model: nn.Module,
     loss: Callable[[nn.Module], Tensor],
     sparsity: float,
-    method: str = "snip",
+    method: str | Score = "snip",
     *,
     scope: ModelScope = "network",
     iterations: int | None = None,
@@ -86,8 +88,10 @@ def prune(
             differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
-            (:data:`~singleshot.pruning.pruners.PRUNERS`), or one of them with a control behind it, such as
-            `snip-shuffled` (:data:`~singleshot.pruning.controls.CONTROLS`).
+            (:mod:`singleshot.pruning.pruners`), or one of them with a control behind it, such as
+            `snip-shuffled` (:data:`~singleshot.pruning.controls.CONTROLS`); or a function from an
+            :class:`~singleshot.pruning.objective.Objective`, which has no flow, and the weights, by the
+            parameter's name, to scores of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
         seed: of random scores and permutations.
@@ -100,18 +104,18 @@ def prune(
     Raises:
         UserError: there is nothing to prune, the method is unknown, another argument is of the wrong type or
             out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
-            scalar or does not depend on the weights, or scores are not finite.
+            scalar or does not depend on the weights, or there is not one finite score for each weight.
     """
     _check_arguments(model, loss, sparsity, method, scope)
     weights, seed = prunable(model), whole("seed", seed, 0)
     if not weights:
         raise UserError(f"{type(model).__name__} has no linear or convolutional layer, so nothing to prune")
-    synflow = method.startswith("synflow")
-    rounds = (100 if synflow else 1) if iterations is None else whole("iterations", iterations, 1)
+    pruner = find_pruner(method)
+    rounds = pruner.iterations if iterations is None else whole("iterations", iterations, 1)
     config = PruningConfig(scope=scope, iterations=rounds)
     evaluate = _LossOf(model, loss)
     # The flow has a copy of the model, which all rounds share.
-    flow = _flow(model, _inputs_of(model, evaluate)) if synflow else _no_flow
+    flow = _flow(model, _inputs_of(model, evaluate)) if pruner.needs_flow else _no_flow
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
         return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
@@ -120,8 +124,9 @@ def prune(
 
 
 def _check_arguments(model: Any, loss: Any, sparsity: Any, method: Any, scope: Any) -> None:
-    check_method_and_sparsity(method, sparsity)
-    find_pruner(method)
+    if not callable(method):
+        check_method(method)
+    check_sparsity(sparsity)
     if not isinstance(model, nn.Module) or not callable(loss):
         given = f"a {type(model).__name__} and a {type(loss).__name__}"
         raise UserError(f"prune got {given}; give a torch.nn.Module and a function: prune(model, loss, …)")
@@ -291,7 +296,7 @@ def _flow(model: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[[Weights], T
 
 
 def _no_flow(weights: Weights) -> Tensor:  # noqa: ARG001
-    raise UserError("only methods whose names begin with synflow have a flow; use objective.loss")
+    raise UserError("objective.flow is only there for pruners with needs_flow=True; use objective.loss")
 
 
 def _inputs_of(model: nn.Module, loss: _LossOf) -> tuple[Tensor, ...]:

@@ -47,7 +47,7 @@ FILES = {
         "?? make_cart_data.py",
     ],
     "algorithm": ["M pipelines/config/offline_rl.py", "?? singleshot/rl/algorithms/clone.py"],
-    "pruner": ["M singleshot/pruning/pruners.py"],
+    "pruner": ["?? singleshot/pruning/pruners/gradient.py"],
     "runtime": [
         "M singleshot/export/runtimes/__init__.py",
         "?? singleshot/export/runtimes/onnx_reference.py",
@@ -120,9 +120,10 @@ def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
 
 SOURCES = """
 from pipelines.catalog.agents import agents
+from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import check
 from pipelines.engine.sources import source_digests
-from pipelines.stages import benchmark, export_onnx, prune, quantize, train
+from pipelines.stages import benchmark, export_onnx, prune, prune_style, quantize, train
 
 def show(cell):
     digests = source_digests(cell.task.__module__, *cell.modules)
@@ -133,14 +134,17 @@ config = check()
 for agent in agents(config):
     for stage in (train, quantize) + ((prune,) if agent.pruner != "dense" else ()):
         show(stage.cell(config, agent))
+for network in pruned_styles(config):
+    show(prune_style.cell(config, network))
 for stage in (export_onnx, benchmark):
     for cell in stage.cells(config):
         show(cell)
 """
 
 
-def test_an_algorithm_of_ones_own_leaves_all_other_cells_alone(follow, working_tree):
-    assert python(follow("algorithm"), SOURCES) == python(working_tree, SOURCES)
+@pytest.mark.parametrize("page", ["algorithm", "pruner"])
+def test_a_file_of_ones_own_leaves_all_other_cells_alone(follow, working_tree, page):
+    assert python(follow(page), SOURCES) == python(working_tree, SOURCES)
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_what_the_reference_says_of_a_key():
     assert keys["executor.kind"].type == "`local` or `ray`"
     assert keys["style.photos.limit"].type == "integer ≥ 1 or null"
     assert keys["offline_rl.sweep.seeds"].type == "list of integer ≥ 0, at least 1 long"
-    assert "known are snip, grasp" in keys["offline_rl.sweep.pruners"].type
+    assert "known are erk, grasp" in keys["offline_rl.sweep.pruners"].type
     assert load_config(ROOT / "params.yaml").offline_rl.algorithms.bcq.tau == 0.005
 
 

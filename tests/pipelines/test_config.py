@@ -161,7 +161,7 @@ def remove(*keys):
         (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
         (
             put({"snap": [0.5]}, "style", "pruning", "sparsities"),
-            r"style\.pruning\.sparsities\.snap: unknown pruner 'snap'; known are snip, .*\(it is 'snap'\)",
+            r"style\.pruning\.sparsities\.snap: unknown pruner 'snap'; known are erk, .*\(it is 'snap'\)",
         ),
         (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
@@ -188,7 +188,7 @@ def test_a_wrong_key_or_value_is_one_line_that_names_it(composed, edit, named):
 
 
 def test_an_unknown_pruner_is_named_before_anything_is_computed(composed):
-    with pytest.raises(UserError, match=r"pruners\.1: .*known are snip.*'snap'"):
+    with pytest.raises(UserError, match=r"pruners\.1: .*known are erk.*'snap'"):
         composed("offline_rl.sweep.pruners=[snip,snap]")
 
 

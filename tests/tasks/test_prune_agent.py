@@ -7,7 +7,8 @@ import safetensors.torch
 import torch
 
 from singleshot.pruning.masks import PruningConfig
-from singleshot.pruning.pruners import PRUNERS, Pruner
+from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruners import find_pruner, pruner_names, snip
 from singleshot.rl import pruning as library
 from singleshot.rl.agents import AgentMasks, AgentSpec, flatten_masks, load_masks, make_algorithm
 from singleshot.rl.algorithms import algorithm_class
@@ -41,7 +42,7 @@ def make_masks(own: PruneParams, data: ReplayBuffer) -> AgentMasks:
 
 
 @pytest.mark.parametrize("algorithm", NETWORKS)
-@pytest.mark.parametrize("pruner", [*PRUNERS, "snip-shuffled"])
+@pytest.mark.parametrize("pruner", [*pruner_names(), "snip-shuffled"])
 def test_each_network_has_exactly_the_sparsity_asked_for(pruner, algorithm, transitions):
     masks = make_masks(params(pruner, algorithm=algorithm), ReplayBuffer(transitions))
     assert set(masks) == NETWORKS[algorithm]
@@ -121,7 +122,7 @@ def test_snip_scores_of_the_real_objectives_are_finite_differences(transitions):
     """Change of each network's loss when one weight, the highest scored of its layer, is scaled by 1 ± ε."""
     data = ReplayBuffer(transitions)
     scored = {}
-    score = PRUNERS["snip"].score
+    score = find_pruner("snip").score
 
     def spy(objective, weights):
         scores = score(objective, weights)
@@ -129,7 +130,7 @@ def test_snip_scores_of_the_real_objectives_are_finite_differences(transitions):
         return scores
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRUNERS, "snip", Pruner(spy, batch_size=100))
+        patch.setattr(snip, "PRUNER", Pruner(spy))
         make_masks(params("snip"), data)
     assert set(scored) == {"pi.0", "q1.0", "encoder.0"}
     for objective, weights, scores in scored.values():

@@ -153,7 +153,7 @@ def test_what_it_leaves(prune):
 
 
 def test_an_unknown_pruner_is_named(prune):
-    with pytest.raises(UserError, match="unknown pruner 'chop'; known are snip"):
+    with pytest.raises(UserError, match="unknown pruner 'chop'; known are erk"):
         prune("chop", 0.5)
 
 

@@ -207,6 +207,14 @@ def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
     assert all(torch.equal(masks[name], mask) for name, mask in expected.items())
 
 
+def no_scores(objective, weights):
+    return list(weights)
+
+
+def flow(objective, weights):
+    return {layer: objective.flow(weights) for layer in weights}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -218,6 +226,8 @@ def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
         ({"model": nn.ReLU()}, "ReLU has no linear or convolutional layer"),
         ({"sparsity": "snip", "method": 0.95}, "method is 0.95; give a pruner's name"),
         ({"method": None}, "method is None; give a pruner's name"),
+        ({"method": no_scores}, "no_scores returns a list; return a dict of scores by layer"),
+        ({"method": flow}, "objective.flow is only there for pruners with needs_flow=True"),
         ({"sparsity": "0.9"}, "sparsity is '0.9'; give a number"),
         ({"sparsity": None}, "sparsity is None; give a number"),
         ({"sparsity": math.nan}, "sparsity is nan"),
@@ -273,6 +283,17 @@ def test_only_synflow_copies_the_model(mlp, loss, monkeypatch):
     assert kept(singleshot.prune(mlp, loss, sparsity=0.5)) == 90
     with pytest.raises(RuntimeError, match="not to be copied"):
         singleshot.prune(mlp, loss, sparsity=0.5, method="synflow")
+
+
+def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss):
+    def taylor(objective, weights):
+        g = torch.func.grad(objective.loss)(weights)
+        return {layer: (θ * g[layer]).square() for layer, θ in weights.items()}
+
+    masks = singleshot.prune(mlp, loss, 0.75, taylor)
+    snip = singleshot.prune(mlp, loss, 0.75, "snip")  # which ranks by the square root
+    assert all(torch.equal(masks[name], mask) for name, mask in snip.items())
+    assert masks.keys() == snip.keys()
 
 
 @pytest.mark.parametrize("kind", [torch.Tensor.float, torch.Tensor.numpy, torch.Tensor.tolist])

@@ -6,7 +6,12 @@ from torch import Tensor
 from torch.func import functional_call
 
 from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruners import PRUNERS, grasp, magnitude, random, snip, synflow
+from singleshot.pruning.pruners import find_pruner, pruner_names
+from singleshot.pruning.pruners.grasp import grasp
+from singleshot.pruning.pruners.magnitude import magnitude
+from singleshot.pruning.pruners.random import random
+from singleshot.pruning.pruners.snip import snip
+from singleshot.pruning.pruners.synflow import synflow
 
 
 def chain(weights: Weights) -> Tensor:
@@ -154,11 +159,11 @@ def test_random_scores_come_from_the_generator_and_not_the_weights(objective: Ob
     assert draw(1, 1.0).unique().numel() == sum(θ.numel() for θ in weights.values())
 
 
-@pytest.mark.parametrize("name", PRUNERS)
+@pytest.mark.parametrize("name", pruner_names())
 def test_scores_are_shaped_like_the_weights_and_leave_them_alone(
     name: str, objective: Objective, weights: Weights
 ):
     before = {layer: θ.clone() for layer, θ in weights.items()}
-    scores = PRUNERS[name].score(objective, weights)
+    scores = find_pruner(name).score(objective, weights)
     assert {layer: s.shape for layer, s in scores.items()} == {layer: θ.shape for layer, θ in weights.items()}
     assert all(torch.equal(before[layer], θ) and θ.grad is None for layer, θ in weights.items())

@@ -1,0 +1,24 @@
+"""What a pruner is: a score for each weight; the weights with the highest scores are kept.
+
+The module `masks.py` decides how many weights are kept, in which layers and in how many rounds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from singleshot.pruning.objective import Objective, Scores, Weights
+
+Score = Callable[[Objective, Weights], Scores]
+
+
+@dataclass(frozen=True)
+class Pruner:
+    """A score function, and what its paper computes scores on."""
+
+    score: Score
+    batch_size: int = 100
+    """Number of transitions; as SNIP's in Arnob et al. 2021, section 4."""
+    iterations: int = 1
+    """Number of rounds of scoring and pruning in which :func:`singleshot.prune` uses it by default."""
+    needs_flow: bool = False
+    """Whether it reads the objective's `flow`, for which :func:`singleshot.prune` copies the model."""

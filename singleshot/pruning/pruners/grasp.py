@@ -1,0 +1,28 @@
+"""GraSP: the weights whose removal would reduce the gradient's norm the most."""
+
+import torch
+from torch import Tensor
+from torch.func import grad
+
+from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.pruner import Pruner
+
+
+def grasp(objective: Objective, weights: Weights) -> Scores:
+    """Gradient signal preservation +θ ⊙ Hg (Wang et al. 2020; Arnob et al. 2021, eq. 4).
+
+    The paper first removes the weights with the largest -θ ⊙ Hg, whose removal increases the gradient's norm
+    most; so the weights with the largest +θ ⊙ Hg are kept. The sign matters: no absolute value is taken. The
+    temperature of 200 in the authors' code softens the logits of a classifier. A Q or ELBO loss has no
+    logits, and dividing its network's output would change the residual instead.
+    """
+    g = grad(objective.loss)(weights)
+
+    def g_dot_gradient(θ: Weights) -> Tensor:
+        return torch.stack([(g[layer] * g_θ).sum() for layer, g_θ in grad(objective.loss)(θ).items()]).sum()
+
+    Hg = grad(g_dot_gradient)(weights)  # with g held constant, ∇(gᵀ∇L) = Hg
+    return {layer: θ * Hg[layer] for layer, θ in weights.items()}
+
+
+PRUNER = Pruner(grasp, batch_size=200)  # Arnob et al. 2021, section 4

@@ -1,0 +1,12 @@
+"""The largest weights."""
+
+from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.pruner import Pruner
+
+
+def magnitude(objective: Objective, weights: Weights) -> Scores:  # noqa: ARG001
+    """|θ|: at initialization a baseline, as it depends on the layers' widths but on neither data nor loss."""
+    return {layer: θ.abs() for layer, θ in weights.items()}
+
+
+PRUNER = Pruner(magnitude)
