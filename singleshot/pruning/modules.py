@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from singleshot.arguments import check_method, check_sparsity, shown, whole
@@ -32,8 +33,14 @@ from singleshot.pruning.pruner import Score
 from singleshot.pruning.pruners import find_pruner
 from singleshot.random_streams import stream
 
-PRUNABLE = (nn.Linear, nn.modules.conv._ConvNd)
-"""Layers whose `weight` is pruned. Biases and normalisations, a few per cent of the parameters, never are."""
+PRUNABLE = {
+    nn.Linear: ("weight",),
+    nn.modules.conv._ConvNd: ("weight",),
+    # One matrix for queries, keys and values, or three if they differ in size; the output's is an nn.Linear.
+    nn.MultiheadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
+}
+"""Layers, and the names of their weights. Biases and normalisations, a few per cent of the parameters, are
+never pruned, nor are embeddings and recurrent layers."""
 MASK = "_singleshot_mask"
 """Attribute of a parameter that holds its mask."""
 ModelScope = Literal["network", "layer"]
@@ -41,7 +48,7 @@ ModelScope = Literal["network", "layer"]
 
 
 def prunable(model: nn.Module) -> Weights:
-    """The weights of every linear and convolutional layer of `model`, by the parameter's name.
+    """The weights of every linear, convolutional and attention layer of `model`, by the parameter's name.
 
     Raises:
         UserError: a layer has no weight of its own.
@@ -49,17 +56,22 @@ def prunable(model: nn.Module) -> Weights:
     weights: Weights = {}
     owners: dict[Tensor, str] = {}
     for name, layer in model.named_modules():
-        if isinstance(layer, PRUNABLE):
-            weight = _own_weight(f"layer {name or type(layer).__name__}", layer)
+        for own in _weight_names(layer):
+            weight = _own_weight(f"layer {name or type(layer).__name__}", layer, own)
             if weight in owners:
                 raise UserError(f"layer {name} shares its weight with layer {owners[weight]}; untie them")
             owners[weight] = name
-            weights[f"{name}.weight" if name else "weight"] = weight
+            weights[f"{name}.{own}" if name else own] = weight
     return weights
 
 
-def _own_weight(name: str, layer: nn.Module) -> Tensor:
-    weight = layer._parameters.get("weight")
+def _weight_names(layer: nn.Module) -> list[str]:
+    names = (own for kind, own in PRUNABLE.items() if isinstance(layer, kind))
+    return [name for own in names for name in own if getattr(layer, name) is not None]
+
+
+def _own_weight(name: str, layer: nn.Module, own: str) -> Tensor:
+    weight = layer._parameters.get(own)
     if weight is None:
         raise UserError(
             f"{name} has no weight of its own: weight_norm, spectral_norm or another parametrization makes "
@@ -83,7 +95,8 @@ def prune(
     """Masks that keep a fraction 1 - sparsity of the weights of `model`, which stays as it is.
 
     Args:
-        model: any network with linear or convolutional layers, usually at its initialization.
+        model: any network with linear, convolutional or attention layers, usually at its initialization.
+            Biases, normalisations, embeddings and recurrent layers stay whole.
         loss: function from a model to the scalar that training would minimise, on one batch; GraSP
             differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
@@ -109,7 +122,7 @@ def prune(
     _check_arguments(model, loss, sparsity, method, scope)
     weights, seed = prunable(model), whole("seed", seed, 0)
     if not weights:
-        raise UserError(f"{type(model).__name__} has no linear or convolutional layer, so nothing to prune")
+        raise UserError(f"{type(model).__name__} has no linear, convolutional or attention layer to prune")
     pruner = find_pruner(method)
     rounds = pruner.iterations if iterations is None else whole("iterations", iterations, 1)
     config = PruningConfig(scope=scope, iterations=rounds)
@@ -120,7 +133,8 @@ def prune(
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
         return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
 
-    return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
+    with sdpa_kernel(SDPBackend.MATH):  # for GraSP: fused attention has no second derivative
+        return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
 def _check_arguments(model: Any, loss: Any, sparsity: Any, method: Any, scope: Any) -> None:

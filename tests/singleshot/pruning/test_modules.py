@@ -223,7 +223,7 @@ def flow(objective, weights):
         ({"loss": lambda model: model(torch.ones(2, 4))}, r"loss\(model\) returned \(2, 2\)"),
         ({"loss": lambda _: 3.0}, r"loss\(model\) returned float"),
         ({"loss": lambda model: next(model.parameters()).sum(), "method": "synflow"}, "call model"),
-        ({"model": nn.ReLU()}, "ReLU has no linear or convolutional layer"),
+        ({"model": nn.ReLU()}, "ReLU has no linear, convolutional or attention layer"),
         ({"sparsity": "snip", "method": 0.95}, "method is 0.95; give a pruner's name"),
         ({"method": None}, "method is None; give a pruner's name"),
         ({"method": no_scores}, "no_scores returns a list; return a dict of scores by layer"),
@@ -294,6 +294,30 @@ def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss):
     snip = singleshot.prune(mlp, loss, 0.75, "snip")  # which ranks by the square root
     assert all(torch.equal(masks[name], mask) for name, mask in snip.items())
     assert masks.keys() == snip.keys()
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp", "synflow", "magnitude"])
+@pytest.mark.parametrize("sizes", [{}, {"kdim": 3, "vdim": 5}])
+def test_attention_is_pruned_with_its_projections(method, sizes):
+    class Attention(nn.MultiheadAttention):
+        def forward(self, *inputs):
+            return super().forward(*inputs)[0]
+
+    def loss(model):
+        return model(query, key, value).square().sum()
+
+    torch.manual_seed(0)
+    attention = Attention(8, 2, **sizes)
+    query, key, value = (torch.randn(5, 4, sizes.get(name, 8)) for name in ("qdim", "kdim", "vdim"))
+    masks = singleshot.prune(attention, loss, sparsity=0.75, method=method)
+    weights = {name: θ.shape for name, θ in attention.named_parameters() if "bias" not in name}
+    assert {name: mask.shape for name, mask in masks.items()} == weights
+    assert modules.sparsity_of(masks) == 0.75
+    singleshot.apply(attention, masks)
+    loss(attention).backward()
+    for name, mask in masks.items():
+        assert (attention.get_parameter(name)[~mask] == 0).all()
+        assert (attention.get_parameter(name).grad[~mask] == 0).all()
 
 
 @pytest.mark.parametrize("kind", [torch.Tensor.float, torch.Tensor.numpy, torch.Tensor.tolist])
