@@ -17,14 +17,14 @@ import torch
 from benchmarks.agents import ENVIRONMENT, random_transitions
 from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.catalog.agents import algorithm_config
+from pipelines.catalog.agents import algorithm_config, training_config
 from pipelines.config.params import Config, configuration
 from singleshot.pruning.variant import variant_name
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.environments import LOCOMOTION
 from tasks.job import Job
 from tasks.prune_agent import PruneParams, prune_agent
-from tasks.train_agents import Training, TrainingConfig, TrainParams
+from tasks.train_agents import Training, TrainParams
 
 PROFILES = ("default", "paper")
 VARIANTS = (("dense", 0.0), ("snip", 0.95))
@@ -54,13 +54,11 @@ def _rows() -> Iterator[tuple[object, ...]]:
 
 
 def _agents(config: Config) -> Iterator[TrainParams]:
-    training = config.offline_rl.training
-    schedules: dict[str, TrainingConfig] = {"bc": training.bc, "bcq": training.bcq}
-    for algorithm, schedule in schedules.items():
+    for algorithm in ("bc", "bcq"):
         for pruner, sparsity in VARIANTS:
             agent = AgentSpec(ENVIRONMENT, algorithm, pruner, sparsity, seed=0)
-            environment, evaluation = LOCOMOTION[ENVIRONMENT], config.offline_rl.evaluation
-            yield TrainParams(agent, environment, algorithm_config(config, agent), schedule, evaluation)
+            own, training = algorithm_config(config, agent), training_config(config, agent)
+            yield TrainParams(agent, LOCOMOTION[ENVIRONMENT], own, training, config.offline_rl.evaluation)
 
 
 def _measure(params: TrainParams, config: Config, directory: Path) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ import torch
 from benchmarks.agents import ENVIRONMENT, random_transitions
 from benchmarks.command import check_device, positive, run_main
 from benchmarks.paired import heading, table, take_turns
-from pipelines.catalog.agents import agents, algorithm_config
+from pipelines.catalog.agents import agents, algorithm_config, training_config
 from pipelines.config.params import Config, configuration
 from singleshot.errors import UserError
 from singleshot.rl.agents import DENSE, AgentSpec
@@ -102,7 +102,7 @@ def _job(agent: AgentSpec, config: Config, directory: Path, device: str) -> Job:
             )
         )
         inputs["masks"] = output / "masks.safetensors"
-    training, evaluation = config.offline_rl.training.bcq, config.offline_rl.evaluation
+    training, evaluation = training_config(config, agent), config.offline_rl.evaluation
     params = TrainParams(agent, LOCOMOTION[ENVIRONMENT], algorithm, training, evaluation)
     return Job(params, inputs, output, device)
 

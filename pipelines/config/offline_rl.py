@@ -1,19 +1,16 @@
 """The part of the configuration that is about offline RL (Arnob et al. 2021)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from annotated_types import Ge, Lt, MinLen
 
 from pipelines.config.names import AgentPrunerName, AlgorithmName
 from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
-from singleshot.rl.algorithms.bc import BCConfig
-from singleshot.rl.algorithms.bcq import BCQConfig
-from singleshot.rl.algorithms.iql import IQLConfig
-from singleshot.rl.algorithms.td3bc import TD3BCConfig
+from singleshot.rl.algorithms import algorithm_class, algorithm_names
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -21,6 +18,8 @@ from singleshot.rl.execution import Execution
 from singleshot.sparse.values import ValuesName
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,24 +36,26 @@ class SweepConfig:
             raise UserError("offline_rl.sweep.sparsities is [0], so nothing would be pruned; add one above 0")
 
 
-@dataclass(frozen=True)
+def _with_each_algorithm(config_type: Callable[[str], type]) -> Callable[[type[T]], type[T]]:
+    """Make a class a dataclass with a field for each algorithm, of the type `config_type(name)`."""
+
+    def with_fields(kind: type[T]) -> type[T]:
+        for name in algorithm_names():
+            kind.__annotations__[name] = config_type(name)
+            setattr(kind, name, field(default_factory=config_type(name)))
+        return dataclass(frozen=True)(kind)
+
+    return with_fields
+
+
+@_with_each_algorithm(lambda _: TrainingConfig)
 class TrainingConfigs:
-    """How long the agents of each algorithm train. Each algorithm has a field here and in `algorithms`."""
-
-    bcq: TrainingConfig = field(default_factory=TrainingConfig)
-    bc: TrainingConfig = field(default_factory=TrainingConfig)
-    td3bc: TrainingConfig = field(default_factory=TrainingConfig)
-    iql: TrainingConfig = field(default_factory=TrainingConfig)
+    """How long the agents of each algorithm train."""
 
 
-@dataclass(frozen=True)
+@_with_each_algorithm(lambda name: algorithm_class(name).config_type)
 class AlgorithmConfigs:
     """The hyper-parameters of each algorithm."""
-
-    bcq: BCQConfig = field(default_factory=BCQConfig)
-    bc: BCConfig = field(default_factory=BCConfig)
-    td3bc: TD3BCConfig = field(default_factory=TD3BCConfig)
-    iql: IQLConfig = field(default_factory=IQLConfig)
 
 
 @dataclass(frozen=True)

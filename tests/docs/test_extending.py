@@ -46,7 +46,7 @@ FILES = {
         "?? conf/environment/Logs.yaml",
         "?? make_cart_data.py",
     ],
-    "algorithm": ["M pipelines/config/offline_rl.py", "?? singleshot/rl/algorithms/clone.py"],
+    "algorithm": ["?? singleshot/rl/algorithms/clone.py"],
     "pruner": ["?? singleshot/pruning/pruners/gradient.py"],
     "runtime": [
         "M singleshot/export/runtimes/__init__.py",
