@@ -101,22 +101,33 @@ class Dataset:
         self.transitions = made.check("Dataset")
 
     @classmethod
-    def d4rl(cls, path: str | Path) -> Self:
-        """The transitions of a file in D4RL's format, HDF5."""
-        return cls._of(read_d4rl(Path(path)).transitions)
+    def d4rl(
+        cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
+    ) -> Self:
+        """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
+        return cls._of(read_d4rl(Path(path)).transitions, action_low, action_high)
 
     @classmethod
-    def minari(cls, name: str | Path) -> Self:
-        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed."""
+    def minari(
+        cls, name: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
+    ) -> Self:
+        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed.
+
+        Bounds of actions are as for arrays.
+        """
         if kept := local_minari(str(name)):
-            return cls._of(read_minari(kept).transitions)
+            return cls._of(read_minari(kept).transitions, action_low, action_high)
         with tempfile.TemporaryDirectory() as directory:
-            return cls._of(read_minari(fetch_minari(str(name), Path(directory))).transitions)
+            fetched = fetch_minari(str(name), Path(directory))
+            return cls._of(read_minari(fetched).transitions, action_low, action_high)
 
     @classmethod
-    def _of(cls, transitions: Transitions) -> Self:
+    def _of(cls, transitions: Transitions, low: ArrayLike | None, high: ArrayLike | None) -> Self:
         made = cls.__new__(cls)
         made.transitions = transitions
+        if low is not None or high is not None:
+            bounds = _bounds(transitions.actions, low, high)
+            made.transitions = _rescaled(transitions, None if bounds.is_unit else bounds).check("Dataset")
         return made
 
     def __len__(self) -> int:

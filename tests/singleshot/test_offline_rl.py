@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import gymnasium
+import h5py
 import numpy as np
 import onnxruntime
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 import singleshot
 from singleshot.errors import UserError
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
@@ -142,6 +144,25 @@ def test_actions_are_scaled_from_the_data_if_no_bounds_are_given():
     assert data.transitions.actions.tolist() == [[-1, 0], [1, 0], [pytest.approx(-0.2), 0]]
     unit = singleshot.rl.Dataset(states, actions / 20, rewards, following, terminals)
     assert unit.transitions.actions.tolist() == (actions / 20).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("high", [1.0, 0.9])  # actions that a file's reader scales, and others
+def test_a_files_actions_have_the_bounds_that_are_given(tmp_path, high):
+    states, actions, rewards, _, _ = arrays(low=-3.0 if high == 1 else -0.9, high=high, n=50)
+    names = ("observations", "actions", "rewards", "terminals")
+    with h5py.File(tmp_path / "own.hdf5", "w") as file:
+        for name, values in zip(names, (states, actions, rewards, np.arange(50) == 49), strict=True):
+            file[name] = values
+    data = singleshot.rl.Dataset.d4rl(tmp_path / "own.hdf5", action_low=-4, action_high=[1, 2])
+    assert data.transitions.bounds == ActionBounds((-4.0, -4.0), (1.0, 2.0))
+    expected = (actions - [-1.5, -1]) / [2.5, 3]
+    np.testing.assert_allclose(data.transitions.actions, expected, atol=1e-6)
+    for mistake, message in (
+        ({"action_low": -4}, "or neither"),
+        ({"action_low": 0, "action_high": 1}, "reach"),
+    ):
+        with pytest.raises(UserError, match=message):
+            singleshot.rl.Dataset.d4rl(tmp_path / "own.hdf5", **mistake)
 
 
 def test_columns_count_as_flat_and_numbers_as_truth():
