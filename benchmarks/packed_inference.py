@@ -23,10 +23,8 @@ from singleshot.export.actors import open_actor
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form
 from singleshot.export.parity import random_inputs
-from singleshot.export.runtimes.numba_sparse import NumbaSparse
-from singleshot.export.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
+from singleshot.export.runtimes import open_runtime
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Runtime
-from singleshot.export.runtimes.torch_eager import TorchEager
 from singleshot.rl.agents import DENSE as DENSE_AGENT
 from singleshot.rl.agents import load_agent
 from tasks.benchmark_actor import actor_files
@@ -82,12 +80,12 @@ def _checked(path: Path) -> Path:
 
 def _variants(zeros: ModelFiles, compacted: ModelFiles, inputs: Arrays) -> Mapping[str, Callable[[], Arrays]]:
     """The variants to time, after a check that all compute the same."""
-    by_onnxruntime = OnnxRuntime(PROVIDERS["onnxruntime"])
+    by_onnxruntime = open_runtime("onnxruntime")
     runtimes: dict[str, tuple[Runtime, ModelFiles]] = {
-        DENSE: (TorchEager(), zeros),
+        DENSE: (open_runtime("torch"), zeros),
         ZEROS: (by_onnxruntime, zeros),
         COMPACTED: (by_onnxruntime, compacted),
-        SPARSE: (NumbaSparse(), compacted),
+        SPARSE: (open_runtime("numba-sparse"), compacted),
     }
     prepared = {name: runtime.prepare(files, {}, 1) for name, (runtime, files) in runtimes.items()}
     runs = {name: partial(each.run, inputs) for name, each in prepared.items()}

@@ -7,6 +7,7 @@ import grimp
 
 from pipelines.catalog.stages import STAGES
 from pipelines.engine.sources import versions_of
+from singleshot.export import runtimes
 from singleshot.export.runtimes import RUNTIMES, installed_version
 
 PACKAGES = Path("build/packages")
@@ -18,9 +19,15 @@ def list_packages() -> None:
     graph = _what_computes()
     PACKAGES.mkdir(parents=True, exist_ok=True)
     for name, stage in STAGES.items():
-        imported = (graph.find_upstream_modules(f"pipelines.stages.{step}") for step in stage.steps)
-        _write(PACKAGES / f"{name}.json", versions_of(frozenset().union(*imported)))
+        imported = _imported(graph, *(f"pipelines.stages.{step}" for step in stage.steps))
+        if runtimes.__name__ in imported:  # and through it adapters, by name
+            imported |= _imported(graph, *(own.module for own in RUNTIMES.values()))
+        _write(PACKAGES / f"{name}.json", versions_of(imported))
     _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
+
+
+def _imported(graph: grimp.ImportGraph, *modules: str) -> frozenset[str]:
+    return frozenset().union(*map(graph.find_upstream_modules, modules))
 
 
 def _what_computes() -> grimp.ImportGraph:

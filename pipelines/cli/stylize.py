@@ -25,6 +25,7 @@ from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
+from singleshot.export.runtimes import RUNTIMES
 from singleshot.export.stylizers import STYLIZERS, StylizerName
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
@@ -187,7 +188,12 @@ def _stylize_video(
             tags={},
         )
         cells = [
-            replace(cell, task=stylize_segment_by_runtime, params=RuntimeSegmentParams(cell.params, runtime))
+            replace(
+                cell,
+                task=stylize_segment_by_runtime,
+                params=RuntimeSegmentParams(cell.params, runtime),
+                modules=(RUNTIMES[runtime].module,),
+            )
             for cell in cells
         ]
         # A user's own files are not recorded in MLflow.

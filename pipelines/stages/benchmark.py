@@ -15,7 +15,7 @@ from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
 from singleshot.export.onnx_model import Form
-from singleshot.export.runtimes import FOR_PRUNED, RuntimeAt, runtimes_here
+from singleshot.export.runtimes import FOR_PRUNED, RUNTIMES, RuntimeAt, runtimes_here
 from tasks.benchmark import BenchmarkParams, InputSize, benchmark
 from tasks.benchmark_actor import ActorParams, benchmark_actor
 from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
@@ -54,17 +54,17 @@ def _forms(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...])
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
         params = _params(config, form, sizes)
-        tags = {**source.tags, "form": form}
-        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=source.modules)
+        tags, modules = {**source.tags, "form": form}, _modules(source, params)
+        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
 
 
 def _actor(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...]) -> Iterator[Cell]:
     cell, opset = f"{source.cell}/actor", config.deployment.export.opset
     for form in source.forms:
         params = ActorParams(cell, form, opset, _params(config, form, sizes))
-        tags = {**source.tags, "form": form}
+        tags, modules = {**source.tags, "form": form}, _modules(source, params.benchmark)
         inputs = {"source": source.path}
-        yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=source.modules)
+        yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=modules)
 
 
 def _classifier(config: Config) -> Cell:
@@ -73,8 +73,13 @@ def _classifier(config: Config) -> Cell:
         config.deployment.benchmark.photos, _params(config, "dense", (InputSize(1),))
     )
     inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
-    tags = {**source.tags, "form": "dense"}
-    return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=source.modules)
+    tags, modules = {**source.tags, "form": "dense"}, _modules(source, params.benchmark)
+    return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=modules)
+
+
+def _modules(source: TrainedNetwork, params: BenchmarkParams) -> tuple[str, ...]:
+    """The modules that a task which times the network imports by name."""
+    return (*source.modules, *(RUNTIMES[runtime.name].module for runtime in params.runtimes))
 
 
 def _params(config: Config, form: Form, sizes: tuple[InputSize, ...]) -> BenchmarkParams:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.export.runtimes import PACKAGES, installed_version, open_runtime
+from singleshot.export.runtimes import RUNTIMES, installed_version, open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles, Prepared
 from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
 from singleshot.style.apply.strokes import enlarged, scaled_down, small_size
@@ -91,7 +91,7 @@ def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
 def unavailable(runtime: StylizerName) -> str | None:
     """Why a runtime can't run here, in words; None if it can."""
     if installed_version(runtime) is None:
-        return f"{PACKAGES[runtime][0]} is not installed"
+        return f"{RUNTIMES[runtime].packages[0]} is not installed"
     try:
         return None if runtime == "torch" else open_runtime(runtime).unavailable()
     except ImportError as error:  # e.g. installed for another system

@@ -11,7 +11,6 @@ import torch
 import typer
 import yaml
 from checkouts import ROOT
-from pages import blocks
 from torch import nn
 
 import pipelines.cli.app as command_line
@@ -119,13 +118,6 @@ def test_what_the_reference_says_of_a_key():
     assert keys["offline_rl.sweep.seeds"].type == "list of integer ≥ 0, at least 1 long"
     assert "known are erk, grasp" in keys["offline_rl.sweep.pruners"].type
     assert load_config(ROOT / "params.yaml").offline_rl.algorithms.bcq.tau == 0.005
-
-
-def test_a_page_that_tells_a_reader_to_edit_names_files_in_the_repository():
-    for page in (path.stem for path in (ROOT / "docs/extending").glob("*.md")):
-        for block in blocks(f"extending/{page}"):
-            for path in re.findall(r"^--- a/(.*)$", block.text, re.MULTILINE):
-                assert (ROOT / path).is_file()
 
 
 def test_the_citation_is_valid():

@@ -75,6 +75,7 @@ def test_source_closure_is_what_is_imported_and_nothing_else():
 
 def test_a_new_pruner_trains_no_agent_again():
     assert "singleshot.pruning.pruners" in sources.source_closure("tasks.prune_agent")
+    assert "singleshot.pruning.pruners.snip" not in sources.source_closure("tasks.prune_agent")
     assert "singleshot.pruning.pruners" not in sources.source_closure("tasks.train_agents")
 
 

@@ -1,7 +1,6 @@
 """Code blocks of the project's Markdown pages, and doing in a checkout what they tell a reader to do."""
 
 import re
-import subprocess
 from dataclasses import dataclass
 
 from checkouts import ROOT, Checkout
@@ -24,18 +23,11 @@ def blocks(page: str) -> list[Block]:
     return [Block(*found) for found in BLOCK.findall((ROOT / f"docs/{page}.md").read_text())]
 
 
-def edit(page: str, checkout: Checkout) -> None:
-    """Write the files and apply the changes of a page."""
+def write_files(page: str, checkout: Checkout) -> None:
+    """Write the files of a page, which are new."""
     for block in blocks(page):
         if block.path:
             (checkout.path / block.path).write_text(block.text)
-        elif block.language == "diff":
-            # One line of context is enough to find the place: others may have changed.
-            command = ["git", "apply", "--recount", "-C1", "-"]
-            done = subprocess.run(
-                command, cwd=checkout.path, input=block.text, text=True, capture_output=True, check=False
-            )
-            assert done.returncode == 0, f"docs/{page}.md is out of date: {done.stderr}{block.text}"
 
 
 def commands(page: str) -> list[str]:

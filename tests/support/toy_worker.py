@@ -19,7 +19,7 @@ class Toy(OnnxRuntime):
     """No fault yet."""
 
     def __init__(self):
-        super().__init__("CPUExecutionProvider")
+        super().__init__("onnxruntime")
 
     def prepare(self, model, shapes, threads):
         right = super().prepare(model, shapes, threads).run

@@ -1,91 +1,80 @@
-"""One adapter per runtime, all with the interface `protocol.Runtime`."""
+"""One adapter per module, with the interface `protocol.Runtime`.
 
+An adapter's module names the runtimes that it runs, with what there is to know of them, in a literal
+`RUNTIMES` (:class:`Declared`); its class is the module's `ADAPTER`. The literal is read without importing the
+module, because many runtimes aren't installed, and those that are take seconds to import.
+"""
+
+import ast
+import importlib
+import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 from singleshot.export.runtimes.protocol import Runtime
 
-PACKAGES = {
-    "torch": ("torch",),
-    "torch-compile": ("torch",),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
-    "numba-sparse": ("numba",),
-    "openvino-f32": ("openvino",),
-    "openvino-bf16": ("openvino",),
-    "tvm": ("apache-tvm",),
-    "tvm-tuned": ("apache-tvm",),
-    "xla": ("jaxlib",),
-    "tensorflow": ("tensorflow", "tensorflow-cpu"),
-    "iree": ("iree-base-runtime",),
-    "onnxruntime-cuda": ("onnxruntime-gpu", "onnxruntime"),
-    "onnxruntime-tensorrt": ("onnxruntime-gpu", "onnxruntime"),
-    "torch-cuda": ("torch",),
-}
-"""Packages of the package index by runtime, any of which contains it."""
-RUNTIMES = tuple(PACKAGES)
-"""All runtimes with an adapter. OpenVINO is nGraph's successor; `numba-sparse` means this project's kernels
-for the weights that pruning keeps."""
-ISOLATED = frozenset({"tensorflow"})
-"""Runtimes in an environment of their own, see `singleshot.export.environment`."""
-FOR_PRUNED = frozenset({"numba-sparse"})
-"""Runtimes for networks that were pruned, and no others."""
 NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
-THREADS_ARE_FINAL = frozenset({"tensorflow", "xla"})
-"""Runtimes whose number of threads can be set only once in a process."""
 
-SLOW_TO_PREPARE = frozenset({"tvm-tuned", "torch-compile", "tvm", "iree", "onnxruntime-tensorrt"})
-"""Runtimes that take longest to compile a network. They begin first, while others use the other cores."""
+
+@dataclass(frozen=True)
+class Declared:
+    """What an adapter's module declares of one of its runtimes."""
+
+    module: str
+    """Full name of the module."""
+    packages: tuple[str, ...]
+    """Packages of the package index, any of which contains the runtime."""
+    isolated: bool = False
+    """Whether it runs in an environment of its own, see `singleshot.export.environment`."""
+    for_pruned: bool = False
+    """Whether it is for networks that were pruned, and no others."""
+    threads_are_final: bool = False
+    """Whether its number of threads can be set only once in a process."""
+    slow_to_prepare: bool = False
+    """Whether it takes long to compile a network. Such runtimes begin first, while others use other cores."""
+
+
+def _declared() -> dict[str, Declared]:
+    declared = {
+        name: Declared(f"{__name__}.{module.name}", **own)
+        for module in pkgutil.iter_modules(__path__)
+        for name, own in _literal(Path(__path__[0], f"{module.name}.py")).items()
+    }
+    return dict(sorted(declared.items()))
+
+
+def _literal(path: Path) -> Mapping[str, Any]:
+    """The `RUNTIMES` of a module; empty if it has none, as it is no adapter."""
+    for statement in ast.parse(path.read_bytes()).body:
+        match statement:
+            case ast.Assign([ast.Name("RUNTIMES")], value):
+                return ast.literal_eval(value)
+    return {}
+
+
+RUNTIMES = _declared()
+"""All runtimes with an adapter, sorted by name. OpenVINO is nGraph's successor; `numba-sparse` means this
+project's kernels for the weights that pruning keeps."""
+ISOLATED = frozenset(name for name, own in RUNTIMES.items() if own.isolated)
+FOR_PRUNED = frozenset(name for name, own in RUNTIMES.items() if own.for_pruned)
+THREADS_ARE_FINAL = frozenset(name for name, own in RUNTIMES.items() if own.threads_are_final)
+SLOW_TO_PREPARE = frozenset(name for name, own in RUNTIMES.items() if own.slow_to_prepare)
 
 
 def open_runtime(name: str, streams: int = 1) -> Runtime:
-    """The adapter of the runtime `name`, imported only now because many runtimes aren't installed.
+    """The adapter of the runtime `name`, imported only now.
 
     `streams` is the number of threads that call the runtime at once. Only OpenVINO has to know it.
 
     Raises:
         KeyError: `name` is not one of :data:`RUNTIMES`.
     """
-    match name:
-        case "torch" | "torch-cuda":
-            from singleshot.export.runtimes.torch_eager import TorchEager
-
-            return TorchEager("cuda" if name == "torch-cuda" else "cpu")
-        case "torch-compile":
-            from singleshot.export.runtimes.torch_compile import TorchCompile
-
-            return TorchCompile()
-        case "onnxruntime" | "onnxruntime-cuda" | "onnxruntime-tensorrt":
-            from singleshot.export.runtimes.onnx_runtime import PROVIDERS, OnnxRuntime
-
-            return OnnxRuntime(PROVIDERS[name])
-        case "numba-sparse":
-            from singleshot.export.runtimes.numba_sparse import NumbaSparse
-
-            return NumbaSparse()
-        case "openvino-f32" | "openvino-bf16":
-            from singleshot.export.runtimes.openvino import OpenVINO
-
-            return OpenVINO("float32" if name == "openvino-f32" else "bfloat16", streams)
-        case "tvm" | "tvm-tuned":
-            from singleshot.export.runtimes.tvm import TUNE_S, TVM
-
-            return TVM(TUNE_S if name == "tvm-tuned" else 0)
-        case "xla":
-            from singleshot.export.runtimes.xla import XLA
-
-            return XLA()
-        case "tensorflow":
-            from singleshot.export.runtimes.tensorflow import TensorFlow
-
-            return TensorFlow()
-        case "iree":
-            from singleshot.export.runtimes.iree import IREE
-
-            return IREE()
-    raise KeyError(name)
+    adapter: type[Runtime] = importlib.import_module(RUNTIMES[name].module).ADAPTER
+    return adapter(name, streams)
 
 
 def interpreter(name: str) -> Path | None:
@@ -107,7 +96,7 @@ def installed_version(name: str) -> str | None:
     if python is None:
         return None
     elsewhere = [str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
-    for package in PACKAGES[name]:
+    for package in RUNTIMES[name].packages:
         for found in distributions(name=package, path=elsewhere if name in ISOLATED else sys.path):
             return found.version
     return None

@@ -10,6 +10,8 @@ import onnx
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 from singleshot.export.runtimes.static_shapes import with_static_shapes
 
+RUNTIMES = {"iree": {"packages": ("iree-base-runtime",), "slow_to_prepare": True}}
+
 
 class IREE(Runtime):
     """Runs a graph with the backend `llvm-cpu`, which compiles MLIR with LLVM."""
@@ -76,3 +78,6 @@ def _reason(output: str) -> str:
     """The first error in a compiler's output, without the whole program that follows it."""
     lines = [line.strip() for line in output.splitlines()]
     return next((line for line in lines if "error:" in line), lines[0])[:300]
+
+
+ADAPTER = IREE

@@ -8,6 +8,8 @@ from singleshot.export.runtimes.protocol import ModelFiles, Prepared, Runtime, S
 from singleshot.export.runtimes.torch_eager import read_network, runner, set_threads
 from singleshot.sparse.perceptron import SparsePerceptron, to_array
 
+RUNTIMES = {"numba-sparse": {"packages": ("numba",), "for_pruned": True}}
+
 
 class NumbaSparse(Runtime):
     """Runs perceptrons with compiled kernels, on one thread, and the rest of a network with PyTorch."""
@@ -60,3 +62,6 @@ def with_kept_weights(module: nn.Module) -> nn.Module:
     for name, child in module.named_children():
         setattr(module, name, with_kept_weights(child))
     return module
+
+
+ADAPTER = NumbaSparse

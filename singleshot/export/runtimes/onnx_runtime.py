@@ -14,12 +14,19 @@ PROVIDERS = {
 }
 """Execution provider of each runtime."""
 
+RUNTIMES = {
+    "onnxruntime": {"packages": ("onnxruntime", "onnxruntime-gpu")},
+    "onnxruntime-cuda": {"packages": ("onnxruntime-gpu", "onnxruntime")},
+    "onnxruntime-tensorrt": {"packages": ("onnxruntime-gpu", "onnxruntime"), "slow_to_prepare": True},
+}
+
 
 class OnnxRuntime(Runtime):
-    """Runs a graph with one given provider, in float32 throughout."""
+    """Runs a graph with the runtime's provider, in float32 throughout."""
 
-    def __init__(self, provider: str) -> None:
-        self.provider = provider
+    def __init__(self, name: str, streams: int = 1) -> None:
+        super().__init__(name, streams)
+        self.provider = PROVIDERS[name]
 
     def unavailable(self) -> str | None:
         """Reason why the runtime can't run here; None if it can."""
@@ -60,3 +67,6 @@ class OnnxRuntime(Runtime):
     @property
     def _on_cpu(self) -> bool:
         return self.provider == "CPUExecutionProvider"
+
+
+ADAPTER = OnnxRuntime

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import Literal
 
 # Importing openvino, or reading a model with it, reports to Google Analytics unless its telemetry can't be
 # imported.
@@ -16,17 +15,18 @@ from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, P
 NAMES: Mapping[str, Precision] = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 """Precisions by the names of OpenVINO's types."""
 
+RUNTIMES = {"openvino-f32": {"packages": ("openvino",)}, "openvino-bf16": {"packages": ("openvino",)}}
+
 
 class OpenVINO(Runtime):
-    """Runs a graph in the given precision; by default, OpenVINO uses bfloat16 if the CPU supports it.
+    """Runs a graph in the runtime's precision; by itself, OpenVINO uses bfloat16 if the CPU supports it.
 
-    `streams` is the number of calls that may be made at once, from as many threads; they share the runtime's
-    threads.
+    Calls of several threads share the runtime's threads.
     """
 
-    def __init__(self, precision: Literal["float32", "bfloat16"], streams: int = 1) -> None:
-        self._precision = precision
-        self._streams = streams
+    def __init__(self, name: str, streams: int = 1) -> None:
+        super().__init__(name, streams)
+        self._precision = NAMES[name.removeprefix("openvino-")]
         self._core = openvino.Core()
 
     def unavailable(self) -> str | None:
@@ -58,7 +58,7 @@ class OpenVINO(Runtime):
             {
                 "INFERENCE_PRECISION_HINT": "f32" if self._precision == "float32" else "bf16",
                 "INFERENCE_NUM_THREADS": threads,
-                "NUM_STREAMS": self._streams,
+                "NUM_STREAMS": self.streams,
                 # A thread that is tied to a core waits for it while another core has nothing to do: stylising
                 # a video takes 8 % longer.
                 "ENABLE_CPU_PINNING": False,
@@ -68,7 +68,7 @@ class OpenVINO(Runtime):
         if precision != self._precision:
             raise RuntimeError(f"OpenVINO computes in {precision}, though asked for {self._precision}")
         requests: SimpleQueue[openvino.InferRequest] = SimpleQueue()
-        for _ in range(self._streams):
+        for _ in range(self.streams):
             requests.put(compiled.create_infer_request())
 
         def run(inputs: Arrays) -> Arrays:
@@ -90,3 +90,6 @@ def _precision(compiled: openvino.CompiledModel) -> Precision:
     }
     narrowest = next(name for name in ("bf16", "f16", "f32") if name in types)
     return NAMES[narrowest]
+
+
+ADAPTER = OpenVINO

@@ -38,7 +38,14 @@ class Prepared:
 
 
 class Runtime(ABC):
-    """Prepares networks to run."""
+    """Prepares networks to run.
+
+    `name` is that of one of the runtimes that the adapter's module declares, `streams` the number of threads
+    that call the runtime at once.
+    """
+
+    def __init__(self, name: str, streams: int = 1) -> None:
+        self.name, self.streams = name, streams
 
     def unavailable(self) -> str | None:
         """Reason why the runtime can't run here, in words that a user can act on; None if it can."""

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
+RUNTIMES = {
+    "tensorflow": {"packages": ("tensorflow", "tensorflow-cpu"), "isolated": True, "threads_are_final": True}
+}
+
 
 class TensorFlow(Runtime):
     """Runs a graph as a SavedModel, converted with onnx2tf."""
@@ -45,3 +49,6 @@ class TensorFlow(Runtime):
             return {name: result.numpy() for name, result in results.items()}
 
         return Prepared(run, "float32")
+
+
+ADAPTER = TensorFlow

@@ -10,11 +10,14 @@ from torch._inductor import config
 from singleshot.export.runtimes.protocol import ModelFiles, Prepared, Runtime, Shapes
 from singleshot.export.runtimes.torch_eager import read_network, runner, set_threads
 
+RUNTIMES = {"torch-compile": {"packages": ("torch",), "slow_to_prepare": True}}
+
 
 class TorchCompile(Runtime):
     """Runs kernels that are compiled for one size and one number of threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, streams: int = 1) -> None:
+        super().__init__(name, streams)
         # By default, Inductor compiles a program for each instruction set to see whether it runs, which takes
         # 10 s of CPU time in each process. The processor itself tells which sets it has.
         config.cpp.vec_isa_ok = True
@@ -43,3 +46,6 @@ class TorchCompile(Runtime):
         run = runner(network, torch.compile(network.module, dynamic=False), torch.device("cpu"))
         run({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
         return Prepared(run, "float32")
+
+
+ADAPTER = TorchCompile

@@ -1,7 +1,7 @@
 """PyTorch without a compiler, on the CPU or a GPU."""
 
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 
@@ -9,12 +9,15 @@ from singleshot.export.model_files import Network, open_network
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
+RUNTIMES = {"torch": {"packages": ("torch",)}, "torch-cuda": {"packages": ("torch",)}}
+
 
 class TorchEager(Runtime):
     """Runs a network's own modules, in float32 throughout."""
 
-    def __init__(self, device: Literal["cpu", "cuda"] = "cpu") -> None:
-        self._device = torch.device(device)
+    def __init__(self, name: str, streams: int = 1) -> None:
+        super().__init__(name, streams)
+        self._device = torch.device("cuda" if name == "torch-cuda" else "cpu")
 
     def unavailable(self) -> str | None:
         """Reason why the runtime can't run here; None if it can."""
@@ -68,3 +71,6 @@ def runner(network: Network, module: Callable[..., Any], device: torch.device) -
         return {name: result.cpu().numpy() for name, result in zip(network.outputs, results, strict=True)}
 
     return run
+
+
+ADAPTER = TorchEager

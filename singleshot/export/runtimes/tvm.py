@@ -30,16 +30,22 @@ it for importing TVM."""
 BUILD_LIMIT_S = 120.0
 """Timeout for building one schedule; on a busy machine, TVM's 30 s are over before a builder has started."""
 
+RUNTIMES = {
+    "tvm": {"packages": ("apache-tvm",), "slow_to_prepare": True},
+    "tvm-tuned": {"packages": ("apache-tvm",), "slow_to_prepare": True},
+}
+
 
 class TVM(Runtime):
     """Runs a graph with loops that TVM generates; there is no BLAS in TVM's package.
 
-    `tune_s` is the time in seconds that meta-schedule may search for better schedules; 0 means the default
-    ones. The schedules found are kept in the user's cache, by graph, shapes, processor, threads and seconds.
+    For `tvm-tuned`, meta-schedule searches for better schedules than the default ones, :data:`TUNE_S` seconds
+    long. They are kept in the user's cache, by graph, shapes, processor, threads and seconds.
     """
 
-    def __init__(self, tune_s: float = 0) -> None:
-        self._tune_s = tune_s
+    def __init__(self, name: str, streams: int = 1) -> None:
+        super().__init__(name, streams)
+        self._tune_s = TUNE_S if name == "tvm-tuned" else 0
         import_module("tvm.relax.frontend.onnx")  # here, or its two seconds would count for the first network
 
     def unavailable(self) -> str | None:
@@ -155,3 +161,6 @@ def _tune(module: "tvm.IRModule", target: "tvm.target.Target", seconds: float, d
             work.rename(directory)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+ADAPTER = TVM

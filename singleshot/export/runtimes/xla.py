@@ -19,6 +19,8 @@ from singleshot.export.runtimes.static_shapes import with_static_shapes
 Sizes = NDArray[np.int64]
 """A shape, or axes. In a graph with static shapes these are constants."""
 
+RUNTIMES = {"xla": {"packages": ("jaxlib",), "threads_are_final": True}}
+
 
 class XLA(Runtime):
     """Runs a graph that is compiled as one function, with its weights as constants."""
@@ -156,3 +158,6 @@ OPERATORS: Mapping[str, Callable[..., Array]] = {
     "Unsqueeze": lambda x, axes: jnp.expand_dims(x, tuple(axes)),
 }
 """Operators of the exported networks, as specified for ONNX's opset 20 (https://onnx.ai/onnx/operators)."""
+
+
+ADAPTER = XLA

@@ -173,7 +173,8 @@ def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = TVM(tune_s=1)
+    monkeypatch.setattr("singleshot.export.runtimes.tvm.TUNE_S", 1)
+    tuned = TVM("tvm-tuned")
     if reason := tuned.unavailable():
         pytest.skip(reason)
     import tvm
@@ -207,7 +208,7 @@ from pathlib import Path
 import numpy as np
 from singleshot.export.runtimes.protocol import ModelFiles, Runtime
 from singleshot.export.runtimes.tensorflow import TensorFlow
-directory, runtime = Path(sys.argv[1]), TensorFlow()
+directory, runtime = Path(sys.argv[1]), TensorFlow("tensorflow")
 path, inputs = directory / "graph.onnx", dict(np.load(directory / "inputs.npz"))
 shapes = {name: value.shape for name, value in inputs.items()}
 prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)

@@ -17,7 +17,9 @@ def test_policies_are_what_pytorch_computes(tmp_path, algorithm, form, batch):
     path = save_agent(tmp_path / "agent.safetensors", algorithm, 0.9)
     network = open_network(path, form)
     inputs = random_inputs(network.inputs, {"batch": batch, "samples": 10}, seed=0)
-    prepared = NumbaSparse().prepare(ModelFiles(tmp_path / "none.onnx", path, form), {}, threads=1)
+    prepared = NumbaSparse("numba-sparse").prepare(
+        ModelFiles(tmp_path / "none.onnx", path, form), {}, threads=1
+    )
     found = prepared.run(inputs)
     assert list(found) == list(network.outputs)
     tensors = [torch.from_numpy(inputs[each.name]) for each in network.inputs]
@@ -48,4 +50,4 @@ def test_perceptrons_alone_are_replaced():
 def test_a_style_has_no_perceptron(tmp_path):
     path = save_style(tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="a style has no perceptron"):
-        NumbaSparse().prepare(ModelFiles(tmp_path / "none.onnx", path, "dense"), {}, threads=1)
+        NumbaSparse("numba-sparse").prepare(ModelFiles(tmp_path / "none.onnx", path, "dense"), {}, threads=1)

@@ -100,10 +100,10 @@ def test_torch_compile_asks_for_a_compiler(monkeypatch, tmp_path):
 
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "install g++" in TorchCompile().unavailable()
+    assert "install g++" in TorchCompile("torch-compile").unavailable()
     (tmp_path / "clang++").touch(mode=0o755)
     monkeypatch.setenv("CXX", "clang++")
-    assert TorchCompile().unavailable() is None
+    assert TorchCompile("torch-compile").unavailable() is None
 
 
 @pytest.mark.parametrize("name", ["onnxruntime-cuda", "onnxruntime-tensorrt", "torch-cuda"])
@@ -112,3 +112,15 @@ def test_without_a_gpu_the_reason_says_so(name):
     if reason is None:
         pytest.skip("there is a GPU")
     assert "GPU" in reason or "onnxruntime-gpu" in reason or "CPUs alone" in reason
+
+
+def test_runtimes_are_known_without_importing_them():
+    code = """
+import sys
+from singleshot.export.runtimes import RUNTIMES, installed_version
+for name in RUNTIMES:
+    installed_version(name)
+foreign = {"iree", "jax", "numba", "onnx", "onnxruntime", "openvino", "torch", "tvm"} & set(sys.modules)
+assert not foreign, foreign
+"""
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, check=True)
