@@ -84,7 +84,8 @@ class Cluster:
         directory.mkdir()
         self.address = f"127.0.0.1:{free_port()}"
         size = ("--block", "--num-cpus=1", "--object-store-memory=150000000", "--node-ip-address=127.0.0.1")
-        own = ("ray", "start", *size, "--dashboard-agent-listen-port=0", "--disable-usage-stats")
+        ray = str(Path(sys.executable).with_name("ray"))  # also where the environment isn't activated
+        own = (ray, "start", *size, "--dashboard-agent-listen-port=0", "--disable-usage-stats")
         port = self.address.rpartition(":")[2]
         head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={directory}")
         ready = "Ray runtime started"

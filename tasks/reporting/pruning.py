@@ -138,6 +138,12 @@ def densities(found: Results) -> list[Row]:
     ]
 
 
+def same_density(rows: Sequence[Row]) -> str:
+    """The percentage that all parts of all agents keep; nothing if they differ."""
+    written = {cell for row in rows for cell in list(row.values())[3:]} - {NOT_GIVEN}
+    return written.pop() if len(written) == 1 else ""
+
+
 def updates(found: Results) -> list[str]:
     """The number of updates of each algorithm's agents: `8,000 (BC)`."""
     return _by_algorithm(found.table(results.SCORES).groupby("algorithm")["update"].max())

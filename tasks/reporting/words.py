@@ -1,11 +1,14 @@
 """Numbers, lists and tables in words, as the page has them."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from singleshot.pruning.variant import percentage
 
 NOT_GIVEN = "–"
+SHORT, NAME = 20, 32
+"""Characters up to which a cell's text stays on one line, or can be a part of its row's name."""
 Row = dict[str, str]
 """A row of a table: its cells by the titles of their columns."""
 
@@ -18,6 +21,21 @@ def without_constants(rows: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     named = [f"{title}: {cell}" for title, cell in constant.items()]
     kept = [{title: cell for title, cell in row.items() if title not in constant} for row in rows]
     return kept, [each for each in named if not each.endswith(f" {NOT_GIVEN}")]
+
+
+def row_names(rows: Sequence[Row], text: Sequence[str]) -> list[str]:
+    """The columns that together name a row: the first ones, as long as their text is a name."""
+
+    def names(title: str) -> bool:
+        return title in text and all(len(row[title]) <= NAME for row in rows)
+
+    found = list(itertools.takewhile(names, rows[0]))
+    return found if len(found) < len(rows[0]) else found[:1]
+
+
+def joined(row: Row, titles: Iterable[str]) -> str:
+    """These cells of a row, in one."""
+    return ", ".join(row[title] for title in titles)
 
 
 def number(value: float, digits: int = 3) -> str:

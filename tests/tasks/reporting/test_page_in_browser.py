@@ -120,3 +120,24 @@ def test_paper_gets_stills_on_white(open_page):
     assert page.locator("video:visible").count() == 0
     assert page.locator("img.still:visible").count() == 2
     assert page.locator("nav:visible, button#cite:visible").count() == 0
+
+
+NAME = "cell => getComputedStyle(cell, '::after').content"
+
+
+def test_a_narrow_screen_keeps_the_whole_name_of_a_row_in_sight(open_page):
+    wide, narrow = open_page(1200), open_page(390)
+    for page in (wide, narrow):
+        page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
+    first = {}
+    for page in (wide, narrow):
+        row = page.locator("#return table").filter(has_text="score").last.locator("tbody tr").last
+        row.evaluate("each => { each.closest('.scroll').scrollLeft = 1e4 }")
+        first[page] = row.locator("td").first
+        assert first[page].bounding_box()["x"] >= 0
+    others = first[wide].locator("xpath=following-sibling::td[contains(@class, 'named')]")
+    assert others.count() >= 1
+    assert all(each.is_visible() for each in others.all())
+    assert first[wide].evaluate(NAME) == "none"
+    assert first[narrow].evaluate(NAME) == f'"{", ".join(others.all_inner_texts())}"'
+    assert narrow.locator("td.named:visible").count() == 0
