@@ -99,6 +99,8 @@ def _packed(path: Path) -> _Stored:
 
 
 def _plain(path: Path) -> _Stored:
+    if path.suffix == ".onnx":
+        raise UserError(f"{path}: an ONNX graph; name the safetensors file of an agent or a style")
     try:
         model = read_tensor_file(path)
     except UserError as error:

@@ -90,11 +90,19 @@ def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
     if path.exists():
         return
     if others is None:
-        raise UserError(f"{path}: no such file or directory; correct the path")
+        raise UserError(f"{path}: no such file or directory; {_correction(path)}")
     there = [str(other) for other in others]
     similar = ", ".join(difflib.get_close_matches(str(path), there, n=3, cutoff=0))
     fix = f"there are {len(there)}, such as {similar}" if there else "run `make repro` first"
     raise UserError(f"{path}: no such file or directory; {fix}")
+
+
+def _correction(path: Path) -> str:
+    """What was probably meant: a similar name beside the first part of the path that is missing."""
+    missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
+    there = [each.name for each in missing.parent.iterdir()]
+    near = difflib.get_close_matches(missing.name, there, n=1)
+    return f"did you mean {missing.with_name(near[0])}?" if near else "correct the path"
 
 
 @app.command(rich_help_panel=PANEL)

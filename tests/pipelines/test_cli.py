@@ -283,6 +283,14 @@ def test_a_file_that_is_not_there_is_told_before_pytorch_is_imported(tmp_path, c
     assert done.stdout.strip() == f"error: {missing}: no such file or directory; correct the path False"
 
 
+def test_a_file_of_a_similar_name_is_named(run, tmp_path):
+    there = tmp_path / "models" / "agent.safetensors"
+    there.parent.mkdir()
+    there.touch()
+    assert_one_line(run("pack", tmp_path / "models" / "agent.safetensor"), f"did you mean {there}?")
+    assert_one_line(run("pack", tmp_path / "model" / "agent.safetensors"), f"did you mean {there.parent}?")
+
+
 def test_a_damaged_agent(run, agent):
     agent.write_bytes(agent.read_bytes()[:1000])
     assert_one_line(run("evaluate-agent", agent), agent)

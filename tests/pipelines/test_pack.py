@@ -108,6 +108,10 @@ def test_mistakes_are_one_line(agent, here):
     text.write_text("some text\n")
     with pytest.raises(UserError, match=r"text\.packed: neither a packed nor a whole safetensors file"):
         run("inspect", text)
+    graph = here / "policy.onnx"
+    graph.write_bytes(b"\x08\x09")
+    with pytest.raises(UserError, match=r"policy\.onnx: an ONNX graph; name the safetensors file"):
+        run("inspect", graph)
     with pytest.raises(UserError, match=r"text\.packed: not a whole safetensors file"):
         run("pack", text, "-o", "small")
     packed.write_bytes(packed.read_bytes()[:-1])
