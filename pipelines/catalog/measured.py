@@ -12,7 +12,7 @@ import pandas
 from pipelines.catalog.paths import CLASSIFICATION, PRUNED_STYLES, QUALITY, TIMINGS
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard
-from singleshot.pruning.variant import DENSE
+from singleshot.pruning.variant import DENSE, variant_name
 
 UNTIMED = "not measured (`deployment.benchmark` chooses the networks that are timed)"
 
@@ -85,14 +85,10 @@ def _latencies(card: GraphCard) -> Iterator[str]:
 
 
 def _of_style(card: GraphCard) -> pandas.DataFrame:
-    """The row of a network of a style that was pruned, the dense one's included.
-
-    `style` of its card is e.g. `swirls-snip-0.98`, of a dense one `swirls`.
-    """
+    """The row of a network of a style that was pruned, the dense one's included."""
     rows = _rows(PRUNED_STYLES)
-    pruned = rows["style"] + "-" + rows["pruner"] + "-" + rows["sparsity"].map("{:g}".format)
-    names = rows["style"].where(rows["pruner"] == DENSE, pruned)
-    return rows[names == card.details["style"]]
+    names = [f"{row.style}/{variant_name(row.pruner, row.sparsity)}" for row in rows.itertuples()]
+    return rows[[name.removesuffix(f"/{DENSE}") == card.details["style"] for name in names]]
 
 
 def _rows(table: Path, **values: object) -> pandas.DataFrame:

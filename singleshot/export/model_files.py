@@ -49,14 +49,14 @@ def style_forms(source: Path) -> tuple[Form, ...]:
 def open_style(source: Path, form: Form) -> Network:
     """Open a style's network. Raises UserError if `source` isn't a style's model, or has no such form.
 
-    The `style` of a pruned network includes the name of its variant, e.g. `swirls-snip-0.98`.
+    The `style` of a pruned network includes the name of its variant, e.g. `swirls/snip-0.98`.
     """
     module, card = load_model(source)
     pruning, forms = _pruning(card), _forms(card)
     if form not in forms:
         kind = "pruned style" if pruning else "style that was never pruned"
         raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
-    variant = f"-{variant_name(pruning['pruner'], pruning['sparsity'])}" if pruning else ""
+    variant = f"/{variant_name(pruning['pruner'], pruning['sparsity'])}" if pruning else ""
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
     return Network(
         kind="style",

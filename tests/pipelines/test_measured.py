@@ -63,7 +63,7 @@ def test_a_style_has_the_judgement_of_a_network_without_part_in_its_training():
 
 
 def test_a_pruned_style_has_its_own_measurements_beside_the_dense_ones():
-    facts = measured(card("style", "styles/swirls/snip-0.98", "compacted", "swirls-snip-0.98"))
+    facts = measured(card("style", "styles/swirls/snip-0.98", "compacted", "swirls/snip-0.98"))
     assert facts["quality"].startswith("25% of the way from photo to painting, as AlexNet sees it")
     assert facts["quality"].endswith("SSIM 0.40 and LPIPS 0.35 (means over 3 photos)")
     assert facts["latency"].startswith("12.3 ms for one picture with a short side of 256 px by onnxruntime")
