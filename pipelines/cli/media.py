@@ -2,6 +2,7 @@
 
 import codecs
 import mimetypes
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from glob import has_magic
@@ -153,9 +154,10 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
             input.
     """
     check_directory(output)
+    shared = Counter(name for name, _ in {(medium.name, _identity(medium.file)) for medium in media})
     targets: dict[Path, Medium] = {}
     for medium in media:
-        target = output / medium.name
+        target = output / (medium.name if shared[medium.name] == 1 else _with_suffix_of_input(medium))
         check_directory(target.parent)
         if target in targets and not targets[target].file.samefile(medium.file):
             raise UserError(
@@ -170,6 +172,13 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
                 f"{target}: is an input and would be overwritten; choose another output directory"
             )
     return targets
+
+
+def _with_suffix_of_input(medium: Medium) -> Path:
+    """`photo.tga.png`, where another picture is written to `photo.png`."""
+    if medium.name.suffix == medium.file.suffix:
+        return medium.name
+    return medium.name.with_name(f"{medium.file.name}{medium.name.suffix}")
 
 
 def _identity(file: Path) -> tuple[int, int]:

@@ -131,6 +131,26 @@ def test_two_inputs_of_one_name_are_an_error() -> None:
     assert len(find_media(["photo.png", "./photo.png", "*.png"], Path("out")).found) == 1
 
 
+def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> None:
+    folder = Path("formats")
+    folder.mkdir()
+    with Image.open("photo.png") as photo:
+        for suffix in ("png", "tga", "pcx", "jpg"):
+            photo.convert("RGB").save(folder / f"same.{suffix}")
+    shutil.copy("film.mp4", folder / "same.mp4")
+    shutil.copy("film.mp4", folder / "same.avi")
+    targets = plan_targets(find_media(["formats"], Path("out")).found, Path("out"))
+    written = {target.name: medium.file.name for target, medium in targets.items()}
+    assert written == {
+        "same.png": "same.png",
+        "same.tga.png": "same.tga",
+        "same.pcx.png": "same.pcx",
+        "same.jpg": "same.jpg",
+        "same.mp4": "same.mp4",
+        "same.avi.mp4": "same.avi",
+    }
+
+
 def test_a_file_as_output_directory_is_an_error() -> None:
     (medium,) = find_media(["photo.png"], Path("out")).found
     for output in ("film.mp4", "film.mp4/sub"):
