@@ -137,6 +137,7 @@ class Run:
                     process.send_signal(number)
             if number == signal.SIGSTOP:
                 disk.keep()
+        self.process.wait(PATIENCE_S)  # before psutil does, or its status would be lost, and read as 0
         psutil.wait_procs(processes, PATIENCE_S)
         disk.go_back()
 
