@@ -35,6 +35,7 @@ REGISTERED_FORMS = ("dense", "compacted")
 CURRENT = "current"
 TABLE = "| | |\n|---|---|\n"
 """Beginning of the descriptions that are written here."""
+SCALE = "; 0 is a random policy, 100 D4RL's expert"
 EXAMPLE_SIZES = {"batch": 1, "height": 32, "width": 32}
 """Sizes of an input example along the axes that take any size."""
 
@@ -145,7 +146,11 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
         "network": f"`{card.cell}`",
         "kind": card.kind,
         "form": f"{card.form}{pruned}",
-        **({"score": str(card.score)} if card.score else {}),
+        **(
+            {"score": f"{card.score}{SCALE if card.score.measure == 'D4RL score' else ''}"}
+            if card.score
+            else {}
+        ),
         **measured,
         "licence": card.licence,
         **{
@@ -154,13 +159,15 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
         },
         **_facts(card),
     }
+    if id_ := (card.details.get("environment_spec") or {}).get("id"):
+        rows["environment"] = f"`{id_}` of Gymnasium"
     table = "\n".join(f"| {key} | {value} |" for key, value in rows.items())
     if uri.startswith(SQLITE):  # a relative path would be another database in another directory
         uri = f"{SQLITE}{Path(uri.removeprefix(SQLITE)).absolute()}"
     sizes = _example_sizes(card)
     arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
     return (
-        f"{TABLE}{table}\n\n```python\nimport mlflow, numpy\n\n"
+        f"{TABLE}{table}\n\n`pip install mlflow onnxruntime`, then:\n\n```python\nimport mlflow, numpy\n\n"
         f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
         f"model = mlflow.pyfunc.load_model('models:/{_name(card)}@{CURRENT}')\n"
         f"model.predict({{{arrays}}})\n```"

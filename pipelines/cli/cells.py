@@ -64,7 +64,7 @@ def _dashed(name: str) -> str:
 def _summary(said: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """How many cells are computed; then, for each difference once, how many cells have it and one of them."""
     missing = {name: lines for name, lines in said.items() if not lines[0].startswith(COMPUTED)}
-    yield f"{len(said) - len(missing)} of {len(said)} cells are {COMPUTED}, and nothing differs"
+    yield f"{len(said) - len(missing)} of {len(said)} cells are {COMPUTED} with today's settings and code"
     alike: dict[tuple[str, ...], list[str]] = {}
     for name, (first, *rest) in missing.items():
         alike.setdefault(tuple(rest) or (first,), []).append(name)

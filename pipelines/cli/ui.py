@@ -31,10 +31,12 @@ def serve_runs(port: int) -> None:
     if uri.startswith(("http://", "https://")):
         print(f"MLflow's server has the runs: {without_secrets(uri).rstrip('/')}{START}")
         return
-    if database := database_file(uri):
+    database = database_file(uri)
+    if database:
         _check_database(database)
-        follow_move(database, config.experiment)
     _check_port(port)
+    if database:
+        follow_move(database, config.experiment)
     hint = "Ctrl-C ends it; if pages for language models appear, choose Model training at the top left"
     print(f"MLflow: http://localhost:{port}{START} ({hint})", flush=True)
     options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]

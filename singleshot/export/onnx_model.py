@@ -16,7 +16,7 @@ from singleshot.errors import UserError, in_a_line
 Kind = Literal["policy", "actor", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
-LICENCE = "MIT, as Singleshot's; the licence of a painting or of data from elsewhere applies as well"
+LICENCE = "MIT, as Singleshot's; if the network learned from your own data or painting, their licence as well"
 
 
 @dataclass(frozen=True)
@@ -180,6 +180,6 @@ def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
     except (KeyError, ValueError, ValidationError, RecursionError) as error:
         missing = f"its metadata have no key {error}"
         reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
-        raise UserError(
-            f"{path}: not a graph of this project ({reason}); export one with `dvc repro export`"
-        ) from error
+        ours = "source_sha256" in metadata
+        what = "exported by another version of this project" if ours else "not a graph of this project"
+        raise UserError(f"{path}: {what} ({reason}); `dvc repro export` writes today's") from error

@@ -150,6 +150,13 @@ def conditions(timed: pandas.DataFrame) -> int:
     return timed.groupby(CONDITION, dropna=False).ngroups
 
 
+def fastest_with_kept_weights(timed: pandas.DataFrame) -> int:
+    """In how many conditions the runtime for pruned networks is faster than all others in full precision."""
+    medians = timed[timed["precision"] == FULL].pivot_table("p50_ms", CONDITION, "runtime", dropna=False)
+    others = medians.drop(columns=KEPT_WEIGHTS).min(axis="columns")
+    return int((medians[KEPT_WEIGHTS] < others).sum())
+
+
 def wins(winners: pandas.Series) -> list[str]:
     """In how many conditions each runtime is the fastest."""
     return [f"{runtime} in {n}" for runtime, n in winners.value_counts(sort=True).items()]
@@ -160,12 +167,13 @@ def best_means(means: pandas.Series) -> list[str]:
     return written_as(means.max(), means.to_dict(), 2)
 
 
-def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, float, pandas.Series] | None:
+def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, float, pandas.Series, float] | None:
     """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision.
 
     For the smallest batch: who acts has one state at a time.
 
-    Returns its name, the batch, the geometric mean of its gains, and each gain; None without pruned policies.
+    Returns its name, the batch, the geometric mean of its gains, each gain, and the mean of the gains that the
+    runtime has with the zeros left in; None without pruned policies.
     """
     policies = _policies(timed)
     pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
@@ -173,13 +181,17 @@ def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, float, pandas.S
     pruned = pruned[pruned["batch"] == states]
     keys = ["model", "threads"]
     zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
-    best = pruned.groupby(["runtime", *keys])["p50_ms"].min()
-    gains = (zeros / best).dropna()
+    by_runtime = ["runtime", *keys]
+    gains = (zeros / pruned.groupby(by_runtime)["p50_ms"].min()).dropna()
     if gains.empty:
         return None
     means = gains.groupby("runtime").agg(geometric_mean)
     runtime = str(means.idxmax())
-    return runtime, int(states), float(means.max()), gains.xs(runtime, level="runtime")
+    with_zeros = pruned[(pruned["runtime"] == runtime) & (pruned["form"] == "masked")].set_index(keys)[
+        "p50_ms"
+    ]
+    own = gains.xs(runtime, level="runtime")
+    return runtime, int(states), float(means.max()), own, geometric_mean((zeros / with_zeros).dropna())
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:

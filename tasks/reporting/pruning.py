@@ -51,9 +51,9 @@ PACKED_ROWS = (
 TABLE_1_SPARSITY = 0.95
 FORMAT_NAMES = {
     DENSE: "dense tensors",
-    "coo": "COO, the paper's torch.to_sparse()",
-    "csr_int32": "CSR, 32-bit indices",
-    "bitmap": "bitmap and values",
+    "coo": "coordinates (COO), the paper's torch.to_sparse()",
+    "csr_int32": "compressed rows (CSR), 32-bit indices",
+    "bitmap": "a bit a weight, and values",
     "packed_raw": "packed files",
     "packed_exponents": "packed files with coded exponents",
     BOUND: "masks and values without a pattern",
@@ -555,12 +555,13 @@ def other_savings(saving: pandas.Series) -> pandas.Series:
 def savings_by_format(saving: pandas.Series) -> Figure:
     """Chart: how many times fewer bytes each format takes, from :func:`savings`."""
     alt = "How many times fewer bytes than dense tensors each format takes."
-    return Figure([chart(partial(draw_savings, saving=saving), alt, "", (CHART_INCHES[0], 2.1))])
+    size = (CHART_INCHES[0], 0.6 + 0.42 * len(saving))
+    return Figure([chart(partial(draw_savings, saving=saving), alt, "", size)])
 
 
 def draw_savings(axis: Axes, saving: pandas.Series) -> None:
     """Draw a bar for each format, with its number."""
-    names = [fill(FORMAT_NAMES.get(stored, stored).partition(",")[0], 19) for stored in saving.index]
+    names = [fill(FORMAT_NAMES.get(stored, stored).partition(",")[0], 24) for stored in saving.index]
     bars = axis.barh(
         names, saving, color=[FORMATS.get(stored, OTHER) for stored in saving.index], height=0.62
     )

@@ -24,12 +24,12 @@ def without_constants(rows: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
 
 
 def row_names(rows: Sequence[Row], text: Sequence[str]) -> list[str]:
-    """The columns that together name a row: the first ones, as long as their text is a name."""
+    """The columns that together name a row: the first three or fewer, if their text is a name."""
 
     def names(title: str) -> bool:
         return title in text and all(len(row[title]) <= NAME for row in rows)
 
-    found = list(itertools.takewhile(names, rows[0]))
+    found = list(itertools.takewhile(names, rows[0]))[:3]
     return found if len(found) < len(rows[0]) else found[:1]
 
 

@@ -133,7 +133,7 @@ def test_a_slip_in_a_steps_name_is_met_with_the_step(why):
 
 def test_the_name_of_a_step_sums_up_its_cells(why):
     head, first, *lines = why(name="fetch_images")
-    total = int(re.fullmatch(r"1 of (\d+) cells are computed, and nothing differs", head)[1])
+    total = int(re.fullmatch(r"1 of (\d+) cells are computed with today's settings and code", head)[1])
     assert re.match(r"\d+ not, such as fetch_images/\S+: not computed", first)
     told = [int(line.split()[0]) for line in (first, *lines) if " not, such as " in line]
     assert sum(told) == total - 1

@@ -255,6 +255,7 @@ def test_a_network_has_a_version_for_each_cell_that_exported_it(config, store, c
         "| score | D4RL score 81.0 in its last evaluation, 80.1 (95 % interval 78.0 to 82.2)"
         in found.description
     )
+    assert "as the mean of the last 5; 0 is a random policy, 100 D4RL's expert |" in found.description
     assert "| licence | MIT" in found.description
     assert "| `state` batch x 11 | What the robot sees. |" in found.description
     versions = client.search_model_versions(f"name = '{name}'")

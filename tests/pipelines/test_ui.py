@@ -16,6 +16,7 @@ import pytest
 from ports import free_port
 from waiting import PATIENCE_S, wait_until
 
+from pipelines.cli import ui
 from pipelines.cli.ui import serve_runs
 from singleshot.errors import UserError
 
@@ -46,8 +47,9 @@ def test_a_database_that_is_not_there_is_told(port):
         serve_runs(port)
 
 
-def test_a_port_that_is_taken_is_told_with_another(taken):
+def test_a_port_that_is_taken_is_told_with_another_and_the_database_stays_as_it_is(taken, monkeypatch):
     Path("mlflow.db").touch()
+    monkeypatch.setattr(ui, "follow_move", lambda *_: pytest.fail("a command that fails changes nothing"))
     with pytest.raises(UserError, match=rf"port {taken} is taken; .* make ui PORT={taken + 1}"):
         serve_runs(taken)
 
