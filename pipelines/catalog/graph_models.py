@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipelines.engine.artifact_paths import SQLITE
 from pipelines.engine.execution import temporary_directory
-from singleshot.export.onnx_model import GraphCard, read_card
+from singleshot.export.onnx_model import AgentScore, GraphCard, read_card
 from singleshot.export.parity import random_inputs
 from singleshot.io.hashing import sha256_of
 from singleshot.pruning.variant import percentage
@@ -35,7 +35,6 @@ REGISTERED_FORMS = ("dense", "compacted")
 CURRENT = "current"
 TABLE = "| | |\n|---|---|\n"
 """Beginning of the descriptions that are written here."""
-SCALE = "; 0 is a random policy, 100 D4RL's expert"
 EXAMPLE_SIZES = {"batch": 1, "height": 32, "width": 32}
 """Sizes of an input example along the axes that take any size."""
 
@@ -146,11 +145,7 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
         "network": f"`{card.cell}`",
         "kind": card.kind,
         "form": f"{card.form}{pruned}",
-        **(
-            {"score": f"{card.score}{SCALE if card.score.measure == 'D4RL score' else ''}"}
-            if card.score
-            else {}
-        ),
+        **({"score": _score(card.score)} if card.score else {}),
         **measured,
         "licence": card.licence,
         **{
@@ -171,6 +166,12 @@ def _description(card: GraphCard, uri: str, measured: Mapping[str, str]) -> str:
         f"mlflow.set_tracking_uri({without_secrets(uri)!r})\n"
         f"model = mlflow.pyfunc.load_model('models:/{_name(card)}@{CURRENT}')\n"
         f"model.predict({{{arrays}}})\n```"
+    )
+
+
+def _score(score: AgentScore) -> str:
+    return (
+        f"{score}; 0 is a random policy, 100 D4RL's expert" if score.measure == "D4RL score" else str(score)
     )
 
 

@@ -3,6 +3,7 @@
 import re
 from functools import partial
 from textwrap import shorten
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -167,31 +168,41 @@ def best_means(means: pandas.Series) -> list[str]:
     return written_as(means.max(), means.to_dict(), 2)
 
 
-def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, float, pandas.Series, float] | None:
-    """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision.
+class PolicyGain(NamedTuple):
+    """How many times as fast as PyTorch with zeros a runtime answers with pruned policies."""
+
+    runtime: str
+    states: int
+    """The batch."""
+    gains: pandas.Series
+    """Without dead units, if these were timed, by model and threads."""
+    with_zeros: pandas.Series
+    """The same with the zeros left in: the runtime's part of the gain."""
+
+
+def fastest_policies(timed: pandas.DataFrame) -> PolicyGain | None:
+    """The runtime on which pruned policies gain most, in full precision; None without pruned policies.
 
     For the smallest batch: who acts has one state at a time.
-
-    Returns its name, the batch, the geometric mean of its gains, each gain, and the mean of the gains that the
-    runtime has with the zeros left in; None without pruned policies.
     """
     policies = _policies(timed)
     pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
     states = pruned["batch"].min()
     pruned = pruned[pruned["batch"] == states]
-    keys = ["model", "threads"]
-    zeros = pruned[(pruned["runtime"] == BASELINE) & (pruned["form"] == "masked")].set_index(keys)["p50_ms"]
-    by_runtime = ["runtime", *keys]
-    gains = (zeros / pruned.groupby(by_runtime)["p50_ms"].min()).dropna()
+    medians = pruned.pivot_table("p50_ms", ["runtime", "model", "threads"], "form").reindex(
+        columns=["masked"]
+    )
+    zeros = medians.loc[medians.index.get_level_values("runtime") == BASELINE, "masked"].droplevel("runtime")
+    best = pruned.groupby(medians.index.names)["p50_ms"].min()
+    gains = (zeros / best).dropna()
     if gains.empty:
         return None
-    means = gains.groupby("runtime").agg(geometric_mean)
-    runtime = str(means.idxmax())
-    with_zeros = pruned[(pruned["runtime"] == runtime) & (pruned["form"] == "masked")].set_index(keys)[
-        "p50_ms"
-    ]
-    own = gains.xs(runtime, level="runtime")
-    return runtime, int(states), float(means.max()), own, geometric_mean((zeros / with_zeros).dropna())
+    runtime = str(gains.groupby("runtime").agg(geometric_mean).idxmax())
+    own = (
+        gains.xs(runtime, level="runtime"),
+        (zeros / medians["masked"]).xs(runtime, level="runtime").dropna(),
+    )
+    return PolicyGain(runtime, int(states), *own)
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
