@@ -40,8 +40,13 @@ class TrainingConfig:
     checkpoint_every: Annotated[int, Ge(1)] = 10_000
     """Number of updates between checkpoints, which is the most that an interruption can cost."""
     eval_from: Annotated[int, Ge(0)] = 0
-    """Update before which there are no evaluations. In a short training, the five evaluations that count for
-    an agent's score can thereby lie near its end."""
+    """Update before which only every fourth evaluation takes place. In a short training, the five evaluations
+    that count for an agent's score can thereby lie near its end."""
+
+    def is_evaluated(self, update: int) -> bool:
+        """Whether an evaluation follows the update."""
+        every = self.eval_every if update >= self.eval_from else 4 * self.eval_every
+        return update % every == 0 or update == self.updates
 
 
 @dataclass(frozen=True)
@@ -116,11 +121,9 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         run.restore([job.checkpoint for job in jobs])
         while stack.update < training.updates:
             run.train_until(stack.next_stop(training.eval_every, training.checkpoint_every))
-            last = stack.update == training.updates
-            due = stack.update >= training.eval_from and stack.update % training.eval_every == 0
-            if last or due:
+            if training.is_evaluated(stack.update):
                 yield from run.evaluate()
-            if not last and stack.update % training.checkpoint_every == 0:
+            if stack.update < training.updates and stack.update % training.checkpoint_every == 0:
                 yield from run.checkpoints()
             yield Progress(stack.update / training.updates)
         run.write()

@@ -147,13 +147,13 @@ def test_the_last_masks_are_those_of_the_file(make_jobs):
         assert not agent.networks["vae"].weights[layer][0].T[~mask].any()
 
 
-def test_evaluations_begin_at_the_configured_update_and_end_with_the_last(make_jobs):
-    training = TrainingConfig(updates=9, eval_every=2, checkpoint_every=100, eval_from=4)
+def test_evaluations_are_rare_before_the_configured_update_and_end_with_the_last(make_jobs):
+    training = TrainingConfig(updates=21, eval_every=2, checkpoint_every=100, eval_from=18)
     (job,) = make_jobs(STACK[0], training=training)
     list(train([job]))
     scores = (job.output / "scores.csv").read_text().splitlines()
     at = scores[0].split(",").index("update")
-    assert [int(row.split(",")[at]) for row in scores[1:]] == [4, 6, 8, 9]
+    assert [int(row.split(",")[at]) for row in scores[1:]] == [8, 16, 18, 20, 21]
 
 
 def test_agents_of_different_sizes_are_no_stack(make_jobs):
