@@ -97,6 +97,13 @@ def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
     raise UserError(f"{path}: no such file or directory; {fix}")
 
 
+def _check_inputs(inputs: Iterable[str]) -> None:
+    """The same for inputs of which one may be - or a pattern."""
+    for text in inputs:
+        if text != "-" and not has_magic(text):
+            check_exists(Path(text))
+
+
 def _correction(path: Path) -> str:
     """What was probably meant: a similar name beside the first part of the path that is missing."""
     missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
@@ -309,6 +316,7 @@ def stylize(
     for style in styles:  # before PyTorch is imported: a wrong name should not take seconds
         if not Path(style).is_file():
             style_model(share_of(style)[0])
+    _check_inputs([*inputs, *(more or [])])
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
     from singleshot.style.apply.regions import read_mask
@@ -415,9 +423,7 @@ def classify(
     top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Classes for each picture.")] = 5,
 ) -> None:
     """Classify pictures into ImageNet's classes with the exported classifier."""
-    for text in inputs:
-        if text != "-" and not has_magic(text):
-            check_exists(Path(text))
+    _check_inputs(inputs)
     from pipelines.cli.classify import classify_pictures
 
     if not classify_pictures(inputs, model, top):

@@ -152,7 +152,12 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         return await read_picture(request, config.classify)
 
     @app.post(
-        "/act/{environment}", response_model=ActAnswer, openapi_extra=ACT_REQUEST, responses=_refusals(406)
+        "/act/{environment}",
+        tags=["agents"],
+        summary="Act",
+        response_model=ActAnswer,
+        openapi_extra=ACT_REQUEST,
+        responses=_refusals(406),
     )
     async def act(request: Request) -> Response:
         """The action of a trained agent in a state."""
@@ -171,6 +176,8 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
 
     @app.post(
         "/stylize/{style:path}",
+        tags=["pictures"],
+        summary="Stylise a picture",
         response_class=Response,
         openapi_extra=PICTURE_BODY,
         responses=_refusals()
@@ -190,7 +197,13 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         """Stylise a picture. `strength` 0 is the original, 1 the full style."""
         return Response(await services.stylize(style, body, strength, media_type), media_type=media_type)
 
-    @app.post("/classify", openapi_extra=PICTURE_BODY, responses=_refusals(406))
+    @app.post(
+        "/classify",
+        tags=["pictures"],
+        summary="Classify a picture",
+        openapi_extra=PICTURE_BODY,
+        responses=_refusals(406),
+    )
     async def classify(
         body: Annotated[bytes, Depends(picture_to_classify)],
         classifier: str | None = None,
@@ -219,13 +232,20 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         await watching.start(cards[0])
         await watching(socket, policies, cards)
 
-    @app.get("/watch/{environment}", responses=_refusals(406, 408, 413, 415, 422, 503, 504))
+    @app.get(
+        "/watch/{environment}",
+        tags=["agents"],
+        summary="The agent's body at the start",
+        responses=_refusals(406, 408, 413, 415, 422, 503, 504),
+    )
     async def start(environment: str) -> dict[str, Any]:
         """The body of an environment's agent as it is before the first step."""
         return await watching.start(next(iter((await policies_of(environment)).values())))
 
     @app.get(
         "/paintings/{style:path}",
+        tags=["pictures"],
+        summary="The painting of a style",
         response_class=Response,
         responses=_refusals(406, 408, 413, 415, 422, 503, 504)
         | {200: {"content": {"image/jpeg": {"schema": PICTURE}}}},
@@ -241,22 +261,28 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         """The page on which a person can try the networks."""
         return FileResponse(PAGE / "index.html")
 
-    @app.get("/healthz")
+    @app.get("/healthz", tags=["server"], summary="Alive")
     async def healthz() -> dict[str, str]:
         """Whether this process answers."""
         return {"status": "alive"}
 
-    @app.get("/readyz")
+    @app.get("/readyz", tags=["server"], summary="Ready")
     async def readyz() -> dict[str, str]:
         """Whether the models are loaded, which they always are before the process answers."""
         return {"status": "ready"}
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    @app.get(
+        "/metrics",
+        tags=["server"],
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics() -> Response:
         """Numbers and times of requests, for Prometheus."""
         return exposition()
 
-    @app.get("/models")
+    @app.get("/models", tags=["server"], summary="The networks and their cards")
     async def described() -> dict[str, list[dict[str, Any]]]:
         """The models that are served, by kind, each with its card: origin, inputs and outputs."""
         return {

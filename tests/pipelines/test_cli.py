@@ -259,6 +259,7 @@ def test_a_model_that_is_not_there_is_told_with_the_most_similar_ones(
         "pack no.safetensors",
         "unpack no.packed",
         "learn-style no.jpg",
+        "stylize -s here.jpg -i here.jpg no.jpg -o out",
         "learn-style here.jpg --photos no",
     ],
 )

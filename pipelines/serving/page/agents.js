@@ -54,9 +54,11 @@ function paint(agents) {
       c.moveTo(left + x * scale, ground - z * scale); c.lineTo(left + x2 * scale, ground - z2 * scale); c.stroke();
     }
     c.globalAlpha = 1; c.fillStyle = colour("--ink"); c.textAlign = "left"; c.font = `600 ${text}px system-ui`;
-    c.fillText(`${named(agent.card)}${agent.told}`, text * 0.7, lane * i + text * 1.5);
+    const write = (words, line) => c.fillText(words, text * 0.7, lane * i + text * line, canvas.width - 1.4 * text);
+    write(named(agent.card), 1.5);
     c.font = `${text}px system-ui`;
-    if (agent.seconds) c.fillText(`${agent.speed.toFixed(1)} m/s, return ${agent.return.toFixed(0)}, ${agent.seconds.toFixed(1)} s`, text * 0.7, lane * i + text * 2.9);
+    const moves = agent.seconds && `${agent.speed.toFixed(1)} m/s, return ${agent.return.toFixed(0)}, ${agent.seconds.toFixed(1)} s`;
+    if (moves || agent.told) write([agent.told, moves].filter(Boolean).join("; "), 2.9);
     c.restore();
   });
 }
@@ -91,8 +93,8 @@ function watch() {
     if (own !== socket) return;
     byId("push-on").disabled = byId("push-back").disabled = false;
     const agents = JSON.parse(event.data).agents.map((agent, i) => {
-      const told = agent.posture === "on its feet" ? "" : `: ${agent.posture}`;
-      return { ...agent, card: cards[i], told: told || (agent.ended ? ": time is up" : "") };
+      const told = agent.posture === "on its feet" ? "" : agent.posture;
+      return { ...agent, card: cards[i], told: told || (agent.ended ? "time is up" : "") };
     });
     paint(agents);
     const state = agents.map(agent => `${named(agent.card)}: ${agent.posture}`).join("; ") + ".";
