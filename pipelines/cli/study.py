@@ -247,7 +247,7 @@ def _settings(config: Config, agent: AgentSpec) -> Settings:
         scope=pruning.scope,
         pruning_batch_size=str(batch_size),
         pruning_iterations=str(pruning.iterations),
-        pruning_normalize_states=str(prune.cell(config, agent).params.normalize_states),
+        pruning_normalize_states=str(pruning.normalizes(algorithm.normalize_states)),
     )
 
 
