@@ -15,7 +15,7 @@ dict_keys(['0.weight', '2.weight'])
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -306,7 +306,28 @@ def _flow(model: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[[Weights], T
         for name, parameter in linear.named_parameters():
             parameter.copy_(torch.zeros_like(parameter) if name.endswith("bias") else parameter.abs())
     ones = tuple(torch.ones_like(each[:1]) for each in inputs)
-    return lambda weights: functional_call(linear, weights, ones).sum()
+
+    def flow(weights: Weights) -> Tensor:
+        outputs = functional_call(linear, weights, ones)
+        sums = [output.sum() for output in _tensors(outputs)]
+        if not sums:
+            given = type(outputs).__name__
+            raise UserError(f"SynFlow sums a model's outputs, which are of type {given}; return tensors")
+        return torch.stack(sums).sum()
+
+    return flow
+
+
+def _tensors(outputs: Any) -> Iterator[Tensor]:
+    """The tensors of floating-point numbers in what a model returns: one, or tuples and dicts of them."""
+    match outputs:
+        case Tensor() if outputs.is_floating_point():
+            yield outputs
+        case Mapping():
+            yield from _tensors(list(outputs.values()))
+        case tuple() | list():
+            for each in outputs:
+                yield from _tensors(each)
 
 
 def _no_flow(weights: Weights) -> Tensor:  # noqa: ARG001

@@ -275,6 +275,40 @@ def test_a_layer_tied_to_an_embedding_is_pruned_with_it():
     assert int((model[0].weight != 0).sum()) == 9
 
 
+class Returning(nn.Module):
+    """A network that returns its output in some form."""
+
+    def __init__(self, network, form):
+        super().__init__()
+        self.network, self.form = network, form
+
+    def forward(self, x):
+        return self.form(self.network(x))
+
+
+@pytest.mark.parametrize(
+    "form", [lambda y: (y, None), lambda y: {"logits": y, "more": [y, (y > 0)]}], ids=["tuple", "dict"]
+)
+def test_synflow_sums_whatever_a_model_returns(mlp, loss, form):
+    plain = singleshot.prune(mlp, loss, sparsity=0.5, method="synflow")
+    model = Returning(mlp, form)
+    own = singleshot.prune(
+        model, lambda m: loss(lambda x: next(iter(_values(m(x))))), sparsity=0.5, method="synflow"
+    )
+    assert own.keys() == {f"network.{name}" for name in plain}
+    assert all(torch.equal(own[f"network.{name}"], mask) for name, mask in plain.items())
+
+
+def test_synflow_tells_outputs_without_a_tensor(mlp, loss):
+    model = Returning(mlp, lambda y: type("Answer", (), {"logits": y})())
+    with pytest.raises(UserError, match="which are of type Answer; return tensors"):
+        singleshot.prune(model, lambda m: loss(lambda x: m(x).logits), sparsity=0.5, method="synflow")
+
+
+def _values(output):
+    return output.values() if isinstance(output, dict) else output
+
+
 def test_only_synflow_copies_the_model(mlp, loss, monkeypatch):
     def fail(self, memo):
         raise RuntimeError("not to be copied")
