@@ -90,7 +90,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
             ) from error
         except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
             if isinstance(error.__cause__, OmegaConfBaseException):
-                raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
+                raise UserError(_no_such_key(str(error.__cause__.full_key), overrides)) from error
             # Hydra appends advice for its own command line, and the path it searched.
             reason = " ".join(str(error).split()).partition(" Config search path:")[0]
             reason = reason.partition(" To append to your")[0].partition(" See https")[0]
@@ -126,7 +126,7 @@ def check(path: Path = PARAMS) -> Config:
     return config
 
 
-def _no_such_key(name: str) -> str:
+def _no_such_key(name: str, overrides: Sequence[str]) -> str:
     keys = {key.name: key for group in groups(Config) for key in group.keys}
     above = name.rpartition(".")[0]
     if above in keys and keys[above].named:
@@ -135,6 +135,9 @@ def _no_such_key(name: str) -> str:
         if key.startswith(f"{above}.{NAME}."):
             return f"{CONF}: no key {name}; add others as +{key}=…"
     known = [*keys, *({key.rpartition(".")[0] for key in keys} - {""})]
+    if name in known:
+        given = next(override for override in overrides if override.startswith((f"{name}.", f"{name}=")))
+        return f"{CONF}: no key {name} yet; write +{given}"
     likely = difflib.get_close_matches(name, known, n=1)
     fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md lists the keys"
     return f"{CONF}: no key {name}; {fix}"
