@@ -4,6 +4,7 @@ Modules are imported by name, so that a new pruner is not among the source files
 pruners depend.
 """
 
+import difflib
 import functools
 import importlib
 import pkgutil
@@ -11,6 +12,9 @@ import pkgutil
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.pruner import Pruner, Score
+
+FOR_AGENTS = ("finetuned", "gradual", "rigl", "set", "small")
+"""What `prune` of an agent takes besides pruners: they change masks in training, or need no mask."""
 
 
 @functools.cache
@@ -26,12 +30,21 @@ def module_of(name: str) -> str:
         UserError: there is no pruner or control of that name.
     """
     pruner, hyphen, control = name.partition("-")
+    if name in FOR_AGENTS:
+        raise UserError(f"{name!r} is for agents alone: singleshot.rl.BC(data).prune({name!r}, …)")
     if pruner not in pruner_names() or (hyphen and control not in CONTROLS):
         raise UserError(
-            f"unknown pruner {name!r}; known are {', '.join(pruner_names())}, "
+            f"unknown pruner {name!r}{_likely(name)}; known are {', '.join(pruner_names())}, "
             f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
         )
     return f"{__name__}.{pruner}"
+
+
+def _likely(name: str) -> str:
+    """What the name may be a slip of, in words; may be empty."""
+    controls = (f"{pruner}-{control}" for pruner in pruner_names() for control in CONTROLS)
+    near = difflib.get_close_matches(name.lower(), (*pruner_names(), *FOR_AGENTS, *controls), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def find_pruner(method: str | Score) -> Pruner:

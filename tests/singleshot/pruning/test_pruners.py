@@ -5,13 +5,15 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruners import find_pruner, pruner_names
+from singleshot.pruning.pruners import FOR_AGENTS, find_pruner, pruner_names
 from singleshot.pruning.pruners.grasp import grasp
 from singleshot.pruning.pruners.magnitude import magnitude
 from singleshot.pruning.pruners.random import random
 from singleshot.pruning.pruners.snip import snip
 from singleshot.pruning.pruners.synflow import synflow
+from singleshot.rl.agents import SMALL
 
 
 def chain(weights: Weights) -> Tensor:
@@ -157,6 +159,11 @@ def test_random_scores_come_from_the_generator_and_not_the_weights(objective: Ob
     assert torch.equal(draw(1, 1.0), draw(1, 2.0))
     assert not torch.equal(draw(1, 1.0), draw(2, 1.0))
     assert draw(1, 1.0).unique().numel() == sum(θ.numel() for θ in weights.values())
+
+
+def test_what_agents_alone_take_is_known_as_such():
+    assert set(FOR_AGENTS) == {*METHODS, SMALL}
+    assert set(FOR_AGENTS).isdisjoint(pruner_names())
 
 
 @pytest.mark.parametrize("name", pruner_names())
