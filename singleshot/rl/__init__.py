@@ -8,6 +8,7 @@ from typing import Any
 
 NAMES = ("BC", "BCQ", "IQL", "TD3BC", "Dataset", "load")
 """What is imported from `singleshot.offline_rl` when it is first used; that module is above this package."""
+__all__ = list(NAMES)
 
 
 def __getattr__(name: str) -> Any:

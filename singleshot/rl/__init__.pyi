@@ -6,3 +6,4 @@ from singleshot.offline_rl import Dataset as Dataset
 from singleshot.offline_rl import load as load
 
 NAMES: tuple[str, ...]
+__all__ = ("BC", "BCQ", "IQL", "TD3BC", "Dataset", "load")
