@@ -21,8 +21,9 @@ import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
+import gymnasium
 import numpy as np
 import pydantic
 import torch
@@ -32,16 +33,18 @@ from tqdm.auto import tqdm
 from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
+from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
 from singleshot.pruning.statistics import LayerCount
 from singleshot.rl import agents, pruning
-from singleshot.rl.actions import ActionBounds
+from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.agents import DENSE, Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.data.transitions import Transitions, flat
+from singleshot.rl.data.transitions import ARRAYS, Transitions, flat
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.play import evaluate
@@ -54,6 +57,11 @@ OWN_DATA = "data"
 """Name of the environment in the specification of an agent that was trained on one's own data."""
 RECORDS = 100
 """Number of records of the losses in a training."""
+COLUMNS = ("rewards", "terminals")
+"""Arrays of one number for each transition."""
+OPSETS = 18, 25
+"""The lowest and the highest version of ONNX's operators that PyTorch's exporter is sure to write."""
+TERMINALS_FIX = "give 1 or true where s' ends an episode and else 0"
 
 
 class Dataset:
@@ -89,11 +97,12 @@ class Dataset:
         action_low: ArrayLike | None = None,
         action_high: ArrayLike | None = None,
     ) -> None:
-        arrays = [np.asarray(each) for each in (observations, actions, rewards, next_observations, terminals)]
-        if any(each.dtype.kind not in "biuf" for each in arrays):
-            raise UserError("Dataset: every array has to hold numbers, in rows of equal length")
-        arrays[2], arrays[4] = flat(arrays[2]), _terminals(arrays[4])
-        made = Transitions.cast(*arrays)
+        given = zip(ARRAYS, (observations, actions, rewards, next_observations, terminals), strict=True)
+        arrays = {name: np.atleast_1d(_numbers(f"Dataset: '{name}'", each)) for name, each in given}
+        arrays |= {name: flat(arrays[name]) for name in COLUMNS}
+        _check_shapes(arrays)
+        _check_values(arrays)
+        made = Transitions.cast(**arrays)
         if len(made) and made.actions.ndim == 2 and made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
             scaled = np.asarray(bounds.to_unit(made.actions), np.float32)
@@ -105,6 +114,8 @@ class Dataset:
         cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
     ) -> Self:
         """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
+        if not Path(path).exists():
+            raise UserError(f"{path}: no such file; give the path of one in D4RL's format, HDF5")
         return cls._of(read_d4rl(Path(path)).transitions, action_low, action_high)
 
     @classmethod
@@ -126,8 +137,8 @@ class Dataset:
         made = cls.__new__(cls)
         made.transitions = transitions
         if low is not None or high is not None:
-            bounds = _bounds(transitions.actions, low, high)
-            made.transitions = _rescaled(transitions, None if bounds.is_unit else bounds).check("Dataset")
+            bounds = _bounds(_actions(transitions), low, high)
+            made.transitions = _rescaled(transitions, None if bounds.is_unit else bounds)
         return made
 
     def __len__(self) -> int:
@@ -191,9 +202,10 @@ class TrainedAgent:
         BC and BCQ sample; each call draws other numbers, the same ones after :func:`load`.
 
         Raises:
-            UserError: the shape is another, a number isn't finite, or the agent has not been trained.
+            UserError: the shape is another, something isn't a finite number, or the agent has not been
+                trained.
         """
-        agent, states = self.agent, np.asarray(observations, np.float32)
+        agent, states = self.agent, _numbers("'observations'", observations).astype(np.float32)
         size = agent.algorithm.state_size
         if states.ndim not in (1, 2) or states.shape[-1] != size:
             raise UserError(
@@ -209,13 +221,14 @@ class TrainedAgent:
         return actions if states.ndim == 2 else actions[0]
 
     def evaluate(
-        self, environment: str | Environment, episodes: int = 10, seed: int = 0
+        self, environment: str | Environment | gymnasium.Env, episodes: int = 10, seed: int = 0
     ) -> NDArray[np.float64]:
         """Undiscounted returns of some episodes, (episodes,), each from another initial state.
 
         Args:
-            environment: Gymnasium's id, such as `Hopper-v5`, or an
-                :class:`~singleshot.rl.environments.Environment` with arguments and a time limit.
+            environment: Gymnasium's id, such as `Hopper-v5`, or what `gymnasium.make` returns, which is made
+                again for each episode, or an :class:`~singleshot.rl.environments.Environment` with arguments
+                and a time limit.
             episodes: number of episodes.
             seed: of the policy's noise.
 
@@ -224,8 +237,7 @@ class TrainedAgent:
                 no episode.
         """
         episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
-        where = Environment(environment) if isinstance(environment, str) else environment
-        returns, _ = evaluate(self.agent, where, episodes, seed)
+        returns, _ = evaluate(self.agent, _environment(environment), episodes, seed)
         return returns
 
     def heldout_losses(self, data: Dataset) -> dict[str, float]:
@@ -241,18 +253,26 @@ class TrainedAgent:
         return heldout_losses(agent, _rescaled(transitions, agent.bounds))
 
     def save(self, path: str | Path) -> None:
-        """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes."""
+        """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes.
+
+        Raises:
+            UserError: the path is a folder, or the agent has not been trained.
+        """
         agent = self.agent
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        agent.save(Path(path))
+        agent.save(_new_file(path, "agent.safetensors"))
 
     def export(self, path: str | Path, opset: int = 18) -> None:
         """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
 
         It takes `state` (batch, S) and, for BC and BCQ, standard normal `latents`; its output `action`
-        (batch, A) is within the bounds of the data's actions. Needs `pip install '.[export]'` in the
-        checkout.
+        (batch, A) is within the bounds of the data's actions. `opset` is the version of ONNX's operators.
+        Needs `pip install '.[export]'` in the checkout.
+
+        Raises:
+            UserError: packages are missing, the path is a folder, PyTorch can't write this opset, or the
+                agent has not been trained.
         """
+        agent, opset = self.agent, whole("opset", opset, 1)
         try:
             import onnx
 
@@ -262,13 +282,23 @@ class TrainedAgent:
             raise UserError(
                 f"export needs more packages ({error}): pip install '.[export]' in the checkout"
             ) from error
-        network = policy_network(self.agent, forms_of(self.agent.spec)[-1])
+        file = _new_file(path, "agent.onnx")
+        network = policy_network(agent, forms_of(agent.spec)[-1])
         with tempfile.TemporaryDirectory() as directory:
             source = Path(directory) / "agent.safetensors"
-            self.agent.save(source)
-            card = card_of(network, Path(path).stem, "unknown", source)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        onnx.save(to_onnx(network, card, opset), path)
+            agent.save(source)
+            card = card_of(network, file.stem, "unknown", source)
+        graph = to_onnx(network, card, opset)
+        _check_opset(graph.opset_import[0].version, opset)
+        onnx.save(graph, file)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Tell what a loaded agent lacks: only what is missing is asked for here."""
+        more = "; a loaded agent acts, to train one make it from data: singleshot.rl.BC(data).fit(…)"
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+            f"{more if hasattr(TrainableAgent, name) else ''}"
+        )
 
 
 class TrainableAgent(TrainedAgent):
@@ -286,7 +316,14 @@ class TrainableAgent(TrainedAgent):
     name: ClassVar[str]
     """The algorithm's name in :mod:`singleshot.rl.algorithms`."""
 
+    def __init_subclass__(cls) -> None:
+        """List the algorithm's hyper-parameters in the docstring."""
+        fields = dataclasses.fields(algorithm_class(cls.name).config_type)
+        listed = ", ".join(f"`{field.name}={field.default!r}`" for field in fields)
+        cls.__doc__ = f"{cls.__doc__ or cls.__name__}\n\n    Hyper-parameters: {listed}.\n    "
+
     def __init__(self, data: Dataset, *, seed: int = 0, device: str = "cpu", **hyper_parameters: Any) -> None:
+        """Make an agent with initial weights; the class's docstring lists its hyper-parameters."""
         self._transitions, self._device = _dataset(data).transitions, _device(device)
         seed = whole("seed", seed, 0)
         self._agent, self._noise = None, Randomness("acting", [seed])
@@ -298,13 +335,15 @@ class TrainableAgent(TrainedAgent):
         self.losses: dict[str, list[float]] = {}
         """Means of each loss, and in `update` the updates after which they were taken."""
 
-    def prune(self, method: str = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
+    def prune(self, method: str | Score = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
         """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
 
         Args:
             method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`, each also with a control
                 behind it, such as `snip-shuffled`; or `set`, `rigl`, `gradual` or `finetuned`, which change
-                masks during training; or `small`, a dense agent with as many weights in narrower layers.
+                masks during training; or `small`, a dense agent with as many weights in narrower layers; or a
+                function of one's own from an :class:`~singleshot.pruning.objective.Objective` and the weights
+                of a network to scores, by layer, after which the agent is named.
             sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
             settings: those of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
 
@@ -314,14 +353,14 @@ class TrainableAgent(TrainedAgent):
         """
         if self._stack is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
-        check_method(method)
+        name = _method_name(method)
         check_sparsity(sparsity)
         if not 0 < sparsity < 1:
             raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
         config = _validated(PruningConfig, settings, "prune")
-        self._specify(dataclasses.replace(self._spec, pruner=method, sparsity=float(sparsity)))
+        self._specify(dataclasses.replace(self._spec, pruner=name, sparsity=float(sparsity)))
         self._first_masks = None
-        if first := self._spec.mask_pruner:
+        if first := method if callable(method) else self._spec.mask_pruner:
             data, normalized = self._data, config.normalizes(self.config.normalize_states)
             if normalized != self.config.normalize_states:
                 data = ReplayBuffer(self._transitions, self._device, normalized)
@@ -414,7 +453,49 @@ def load(path: str | Path, seed: int = 0) -> TrainedAgent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
+    if not Path(path).exists():
+        raise UserError(f"{path}: no such file; give one that an agent's save(path) wrote")
     return TrainedAgent(agents.load_agent(Path(path)), seed)
+
+
+def _new_file(path: str | Path, example: str) -> Path:
+    """The path of a file that is to be written; its folder is made.
+
+    Raises:
+        UserError: it is a folder.
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def _check_opset(written: int, wanted: int) -> None:
+    """Raise a UserError if a graph has another opset than was asked for, as PyTorch doesn't say so."""
+    if written != wanted:
+        lowest, highest = OPSETS
+        raise UserError(f"opset is {wanted}, PyTorch writes {lowest} to {highest}; give one of these")
+
+
+def _environment(given: Any) -> Environment:
+    """An environment by its id, or as `gymnasium.make` made it.
+
+    Raises:
+        UserError: it is neither, or it was wrapped after it was made.
+    """
+    if isinstance(given, Environment):
+        return given
+    if isinstance(given, str):
+        return Environment(given)
+    spec = given.spec if isinstance(given, gymnasium.Env) else None
+    if spec is None or spec.additional_wrappers:
+        raise UserError(
+            f"environment is {shown(given)}, which can't be made again; give the id under which "
+            "gymnasium.register knows it, such as 'Hopper-v5'"
+        )
+    arguments = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    return Environment(spec.id, arguments, spec.max_episode_steps)
 
 
 def _dataset(data: Any) -> Dataset:
@@ -424,11 +505,26 @@ def _dataset(data: Any) -> Dataset:
     return data
 
 
+def _method_name(method: Any) -> str:
+    """The name of a pruner, or of a function that scores weights.
+
+    Raises:
+        UserError: it is neither, or the function has the name of a method of this package.
+    """
+    if not callable(method):
+        check_method(method)
+        return str(method)
+    name = getattr(method, "__name__", type(method).__name__)
+    if name in (DENSE, *pruner_names(), *FOR_AGENTS):
+        raise UserError(f"the function {name} has the name of another method; give it another one")
+    return name
+
+
 def _device(name: Any) -> str:
     """The device's name, if it is there.
 
     Raises:
-        UserError: PyTorch knows no such device, or sees no such GPU here.
+        UserError: PyTorch knows no such device, or can't use it here.
     """
     try:
         device = torch.device(name)
@@ -437,23 +533,60 @@ def _device(name: Any) -> str:
     gpus = torch.cuda.device_count()
     if device.type == "cuda" and (device.index or 0) >= gpus:
         raise UserError(f"device is {name}, but PyTorch sees {gpus} CUDA devices here; give cpu")
+    try:
+        torch.empty(0, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device is {name}, which PyTorch can't use here; give cpu or cuda") from error
     return str(device)
 
 
-def _terminals(values: NDArray) -> NDArray[np.bool_]:
-    """Terminals as bools.
+def _numbers(what: str, values: Any) -> NDArray:
+    """An array of numbers, also from lists and tensors.
 
     Raises:
-        UserError: one of them is neither 0 nor 1.
+        UserError: `values` is anything else.
     """
-    wrong = np.argwhere((values != 0) & (values != 1))
-    if len(wrong):
-        index = tuple(int(i) for i in wrong[0])
+    try:
+        array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, tensors that need gradients
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{what} is {shown(values)}; it has to hold numbers, in rows of equal length")
+    return array
+
+
+def _check_shapes(arrays: Mapping[str, NDArray]) -> None:
+    """Raise a UserError unless there is a row of each array for every transition."""
+    rows = {name: len(values) for name, values in arrays.items()}
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} has {count:,}" for name, count in rows.items())
+        raise UserError(f"Dataset: numbers of rows differ: {listed}; give a row of each for every transition")
+    for name in COLUMNS:
+        if arrays[name].ndim != 1:
+            raise UserError(
+                f"Dataset: '{name}' has shape {arrays[name].shape}; give one number for each transition"
+            )
+    shapes = [arrays[name].shape for name in ("observations", "next_observations")]
+    if shapes[0] != shapes[1]:
         raise UserError(
-            f"Dataset: 'terminals' holds {values[index]} at {index}; give 1 or true where s' ends an episode "
-            "and else 0"
+            f"Dataset: 'next_observations' has shape {shapes[1]}, 'observations' {shapes[0]}; give the same"
         )
-    return flat(values).astype(bool)
+
+
+def _check_values(arrays: Mapping[str, NDArray]) -> None:
+    """Raise a UserError if a terminal is neither 0 nor 1, or at the first NaN or infinity in float32."""
+    terminals = arrays["terminals"]
+    _check_each("terminals", terminals, (terminals == 0) | (terminals == 1), TERMINALS_FIX)
+    for name, values in arrays.items():
+        finite = np.isfinite(np.asarray(values, np.float32))
+        _check_each(name, values, finite, f"leave such transitions out ({(~finite).sum():,} such numbers)")
+
+
+def _check_each(name: str, values: NDArray, right: NDArray[np.bool_], fix: str) -> None:
+    wrong = np.argwhere(~right)
+    if len(wrong):
+        index = tuple(wrong[0].tolist())
+        raise UserError(f"Dataset: '{name}' holds {values[index]} at {index}; {fix}")
 
 
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:
@@ -461,8 +594,6 @@ def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> 
     if (low is None) != (high is None):
         raise UserError("Dataset: give action_low and action_high, or neither")
     if low is None or high is None:
-        if not np.isfinite(actions).all():
-            return ActionBounds.unit(size)  # `check` says where
         return ActionBounds.of(actions)
     try:
         both = [np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in (low, high)]
@@ -472,17 +603,25 @@ def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> 
         ) from error
     if not (np.isfinite(both).all() and (both[0] < both[1]).all()):
         raise UserError("Dataset: action_low has to be less than action_high in each coordinate")
-    return ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
+    bounds = ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
+    within = np.abs(bounds.to_unit(actions)) <= 1 + TOLERANCE
+    _check_each("actions", actions, within, "widen action_low and action_high, or clip the actions")
+    return bounds
 
 
 def _rescaled(transitions: Transitions, bounds: ActionBounds | None) -> Transitions:
     """The same transitions with actions as an agent with these bounds knows them."""
     if transitions.bounds == bounds:
         return transitions
-    size = transitions.action_size
-    own, wanted = transitions.bounds or ActionBounds.unit(size), bounds or ActionBounds.unit(size)
-    actions = np.asarray(wanted.to_unit(own.from_unit(transitions.actions)), np.float32)
-    return dataclasses.replace(transitions, actions=actions, bounds=bounds)
+    actions = _actions(transitions)
+    scaled = bounds.to_unit(actions) if bounds else actions
+    return dataclasses.replace(transitions, actions=np.asarray(scaled, np.float32), bounds=bounds)
+
+
+def _actions(transitions: Transitions) -> NDArray:
+    """Actions as they are in the data."""
+    bounds = transitions.bounds
+    return bounds.from_unit(transitions.actions) if bounds else transitions.actions
 
 
 def _config(name: str, given: dict[str, Any]) -> Any:
@@ -505,5 +644,8 @@ def _validated(kind: type, given: dict[str, Any], who: str) -> Any:
         return pydantic.TypeAdapter(kind).validate_python(given)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "a setting"
+        if not first["loc"]:  # a check of the whole says it all, with the section of the configuration
+            words = first["msg"].removeprefix("Value error, ").removeprefix("pruning.")
+            raise UserError(f"{who}: {words}") from error
+        where = ".".join(map(str, first["loc"]))
         raise UserError(f"{who}: {where} is {first['input']!r}; {first['msg'].lower()}") from error

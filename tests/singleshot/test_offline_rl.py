@@ -6,12 +6,15 @@ import sys
 import gymnasium
 import h5py
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
 
 import singleshot
 from singleshot.errors import UserError
+from singleshot.offline_rl import TrainableAgent, TrainedAgent
+from singleshot.rl import agents
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
@@ -159,7 +162,7 @@ def test_a_files_actions_have_the_bounds_that_are_given(tmp_path, high):
     np.testing.assert_allclose(data.transitions.actions, expected, atol=1e-6)
     for mistake, message in (
         ({"action_low": -4}, "or neither"),
-        ({"action_low": 0, "action_high": 1}, "reach"),
+        ({"action_low": 0, "action_high": 1}, "widen"),
     ):
         with pytest.raises(UserError, match=message):
             singleshot.rl.Dataset.d4rl(tmp_path / "own.hdf5", **mistake)
@@ -206,16 +209,33 @@ def test_mistakes_are_one_line(data):
     holes[3, 1] = np.nan
     trained = made("BC", data).fit(1, progress=False)
     cases = {
-        r"'actions' has shape \(299, 2\)": lambda: make(states, actions[1:], rewards, following, terminals),
-        r"'observations' holds nan at \(3, 1\)": lambda: make(holes, actions, rewards, following, terminals),
+        "observations has 300, actions has 299, rewards has 300": lambda: make(
+            states, actions[1:], rewards, following, terminals
+        ),
+        r"'rewards' has shape \(300, 2\); give one number": lambda: make(
+            states, actions, states[:, :2], following, terminals
+        ),
+        r"'next_observations' has shape \(300, 2\), 'observations' \(300, 5\)": lambda: make(
+            states, actions, rewards, following[:, :2], terminals
+        ),
+        "Dataset: 'rewards' is .*hold numbers": lambda: make([[0.0]], [[0.0]], [[1], [1, 2]], [[0.0]], [0]),
+        "'observations' is .*in rows of equal length": lambda: trained.act([[1, 2], [1]]),
+        "'observations' is 'hello'": lambda: trained.act("hello"),
+        "'observations' is {}": lambda: trained.act({}),
+        r"'observations' holds nan at \(3, 1\); leave such transitions out \(1 such": lambda: make(
+            holes, actions, rewards, following, terminals
+        ),
         "holds no transition": lambda: make(*(each[:0] for each in arrays())),
         "hold numbers": lambda: make(states, [["a"]] * N, rewards, following, terminals),
-        "'actions' reach 2.98": lambda: make(*arrays(), action_low=-1, action_high=1),
+        r"'actions' holds -\S+ at .*; widen action_low": lambda: make(
+            *arrays(), action_low=-1, action_high=1
+        ),
         "or neither": lambda: make(*arrays(), action_low=-1),
         "did you mean learning_rate": lambda: singleshot.rl.BC(data, learning_rat=1),
         "discount is 2": lambda: singleshot.rl.BCQ(data, discount=2),
         "sparsity is 1": lambda: made("BC", data).prune("snip", 1),
-        "unknown pruner 'snap'": lambda: made("BC", data).prune("snap", 0.5),
+        r"unknown pruner 'snap' \(did you mean 'snip'\?\)": lambda: made("BC", data).prune("snap", 0.5),
+        r"'RigL' \(did you mean 'rigl'\?\)": lambda: made("BC", data).prune("RigL", 0.5),
         "prune before fit": lambda: trained.prune("snip", 0.5),
         r"has made 1 of 1 updates": lambda: trained.fit(5),
         "updates is 0": lambda: made("BC", data).fit(0),
@@ -230,7 +250,9 @@ def test_mistakes_are_one_line(data):
         "method is None": lambda: made("BC", data).prune(None),
         "sparsity is '0.9'; give a number": lambda: made("BC", data).prune("snip", "0.9"),
         "iterations is 2.5": lambda: made("BC", data).prune("snip", 0.9, iterations=2.5),
-        "iterations is 0": lambda: made("BC", data).prune("snip", 0.9, iterations=0),
+        "^prune: iterations is 0; it has to be 1 or more$": lambda: made("BC", data).prune(
+            "snip", 0.9, iterations=0
+        ),
         "scope is 'global'": lambda: made("BC", data).prune("snip", 0.9, scope="global"),
         "a ndarray is no dataset; give a singleshot.rl.Dataset": lambda: singleshot.rl.BC(states),
         r"a str is no dataset; .* Dataset.d4rl\(path\)": lambda: singleshot.rl.BC("file.hdf5"),
@@ -239,12 +261,97 @@ def test_mistakes_are_one_line(data):
         "seed is 1.5": lambda: made("BC", data, seed=1.5),
         "device is 'gpu'; give cpu or cuda": lambda: made("BC", data, device="gpu"),
         "device is cuda:99, but PyTorch sees": lambda: made("BC", data, device="cuda:99"),
+        "device is meta, which PyTorch can't use here": lambda: made("BC", data, device="meta"),
         "episodes is 0; it has to be a whole number, 1": lambda: trained.evaluate("Hopper-v5", 0),
+        "environment is 3, .* give the id": lambda: trained.evaluate(3),
+        "nope.hdf5: no such file; give the path of one in D4RL's": lambda: make.d4rl("nope.hdf5"),
+        "nope: no such file; give one that an agent's save": lambda: singleshot.rl.load("nope"),
+        r"no attribute 'fit'; a loaded agent acts.*BC\(data\)": lambda: TrainedAgent(trained.agent).fit(3),
+        "opset is '18'; it has to be": lambda: trained.export("agent.onnx", opset="18"),
     }
     for message, mistake in cases.items():
         with pytest.raises((UserError, AttributeError), match=message) as caught:
             mistake()
         assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_no_file_to_write(data, tmp_path):
+    agent = made("TD3BC", data).fit(1, progress=False)
+    for write, example in ((agent.save, "agent.safetensors"), (agent.export, "agent.onnx")):
+        with pytest.raises(UserError, match=f"a folder; give the path of a file, e.g. .*{example}"):
+            write(tmp_path)
+
+
+def test_an_opset_that_pytorch_does_not_write_is_told(data, tmp_path):
+    agent = made("TD3BC", data).fit(1, progress=False)
+    with pytest.raises(UserError, match="opset is 99, PyTorch writes 18 to 25"):
+        agent.export(tmp_path / "agent.onnx", opset=99)
+    assert not (tmp_path / "agent.onnx").exists()
+    agent.export(tmp_path / "agent.onnx", opset=25)
+    assert onnx.load(tmp_path / "agent.onnx").opset_import[0].version == 25
+
+
+def test_tensors_that_need_gradients_are_numbers_too(data):
+    states, *others = arrays(n=4)
+    tensor = torch.tensor(states, requires_grad=True)
+    transitions = singleshot.rl.Dataset(tensor, *others).transitions
+    np.testing.assert_array_equal(transitions.observations, states.astype(np.float32))
+    agent = made("TD3BC", data).fit(1, progress=False)
+    np.testing.assert_array_equal(agent.act(tensor), agent.act(states))
+
+
+def own_score(objective, weights):
+    return dict(weights)
+
+
+def test_a_function_of_ones_own_prunes_an_agent(data, tmp_path):
+    """Scores are the weights themselves: of a layer, those above a threshold are kept."""
+    agent = made("TD3BC", data, seed=4).prune(own_score, 0.75, scope="layer").fit(1, progress=False)
+    assert repr(agent) == "TD3BC, own_score 0.75"
+    layers = agents.initial_networks(agent.agent.algorithm, [4])["actor"].weights
+    for name, weights in layers.items():
+        values, kept = weights[0].T.numpy(), agent.masks[f"actor.{name}"]
+        assert values[kept].min() > values[~kept].max()
+    agent.save(tmp_path / "agent.safetensors")
+    assert singleshot.rl.load(tmp_path / "agent.safetensors").agent.spec.pruner == "own_score"
+
+
+def test_a_function_may_not_have_the_name_of_a_method(data):
+    def rigl(objective, weights):
+        return weights
+
+    with pytest.raises(UserError, match="the function rigl has the name of another method"):
+        made("BC", data).prune(rigl, 0.5)
+
+
+def test_an_environment_is_given_as_gymnasium_made_it():
+    """A step's reward is 1 - weight·a² at most, and an episode has 3 steps."""
+    environment = gymnasium.make(
+        "HalfCheetah-v5", max_episode_steps=3, forward_reward_weight=0.0, render_mode="rgb_array"
+    )
+    draw = np.random.default_rng(2)
+    states, actions = draw.normal(size=(41, 17)), draw.uniform(-1, 1, (40, 6))
+    data = singleshot.rl.Dataset(states[:-1], actions, np.zeros(40), states[1:], np.zeros(40))
+    agent = made("TD3BC", data).fit(1, progress=False)
+    returns = agent.evaluate(environment, episodes=2)
+    assert ((returns >= -3 * 0.1 * 6) & (returns < 0)).all()
+    with pytest.raises(UserError, match="can't be made again; give the id"):
+        agent.evaluate(gymnasium.wrappers.TransformReward(environment, abs))
+
+
+def test_help_lists_hyper_parameters():
+    class Own(TrainableAgent):
+        name = "td3bc"
+
+    for kind in (singleshot.rl.TD3BC, Own):
+        assert "`batch_size=" in kind.__doc__
+        assert "`alpha=2.5`" in kind.__doc__
+
+
+def test_a_star_imports_the_names_for_notebooks():
+    names = {}
+    exec("from singleshot.rl import *", names)
+    assert {*ALGORITHMS, "Dataset", "load"} <= set(names)
 
 
 def test_an_agent_is_trained_after_a_mistake(data):
