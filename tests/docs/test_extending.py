@@ -6,7 +6,7 @@ import pandas
 import pytest
 import safetensors.torch
 from checkouts import ROOT, Checkout
-from pages import commands, write_files
+from pages import blocks, commands, write_files
 from PIL import Image
 
 PAGES = sorted(page.stem for page in (ROOT / "docs/extending").glob("*.md"))
@@ -113,6 +113,23 @@ def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
     early, late = losses
     assert late < early / 3
     assert next(error) < early / 3  # the expert's actions have a variance of about 0.2
+
+
+OWN_DATA = """
+import numpy as np
+from singleshot.rl import Dataset
+
+random = np.random.default_rng(1)
+states = random.normal(size=(300, 4))
+data = Dataset(states, np.tanh(states[:, :2]), np.zeros(300), states, np.zeros(300))
+"""
+SHOW = "print(agent, round(agent.sparsity, 3), agent.act(states).shape)"
+
+
+def test_an_algorithm_of_ones_own_is_a_class_for_a_script(follow):
+    (script,) = (block.text for block in blocks("extending/algorithm") if block.language == "py")
+    told = python(follow("algorithm"), f"{OWN_DATA}\n{script}\n{SHOW}")
+    assert told.splitlines()[-1] == "Clone, snip 0.95 0.95 (300, 2)"
 
 
 SOURCES = """
