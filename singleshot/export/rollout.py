@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from singleshot.export.sparse_policy import FastestPolicy
 from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, spaces_of
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.networks import DenseNetwork
 from singleshot.rl.randomness import Randomness
@@ -35,7 +36,7 @@ class OnnxPolicy:
     environment: Environment | None
     """The environment for which it was trained."""
     bounds: ActionBounds
-    """The bounds of its actions; environments are played with actions within [-1, 1]."""
+    """The actions that -1 and 1 stand for in training."""
     noise_shape: tuple[int, ...]
     """Shape of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
 
@@ -103,5 +104,7 @@ def play_onnx(
     (state,) = (each for each in policy.model.card.inputs if each.name == "state")
     environments.check(int(state.shape[1]), len(policy.bounds.low))
     # `play` uses only `act` and `noise_shape` of an algorithm.
-    returns = play(cast(Algorithm, policy), {}, environments, Randomness("evaluation", [seed]))
+    rescale = partial(policy.bounds.to_unit_of, spaces_of(environment).bounds)
+    randomness = Randomness("evaluation", [seed])
+    returns = play(cast(Algorithm, policy), {}, environments, randomness, rescale=rescale)
     return returns[0]

@@ -15,6 +15,7 @@ dict_keys(['0.weight', '2.weight'])
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -27,10 +28,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError
+from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
 from singleshot.pruning.pruner import Score
 from singleshot.pruning.pruners import find_pruner
+from singleshot.pruning.pruners.synflow import NOT_LINEAR
 from singleshot.random_streams import stream
 
 PRUNABLE = {
@@ -41,8 +44,12 @@ PRUNABLE = {
 }
 """Layers, and the names of their weights. Biases and normalisations, a few per cent of the parameters, are
 never pruned, nor are embeddings and recurrent layers."""
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+"""Arguments and keywords of a model's call."""
 MASK = "_singleshot_mask"
 """Attribute of a parameter that holds its mask."""
+SHUFFLED = "shuffled"
+"""The control that needs to know nothing of the model."""
 ModelScope = Literal["network", "layer"]
 """Group of weights that compete to be kept."""
 
@@ -96,13 +103,14 @@ def prune(
 
     Args:
         model: any network with linear, convolutional or attention layers, usually at its initialization.
-            Biases, normalisations, embeddings and recurrent layers stay whole.
+            Biases, normalisations, recurrent layers, and embeddings that no linear layer shares stay whole.
         loss: function from a model to the scalar that training would minimise, on one batch; GraSP
-            differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data.
+            differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data; it
+            is for networks whose outputs grow with each weight, without LayerNorm or attention.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
-            (:mod:`singleshot.pruning.pruners`), or one of them with a control behind it, such as
-            `snip-shuffled` (:data:`~singleshot.pruning.controls.CONTROLS`); or a function from an
+            (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
+            control, such as `snip-shuffled`; or a function from an
             :class:`~singleshot.pruning.objective.Objective`, which has no flow, and the weights, by the
             parameter's name, to scores of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
@@ -126,7 +134,7 @@ def prune(
     pruner = find_pruner(method)
     rounds = pruner.iterations if iterations is None else whole("iterations", iterations, 1)
     config = PruningConfig(scope=scope, iterations=rounds)
-    evaluate = _LossOf(model, loss)
+    evaluate = _LossOf(model, loss, seed)
     # The flow has a copy of the model, which all rounds share.
     flow = _flow(model, _inputs_of(model, evaluate)) if pruner.needs_flow else _no_flow
 
@@ -140,6 +148,12 @@ def prune(
 def _check_arguments(model: Any, loss: Any, sparsity: Any, method: Any, scope: Any) -> None:
     if not callable(method):
         check_method(method)
+        pruner, _, control = method.partition("-")
+        if control != SHUFFLED and control in CONTROLS:
+            raise UserError(
+                f"method {method}: {control} is about the state that an agent reads (singleshot.rl); for a "
+                f"model, there is {pruner}-{SHUFFLED}"
+            )
     check_sparsity(sparsity)
     if not isinstance(model, nn.Module) or not callable(loss):
         given = f"a {type(model).__name__} and a {type(loss).__name__}"
@@ -154,7 +168,8 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
     set to zero again, as moments from before would move them. `masks` is what :func:`prune` returns; a second
     call replaces the masks of the first. A copy by `copy.deepcopy` has the masks, too. `state_dict` does not
-    hold them: apply them again to a model that was read from a file.
+    hold them: apply them again to a model that was read from a file, or whose parameters were replaced by
+    `load_state_dict(…, assign=True)`.
 
     Raises:
         UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
@@ -212,7 +227,7 @@ class _MaskedGradient:
     owner: nn.Parameter
 
     def __call__(self, gradient: Tensor) -> Tensor:
-        return gradient * getattr(self.owner, MASK)
+        return gradient.masked_fill(~getattr(self.owner, MASK).to(gradient.device), 0.0)
 
 
 @dataclass(frozen=True)
@@ -256,9 +271,9 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 class _LossOf(nn.Module):
     """A loss of a model as a module, so that `functional_call` can replace the model's weights in it."""
 
-    def __init__(self, model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
+    def __init__(self, model: nn.Module, loss: Callable[[nn.Module], Tensor], seed: int) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.seed = model, loss, seed
 
     def forward(self) -> Tensor:
         """The loss.
@@ -278,7 +293,12 @@ class _LossOf(nn.Module):
         Raises:
             UserError: it does not depend on them; all scores would be zero.
         """
-        value = self.of_weights(weights)
+        try:
+            value = self.of_weights(weights)
+        except RuntimeError as error:
+            if "backward() called inside" not in str(error):
+                raise
+            raise UserError("loss(model) calls backward(); let it return the loss alone") from error
         if not value.requires_grad:
             raise UserError(
                 "loss(model) does not depend on the model's weights (it is detached, or computed under "
@@ -287,35 +307,51 @@ class _LossOf(nn.Module):
         return value
 
     def of_weights(self, weights: Weights) -> Tensor:
-        """The loss with other weights; normalisations update copies of their running means."""
+        """The loss with other weights, always with the same dropout and other random numbers of PyTorch's.
+
+        Normalisations update copies of their running means.
+        """
         buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
-        value: Tensor = functional_call(
-            self, buffers | {f"model.{name}": θ for name, θ in weights.items()}, ()
-        )
+        replaced = buffers | {f"model.{name}": θ for name, θ in weights.items()}
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            value: Tensor = functional_call(self, replaced, ())
         return value
 
 
-def _flow(model: nn.Module, inputs: tuple[Tensor, ...]) -> Callable[[Weights], Tensor]:
-    """1ᵀ(∏ θ)1 of SynFlow: the model's outputs for inputs of one, summed.
+def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
+    """R = 1ᵀ(∏ θ)1 of SynFlow: the model's outputs for inputs of one, summed, and scaled to 1.
 
     As in the authors' code, the model is linear on its way: other parameters count by their absolute values,
-    biases are zero, and normalisations compute as in inference.
+    biases are zero, and normalisations compute as in inference. R grows with the depth, beyond float32.
     """
-    linear = copy.deepcopy(model).eval()
+    linear = copy.deepcopy(model).eval().double()
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
             parameter.copy_(torch.zeros_like(parameter) if name.endswith("bias") else parameter.abs())
-    ones = tuple(torch.ones_like(each[:1]) for each in inputs)
+    arguments, keywords = inputs
+    ones = tuple(map(_ones, arguments)), {name: _ones(value) for name, value in keywords.items()}
 
     def flow(weights: Weights) -> Tensor:
-        outputs = functional_call(linear, weights, ones)
+        outputs = functional_call(linear, {name: θ.double() for name, θ in weights.items()}, *ones)
         sums = [output.sum() for output in _tensors(outputs)]
         if not sums:
             given = type(outputs).__name__
             raise UserError(f"SynFlow sums a model's outputs, which are of type {given}; return tensors")
-        return torch.stack(sums).sum()
+        R = torch.stack(sums).sum()
+        if not 0 < R < math.inf:
+            raise UserError(f"{NOT_LINEAR} (the sum of its outputs is {R:.3g}); use snip or grasp")
+        return R / R.detach()
 
     return flow
+
+
+def _ones(given: Any) -> Any:
+    """Of one example, if the model is given a tensor: doubles, or whole numbers where these are given."""
+    if not isinstance(given, Tensor):
+        return given
+    ones = torch.ones_like(given[:1])
+    return ones.double() if ones.is_floating_point() else ones
 
 
 def _tensors(outputs: Any) -> Iterator[Tensor]:
@@ -334,15 +370,15 @@ def _no_flow(weights: Weights) -> Tensor:  # noqa: ARG001
     raise UserError("objective.flow is only there for pruners with needs_flow=True; use objective.loss")
 
 
-def _inputs_of(model: nn.Module, loss: _LossOf) -> tuple[Tensor, ...]:
-    """What `loss` feeds to the model."""
-    seen: list[tuple[Tensor, ...]] = []
-    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+def _inputs_of(model: nn.Module, loss: _LossOf) -> Inputs:
+    """What `loss` feeds to the model: arguments and keywords."""
+    seen: list[Inputs] = []
+    hook = model.register_forward_pre_hook(lambda _, *inputs: seen.append(inputs), with_kwargs=True)
     try:
         with torch.no_grad():
             loss.of_weights({})
     finally:
         hook.remove()
-    if not seen or not all(isinstance(each, Tensor) for each in seen[0]):
+    if not seen or not any(isinstance(each, Tensor) for each in (*seen[0][0], *seen[0][1].values())):
         raise UserError("SynFlow has to see the model's input: call model(x) in loss(model), with tensors")
     return seen[0]

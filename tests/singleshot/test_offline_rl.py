@@ -13,12 +13,15 @@ import torch
 
 import singleshot
 from singleshot.errors import UserError
+from singleshot.export.rollout import play_onnx
 from singleshot.offline_rl import TrainableAgent, TrainedAgent
 from singleshot.rl import agents
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.environments import Environment
+from singleshot.rl.evaluation.play import FIRST_EPISODE
 from singleshot.rl.training.stack import Stack
 
 N, STATES, ACTIONS = 300, 5, 2
@@ -147,6 +150,23 @@ def test_actions_are_scaled_from_the_data_if_no_bounds_are_given():
     assert data.transitions.actions.tolist() == [[-1, 0], [1, 0], [pytest.approx(-0.2), 0]]
     unit = singleshot.rl.Dataset(states, actions / 20, rewards, following, terminals)
     assert unit.transitions.actions.tolist() == (actions / 20).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize("torque", [0.5, 1.5])  # Pendulum's own are up to 2
+def test_an_evaluation_plays_what_act_says_whatever_bounds_the_data_has(tmp_path, torque):
+    generator = np.random.default_rng(0)
+    states, actions = generator.normal(size=(50, 3)), generator.uniform(-torque, torque, (50, 1))
+    data = singleshot.rl.Dataset(states, actions, np.zeros(50), states, np.zeros(50))
+    agent = singleshot.rl.TD3BC(data).fit(20, progress=False)
+    environment, total = gymnasium.make("Pendulum-v1"), 0.0
+    state, _ = environment.reset(seed=FIRST_EPISODE)
+    for _ in range(200):
+        state, reward, *_ = environment.step(agent.act(np.float32(state)))
+        total += reward
+    assert agent.evaluate("Pendulum-v1", episodes=1)[0] == pytest.approx(total, rel=1e-4)
+    agent.export(tmp_path / "agent.onnx")
+    played = play_onnx(tmp_path / "agent.onnx", Environment("Pendulum-v1"), episodes=1)
+    assert played[0] == pytest.approx(total, rel=1e-4)
 
 
 @pytest.mark.parametrize("high", [1.0, 0.9])  # actions that a file's reader scales, and others

@@ -2,18 +2,29 @@
 
 from torch.func import grad
 
+from singleshot.errors import UserError
 from singleshot.pruning.objective import Objective, Scores, Weights
 from singleshot.pruning.pruner import Pruner
+
+NOT_LINEAR = (
+    "SynFlow needs a network whose outputs grow with each weight, unlike those with LayerNorm or attention"
+)
 
 
 def synflow(objective: Objective, weights: Weights) -> Scores:
     """Synaptic saliency |θ| ⊙ ∂R/∂|θ| of R = 1ᵀ(∏ |θ|)1 (Tanaka et al. 2020, eq. 2). Needs no data.
 
     It is meant for many iterations (100 in the paper): a single iteration removes whole layers.
+
+    Raises:
+        UserError: R does not grow with each weight.
     """
     absolute = {layer: θ.abs() for layer, θ in weights.items()}
     R_gradient = grad(objective.flow)(absolute)
-    return {layer: θ * R_gradient[layer] for layer, θ in absolute.items()}
+    scores = {layer: θ * R_gradient[layer] for layer, θ in absolute.items()}
+    if any((own < 0).any() for own in scores.values()) or not any(own.any() for own in scores.values()):
+        raise UserError(f"{NOT_LINEAR} (scores are negative, or all zero); use snip or grasp")
+    return scores
 
 
 PRUNER = Pruner(synflow, iterations=100, needs_flow=True)

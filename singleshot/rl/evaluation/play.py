@@ -1,7 +1,8 @@
 """Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -9,10 +10,11 @@ import torch
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.normalization import Normalizer
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, spaces_of
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.execution import acting_networks
@@ -56,11 +58,13 @@ def play(
     environments: Environments,
     randomness: Randomness,
     normalizer: Normalizer | None = None,
+    rescale: Callable[[NDArray], NDArray] = lambda actions: actions,
 ) -> NDArray[np.float64]:
     """Undiscounted return of one episode in each of `environments`: (K, episodes).
 
     Episodes end one by one, when they terminate or reach the time limit, and the batch shrinks with them. A
-    `normalizer` is for networks in training; saved networks take raw states.
+    `normalizer` is for networks in training; saved networks take raw states. `rescale` is for agents whose -1
+    and 1 stand for other actions than the environment's.
     """
     observations = environments.reset()  # (K, episodes, state)
     running = np.ones(observations.shape[:2], dtype=bool)
@@ -74,7 +78,7 @@ def play(
         actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
         agent, i = np.nonzero(running[:, episodes])
         live = agent, episodes[i]
-        observations[live], rewards, ended = environments.step(*live, actions[agent, i])
+        observations[live], rewards, ended = environments.step(*live, rescale(actions[agent, i]))
         returns[live] += rewards
         running[live] = ~ended
     return returns
@@ -85,9 +89,12 @@ def evaluate(
 ) -> tuple[NDArray[np.float64], PlayedEpisode]:
     """Undiscounted returns of a trained agent over some episodes, and one of them, of median return.
 
-    `seed` is the seed of the policy's noise.
+    `seed` is the seed of the policy's noise. The agent's actions are limited to the environment's bounds.
     """
     environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
     environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
-    returns = play(agent.algorithm, acting_networks(agent), environments, Randomness("evaluation", [seed]))
+    own = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
+    rescale = partial(own.to_unit_of, spaces_of(environment).bounds)
+    networks, randomness = acting_networks(agent), Randomness("evaluation", [seed])
+    returns = play(agent.algorithm, networks, environments, randomness, rescale=rescale)
     return returns[0], environments.median_episodes()[0]

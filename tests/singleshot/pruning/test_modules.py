@@ -308,6 +308,74 @@ def test_synflow_tells_outputs_without_a_tensor(mlp, loss):
         singleshot.prune(model, lambda m: loss(lambda x: m(x).logits), sparsity=0.5, method="synflow")
 
 
+def test_synflow_of_a_deep_network_does_not_overflow():
+    torch.manual_seed(0)
+    layers = [each for _ in range(60) for each in (nn.Linear(64, 64), nn.ReLU())]
+    deep, x = nn.Sequential(*layers), torch.randn(2, 64)
+    with torch.no_grad():
+        for layer in layers[::2]:
+            layer.weight.mul_(10)
+    masks = singleshot.prune(deep, lambda m: m(x).sum(), sparsity=0.5, method="synflow", iterations=1)
+    expected = singleshot.prune(
+        deep.double(), lambda m: m(x.double()).sum(), sparsity=0.5, method="synflow", iterations=1
+    )
+    assert sum(int(mask.sum()) for mask in masks.values()) == 60 * 64 * 64 // 2
+    assert all(torch.equal(masks[name], expected[name]) for name in masks)
+
+
+def test_synflow_refuses_a_network_that_subtracts():
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)), torch.randn(3, 4)
+    with pytest.raises(UserError, match=r"outputs grow with each weight, .*; use snip or grasp"):
+        singleshot.prune(model, lambda m: m(x).sum(), sparsity=0.5, method="synflow")
+
+
+def test_synflow_sees_keywords(mlp, batch):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = mlp
+
+        def forward(self, *, x, scale):
+            return self.network(x) * scale
+
+    x, _ = batch
+    masks = singleshot.prune(Named(), lambda m: m(x=x, scale=2.0).sum(), sparsity=0.5, method="synflow")
+    plain = singleshot.prune(mlp, lambda m: m(x).sum(), sparsity=0.5, method="synflow")
+    assert all(torch.equal(masks[f"network.{name}"], mask) for name, mask in plain.items())
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp"])
+def test_dropout_is_the_same_in_each_call_and_other_random_numbers_stay(batch, method):
+    x, y = batch
+    model = nn.Sequential(nn.Linear(4, 30), nn.Dropout(0.5), nn.ReLU(), nn.Linear(30, 2))
+    before = torch.get_rng_state()
+    first, second = (
+        singleshot.prune(model, lambda m: mse_loss(m(x), y), sparsity=0.9, method=method, seed=3)
+        for _ in range(2)
+    )
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_loss_that_calls_backward_is_told(mlp, loss):
+    with pytest.raises(UserError, match="calls backward"):
+        singleshot.prune(mlp, lambda m: loss(m).backward(), sparsity=0.5)
+
+
+@pytest.mark.parametrize("control", ["shuffled-first", "shuffled-rest", "blind"])
+def test_controls_of_what_an_agent_reads_are_refused(mlp, loss, control):
+    with pytest.raises(UserError, match=rf"{control} is about the state .* there is snip-shuffled"):
+        singleshot.prune(mlp, loss, sparsity=0.5, method=f"snip-{control}")
+
+
+def test_gradients_of_pruned_weights_are_zero_even_where_they_overflow(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.5)
+    singleshot.apply(mlp, masks)
+    (loss(mlp) * torch.inf).backward()
+    for name, mask in masks.items():
+        assert not mlp.get_parameter(name).grad[~mask].any()
+
+
 def _values(output):
     return output.values() if isinstance(output, dict) else output
 
