@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import gymnasium
 import numpy as np
@@ -292,13 +292,15 @@ class TrainedAgent:
         _check_opset(graph.opset_import[0].version, opset)
         onnx.save(graph, file)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Tell what a loaded agent lacks: only what is missing is asked for here."""
-        more = "; a loaded agent acts, to train one make it from data: singleshot.rl.BC(data).fit(…)"
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}"
-            f"{more if hasattr(TrainableAgent, name) else ''}"
-        )
+    if not TYPE_CHECKING:  # type checkers shall go on to tell attributes that are not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Tell what a loaded agent lacks: only what is missing is asked for here."""
+            more = "; a loaded agent acts, to train one make it from data: singleshot.rl.BC(data).fit(…)"
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+                f"{more if hasattr(TrainableAgent, name) else ''}"
+            )
 
 
 class TrainableAgent(TrainedAgent):
@@ -331,6 +333,7 @@ class TrainableAgent(TrainedAgent):
         self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
         self._data = ReplayBuffer(self._transitions, self._device, self.config.normalize_states)
         self._first_masks: AgentMasks | None = None
+        self._pruning = PruningConfig()
         self._stack: Stack | None = None
         self.losses: dict[str, list[float]] = {}
         """Means of each loss, and in `update` the updates after which they were taken."""
@@ -357,7 +360,7 @@ class TrainableAgent(TrainedAgent):
         check_sparsity(sparsity)
         if not 0 < sparsity < 1:
             raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
-        config = _validated(PruningConfig, settings, "prune")
+        self._pruning = config = _validated(PruningConfig, settings, "prune")
         self._specify(dataclasses.replace(self._spec, pruner=name, sparsity=float(sparsity)))
         self._first_masks = None
         if first := method if callable(method) else self._spec.mask_pruner:
@@ -382,7 +385,15 @@ class TrainableAgent(TrainedAgent):
         """
         updates = whole("updates", updates, 1)
         if self._stack is None:
-            self._stack = Stack([self._spec], self._made, self._data, [self._first_masks], updates)
+            self._stack = Stack(
+                [self._spec],
+                self._made,
+                self._data,
+                [self._first_masks],
+                updates,
+                draw=int(self._pruning.reinitialize),
+                scopes=[self._pruning.scope],
+            )
         stack = self._stack
         if stack.updates != updates or stack.update == updates:
             raise UserError(

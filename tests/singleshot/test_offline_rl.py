@@ -143,6 +143,30 @@ def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
         assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
 
 
+def test_reinitialised_agents_have_the_same_masks_and_other_weights():
+    data = singleshot.rl.Dataset(*arrays())
+    plain, drawn = (
+        singleshot.rl.BC(data).prune("snip", 0.9, reinitialize=again).fit(1, progress=False).agent
+        for again in (False, True)
+    )
+    for layer, mask in plain.masks["vae"].items():
+        assert torch.equal(mask, drawn.masks["vae"][layer])
+        kept = [agent.networks["vae"].weights[layer][0].T[mask] for agent in (plain, drawn)]
+        assert not torch.allclose(*kept, atol=0.01)
+
+
+def test_masks_that_change_in_training_compete_where_the_scope_says():
+    data = singleshot.rl.Dataset(*arrays())
+    agent = singleshot.rl.BC(data).prune("finetuned", 0.9, scope="network").fit(20, progress=False)
+    kept = {part: [0, 0] for part in ("encoder", "decoder")}
+    for layer, mask in agent.agent.masks["vae"].items():
+        own = kept["decoder" if layer.startswith("decoder") else "encoder"]
+        own[0] += int(mask.sum())
+        own[1] += mask.numel()
+    assert sum(n for n, _ in kept.values()) == round(0.1 * sum(n for _, n in kept.values()))
+    assert kept["encoder"][0] != round(0.1 * kept["encoder"][1])
+
+
 def test_actions_are_scaled_from_the_data_if_no_bounds_are_given():
     states, _, rewards, following, terminals = arrays(n=3)
     actions = np.array([[0, 5], [10, 5], [4, 5]])
