@@ -186,7 +186,8 @@ def test_a_control_keeps_each_layer_s_count_and_no_more_of_its_choice_than_chanc
     }
 
     def objectives(i: int) -> dict[str, Objective]:
-        slopes = {layer: torch.randn(shape, generator=torch.Generator().manual_seed(9)) for layer in "ab"}
+        generator = torch.Generator().manual_seed(9)
+        slopes = {layer: torch.rand(shape, generator=generator) for layer in "ab"}  # flows grow
         return {"actor": linear_objective(slopes)}
 
     config = PruningConfig(scope=scope)
