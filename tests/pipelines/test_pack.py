@@ -171,9 +171,10 @@ def test_an_empty_model_is_inspected(here):
 
 def test_tools_that_want_a_model_tell_how_to_unpack_one(agent, here):
     run("pack", agent)
+    (here / "photo.png").touch()
     for arguments in (
         ("evaluate-agent", "agent.packed"),
-        ("stylize", "-s", "agent.packed", "-i", "x", "-o", "y"),
+        ("stylize", "-s", "agent.packed", "-i", "photo.png", "-o", "y"),
     ):
         with pytest.raises(UserError, match=r"`python -m pipelines unpack agent\.packed`"):
             run(*arguments)
