@@ -226,7 +226,8 @@ def test_the_camera_is_seen_in_a_style_until_it_is_stopped(page):
 
 def test_a_page_without_a_camera_says_so(page):
     page.evaluate(
-        "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('', 'NotFoundError'); }"
+        "() => { navigator.mediaDevices.getUserMedia ="
+        " async () => { throw new DOMException('', 'NotFoundError'); }; }"  # a bare function would be called
     )
     page.click("#camera-start")
     page.get_by_text("There is no camera.").wait_for()
