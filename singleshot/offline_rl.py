@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
-from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruner import Score, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
 from singleshot.pruning.statistics import LayerCount
 from singleshot.rl import agents, pruning
@@ -524,9 +524,8 @@ def _method_name(method: Any) -> str:
     """
     if not callable(method):
         check_method(method)
-        return str(method)
-    name = getattr(method, "__name__", type(method).__name__)
-    if name in (DENSE, *pruner_names(), *FOR_AGENTS):
+    name = name_of(method)
+    if callable(method) and name in (DENSE, *pruner_names(), *FOR_AGENTS):
         raise UserError(f"the function {name} has the name of another method; give it another one")
     return name
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.objective import Masks, Objective, Parts, Weights
-from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruner import Score, name_of
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
 from singleshot.pruning.statistics import count_layers
@@ -90,7 +90,7 @@ def prune_networks(
     each weight.
     """
     score = find_pruner(pruner).score
-    name = pruner if isinstance(pruner, str) else getattr(pruner, "__name__", type(pruner).__name__)
+    name = name_of(pruner)
     if not 0 <= sparsity < 1:
         raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
     weights = {network: {layer: θ.detach() for layer, θ in ws.items()} for network, ws in weights.items()}

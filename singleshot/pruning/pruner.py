@@ -11,6 +11,11 @@ from singleshot.pruning.objective import Objective, Scores, Weights
 Score = Callable[[Objective, Weights], Scores]
 
 
+def name_of(method: str | Score) -> str:
+    """The name of a pruner, or of a function that scores weights."""
+    return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+
+
 @dataclass(frozen=True)
 class Pruner:
     """A score function, and what its paper computes scores on."""
