@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +18,7 @@ from singleshot.export.sparse_policy import FastestPolicy
 from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.environments import Environment, spaces_of
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.networks import DenseNetwork
 from singleshot.rl.randomness import Randomness
@@ -104,7 +103,6 @@ def play_onnx(
     (state,) = (each for each in policy.model.card.inputs if each.name == "state")
     environments.check(int(state.shape[1]), len(policy.bounds.low))
     # `play` uses only `act` and `noise_shape` of an algorithm.
-    rescale = partial(policy.bounds.to_unit_of, spaces_of(environment).bounds)
     randomness = Randomness("evaluation", [seed])
-    returns = play(cast(Algorithm, policy), {}, environments, randomness, rescale=rescale)
+    returns = play(cast(Algorithm, policy), {}, environments, randomness, bounds=policy.bounds)
     return returns[0]

@@ -91,10 +91,10 @@ def spaces_of(environment: Environment) -> Spaces:
         UserError: see :func:`make_environment`.
     """
     made = make_environment(environment)
-    low, high = (tuple(np.asarray(each, float).tolist()) for each in _own_bounds(made))
+    bounds = bounds_of(made)
     size, spec = int(np.prod(made.observation_space.shape or ())), made.spec
     made.close()
-    return Spaces(environment.name, size, ActionBounds(low, high), spec.max_episode_steps if spec else None)
+    return Spaces(environment.name, size, bounds, spec.max_episode_steps if spec else None)
 
 
 def make_environment(environment: Environment, render_mode: str | None = None) -> Env:
@@ -134,8 +134,13 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     return RescaleAction(made, np.float32(-1), np.float32(1))
 
 
-def _own_bounds(made: Env) -> tuple[NDArray, NDArray]:
+def bounds_of(made: Env) -> ActionBounds:
     """The bounds of actions before they were rescaled."""
+    low, high = (tuple(np.asarray(each, float).tolist()) for each in _own_bounds(made))
+    return ActionBounds(low, high)
+
+
+def _own_bounds(made: Env) -> tuple[NDArray, NDArray]:
     own: Any = made.env.action_space if isinstance(made, RescaleAction) else made.action_space
     return own.low, own.high
 

@@ -18,7 +18,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
-from singleshot.rl.environments import Env, Environment, make_environment
+from singleshot.rl.environments import Env, Environment, bounds_of, make_environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
 
 LEAST_SHARE = 16
@@ -55,6 +55,8 @@ class Environments:
         own, *others = (every[i :: self.shares] for i in range(self.shares))
         self._own = _Share(environment, own, seeds[:RECORDED])
         self.state_size, self.action_size = self._own.state_size, self._own.action_size
+        self.bounds = bounds_of(self._own.environments[0])
+        """The environment's own actions, which it knows as -1 and 1 here."""
         self._others = [_Process(environment, share, seeds[:RECORDED]) for share in others]
 
     def check(self, state_size: int, action_size: int) -> None:

@@ -1,8 +1,7 @@
 """Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +13,7 @@ from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.normalization import Normalizer
-from singleshot.rl.environments import Environment, spaces_of
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.execution import acting_networks
@@ -58,13 +57,13 @@ def play(
     environments: Environments,
     randomness: Randomness,
     normalizer: Normalizer | None = None,
-    rescale: Callable[[NDArray], NDArray] = lambda actions: actions,
+    bounds: ActionBounds | None = None,
 ) -> NDArray[np.float64]:
     """Undiscounted return of one episode in each of `environments`: (K, episodes).
 
     Episodes end one by one, when they terminate or reach the time limit, and the batch shrinks with them. A
-    `normalizer` is for networks in training; saved networks take raw states. `rescale` is for agents whose -1
-    and 1 stand for other actions than the environment's.
+    `normalizer` is for networks in training; saved networks take raw states. `bounds` are the actions that
+    the agents' -1 and 1 stand for, if not the environment's own, to which actions are then limited.
     """
     observations = environments.reset()  # (K, episodes, state)
     running = np.ones(observations.shape[:2], dtype=bool)
@@ -76,9 +75,10 @@ def play(
         state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
         state = normalizer(state) if normalizer else state
         actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
+        actions = bounds.to_unit_of(environments.bounds, actions) if bounds else actions
         agent, i = np.nonzero(running[:, episodes])
         live = agent, episodes[i]
-        observations[live], rewards, ended = environments.step(*live, rescale(actions[agent, i]))
+        observations[live], rewards, ended = environments.step(*live, actions[agent, i])
         returns[live] += rewards
         running[live] = ~ended
     return returns
@@ -93,8 +93,7 @@ def evaluate(
     """
     environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
     environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
-    own = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
-    rescale = partial(own.to_unit_of, spaces_of(environment).bounds)
+    bounds = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
     networks, randomness = acting_networks(agent), Randomness("evaluation", [seed])
-    returns = play(agent.algorithm, networks, environments, randomness, rescale=rescale)
+    returns = play(agent.algorithm, networks, environments, randomness, bounds=bounds)
     return returns[0], environments.median_episodes()[0]
