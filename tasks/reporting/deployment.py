@@ -189,20 +189,19 @@ def fastest_policies(timed: pandas.DataFrame) -> PolicyGain | None:
     pruned = policies[(policies["form"] != "dense") & (policies["precision"] == FULL)]
     states = pruned["batch"].min()
     pruned = pruned[pruned["batch"] == states]
-    medians = pruned.pivot_table("p50_ms", ["runtime", "model", "threads"], "form").reindex(
-        columns=["masked"]
-    )
-    zeros = medians.loc[medians.index.get_level_values("runtime") == BASELINE, "masked"].droplevel("runtime")
-    best = pruned.groupby(medians.index.names)["p50_ms"].min()
-    gains = (zeros / best).dropna()
+    keys = ["runtime", "model", "threads"]
+    masked = pruned[pruned["form"] == "masked"].set_index(keys)["p50_ms"]
+    zeros = _on(masked, BASELINE)
+    gains = (zeros / pruned.groupby(keys)["p50_ms"].min()).dropna()
     if gains.empty:
         return None
     runtime = str(gains.groupby("runtime").agg(geometric_mean).idxmax())
-    own = (
-        gains.xs(runtime, level="runtime"),
-        (zeros / medians["masked"]).xs(runtime, level="runtime").dropna(),
-    )
-    return PolicyGain(runtime, int(states), *own)
+    return PolicyGain(runtime, int(states), _on(gains, runtime), _on((zeros / masked).dropna(), runtime))
+
+
+def _on(values: pandas.Series, runtime: str) -> pandas.Series:
+    """The values of one runtime, by the other levels of the index."""
+    return values[values.index.get_level_values("runtime") == runtime].droplevel("runtime")
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:
