@@ -14,7 +14,7 @@ from singleshot.io.download import is_remote, local_or_cached
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
-from singleshot.rl.data.transitions import DataConfig, Dataset, Episode, from_episodes
+from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes
 from singleshot.rl.environments import LOCOMOTION, Environment, spaces_of
 from singleshot.rl.experts.collect import roll_out
 from singleshot.rl.experts.failures import SHARE, Rollout, judge, mix
@@ -85,9 +85,9 @@ class EpisodeReturns:
     """D4RL score of the mean return."""
 
     @classmethod
-    def of(cls, dataset: Dataset, environment: Environment) -> Self | None:
-        """Returns of the complete episodes of `dataset`; None if there are none."""
-        returns = dataset.returns
+    def of(cls, recording: Recording, environment: Environment) -> Self | None:
+        """Returns of the complete episodes of `recording`; None if there are none."""
+        returns = recording.returns
         if len(returns) == 0:
             return None
         mean, std = float(returns.mean()), float(returns.std())
@@ -164,12 +164,12 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     params: DatasetParams = job.params
     failures = None
     if params.data.source == "expert":
-        dataset, origin, failures = yield from _roll_out(job)
+        recording, origin, failures = yield from _roll_out(job)
     elif params.data.source == "minari":
-        dataset, origin = _read_minari(job)
+        recording, origin = _read_minari(job)
     else:
-        dataset, origin = _read_d4rl(job)
-    kept = dataset.transitions
+        recording, origin = _read_d4rl(job)
+    kept = recording.transitions
     if params.environment.id is None:
         size = len(kept)
         kept, held_out = (
@@ -182,14 +182,14 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
             )
         held_out.save(job.output / "heldout.safetensors")
     kept.save(job.output / "transitions.safetensors")
-    card = _card(params, dataset, origin, failures)
+    card = _card(params, recording, origin, failures)
     (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
     if card.returns:
         values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
         yield Metrics(card.transitions, values)
 
 
-def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failures]]:
+def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, _Origin, Failures]]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], params.name)
@@ -219,8 +219,8 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failur
         yield Progress(1 - missing / data.transitions)
     seconds = time.perf_counter() - start
     yield Metrics(data.transitions, {"steps_per_second": data.transitions / seconds})
-    dataset = from_episodes(episodes)
-    dataset.transitions.check(job.inputs["expert"])
+    recording = from_episodes(episodes)
+    recording.transitions.check(job.inputs["expert"])
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
     name = f"{params.name.lower()}-expert-v0"
     write_minari(episodes, job.output / "minari", name, params.environment, algorithm)
@@ -231,7 +231,7 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Dataset, _Origin, Failur
         used={number: failed[number] for number in sorted(failed.keys() & used)},
         left_out={number: failed[number] for number in sorted(failed.keys() - used)},
     )
-    return dataset, _Origin(name, sha256_of(job.inputs["expert"])), failures
+    return recording, _Origin(name, sha256_of(job.inputs["expert"])), failures
 
 
 def _listed(returns: Mapping[int, float]) -> str:
@@ -252,7 +252,7 @@ def _expert(path: Path, name: str) -> Expert:
     return expert
 
 
-def _read_minari(job: Job) -> tuple[Dataset, _Origin]:
+def _read_minari(job: Job) -> tuple[Recording, _Origin]:
     params: DatasetParams = job.params
     entry, environment = params.data.minari[params.name], params.environment
     if "minari" in job.inputs:
@@ -261,7 +261,7 @@ def _read_minari(job: Job) -> tuple[Dataset, _Origin]:
         return read_minari(fetch_minari(entry, Path(directory)), environment), _Origin(entry)
 
 
-def _read_d4rl(job: Job) -> tuple[Dataset, _Origin]:
+def _read_d4rl(job: Job) -> tuple[Recording, _Origin]:
     name = job.params.name
     file = job.params.data.d4rl[name]
     path, origin, sha256 = local_or_cached(
@@ -270,7 +270,9 @@ def _read_d4rl(job: Job) -> tuple[Dataset, _Origin]:
     return read_d4rl(path, job.params.environment), _Origin(origin, sha256)
 
 
-def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Failures | None) -> DatasetCard:
+def _card(
+    params: DatasetParams, recording: Recording, origin: _Origin, failures: Failures | None
+) -> DatasetCard:
     rolled_out = params.data.source == "expert"
     return DatasetCard(
         environment=params.name,
@@ -280,10 +282,10 @@ def _card(params: DatasetParams, dataset: Dataset, origin: _Origin, failures: Fa
         environment_id=params.environment.id or "none",
         action_noise=params.data.action_noise if rolled_out else None,
         seed=params.data.seed if rolled_out else None,
-        transitions=len(dataset.transitions),
-        episodes=dataset.episodes,
-        returns=EpisodeReturns.of(dataset, params.environment),
+        transitions=len(recording.transitions),
+        episodes=recording.episodes,
+        returns=EpisodeReturns.of(recording, params.environment),
         failures=failures,
-        doubts=dataset.doubts,
+        doubts=recording.doubts,
         versions={library: version(library) for library in LIBRARIES},
     )

@@ -11,7 +11,7 @@ from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Dataset, Transitions, check_finite, flat
+from singleshot.rl.data.transitions import Recording, Transitions, check_finite, flat
 from singleshot.rl.environments import Environment, Spaces, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
@@ -19,7 +19,7 @@ COLUMNS = ("rewards", "terminals", "timeouts", "episode_terminals")
 """Arrays of one number a step. `episode_terminals` is d3rlpy's: the last step of each episode."""
 
 
-def read_d4rl(path: Path, environment: Environment | None = None) -> Dataset:
+def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     """Read the transitions of a D4RL file.
 
     The file holds `observations`, `actions`, `rewards`, `terminals`, and optionally `timeouts` and
@@ -61,7 +61,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Dataset:
         transitions = replace(transitions, bounds=bounds)
     doubts.check_signal(transitions.rewards, transitions.terminals)
     episodes, returns = _returns(rewards, terminals, timeouts, limit)
-    return Dataset(transitions.check(path, spaces), episodes, returns, doubts.told())
+    return Recording(transitions.check(path, spaces), episodes, returns, doubts.told())
 
 
 def _read(path: Path) -> dict[str, NDArray]:

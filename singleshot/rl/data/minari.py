@@ -19,7 +19,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Dataset, Episode, flat, from_episodes, width_of
+from singleshot.rl.data.transitions import Episode, Recording, flat, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 MAIN_FILE = "main_data.hdf5"
@@ -53,7 +53,7 @@ def write_minari(
     storage.update_episodes(_buffer(episode) for episode in episodes)
 
 
-def read_minari(directory: Path, environment: Environment | None = None) -> Dataset:
+def read_minari(directory: Path, environment: Environment | None = None) -> Recording:
     """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
     The dataset may be of another version of Minari, as far as it has episodes in HDF5 or Arrow. Where an

@@ -205,7 +205,7 @@ class Episode:
 
 
 @dataclass(frozen=True)
-class Dataset:
+class Recording:
     """Data from one source: transitions, and the returns of its episodes."""
 
     transitions: Transitions
@@ -217,8 +217,8 @@ class Dataset:
     """What is doubtful in the data, in words."""
 
 
-def from_episodes(episodes: Iterable[Episode]) -> Dataset:
-    """Make a dataset in which every step of `episodes` is a transition."""
+def from_episodes(episodes: Iterable[Episode]) -> Recording:
+    """Make a recording in which every step of `episodes` is a transition."""
     episodes = list(episodes)
     terminals = [np.arange(len(e)) == (len(e) - 1 if e.terminated else -1) for e in episodes]
     transitions = Transitions.cast(
@@ -229,7 +229,7 @@ def from_episodes(episodes: Iterable[Episode]) -> Dataset:
         np.concatenate(terminals),
     )
     returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes if e.complete])
-    return Dataset(transitions, len(episodes), returns)
+    return Recording(transitions, len(episodes), returns)
 
 
 def flat(values: NDArray) -> NDArray:

@@ -11,7 +11,7 @@ import pytest
 
 from singleshot.errors import UserError
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.data.transitions import Dataset
+from singleshot.rl.data.transitions import Recording
 from singleshot.rl.environments import LOCOMOTION
 
 HOPPER = LOCOMOTION["Hopper"]
@@ -43,9 +43,9 @@ def recorded(n: int) -> np.ndarray:
     return (np.arange(n)[:, None] + 0.5) * np.ones(11)
 
 
-def rows(dataset: Dataset) -> list[tuple[float, float, bool]]:
+def rows(recording: Recording) -> list[tuple[float, float, bool]]:
     """(s, s', terminal) of each transition."""
-    transitions = dataset.transitions
+    transitions = recording.transitions
     return list(
         zip(
             transitions.observations[:, 0].tolist(),
