@@ -48,7 +48,6 @@ from singleshot.rl.data.transitions import ARRAYS, Transitions, flat
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.play import evaluate
-from singleshot.rl.execution import acting_networks
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals
@@ -188,7 +187,7 @@ class TrainedAgent:
     @cached_property
     def _acting(self) -> Mapping[str, AnyNetwork]:
         """Networks in the form that acts fastest; making them takes a pruned agent longer than acting."""
-        return acting_networks(self.agent)
+        return self.agent.acting_networks()
 
     def _masks(self) -> AgentMasks:
         return self.agent.masks

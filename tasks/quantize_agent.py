@@ -13,7 +13,6 @@ from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.agents import Agent, AgentSpec, load_agent
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
-from singleshot.rl.execution import acting_networks
 from singleshot.rl.randomness import Randomness
 from singleshot.sparse.packed import pack, unpack
 from singleshot.sparse.values import ValuesName
@@ -85,7 +84,7 @@ def _score(job: Job, values: ValuesName) -> QuantizedRow:
     agent = _open(data, job.output)
     environments = make_environments(params.environment, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [spec.seed], params.update)
-    (returns,) = play(agent.algorithm, acting_networks(agent), environments, randomness)
+    (returns,) = play(agent.algorithm, agent.acting_networks(), environments, randomness)
     environments.close()
     mean = float(returns.mean())
     score = params.environment.score(mean)

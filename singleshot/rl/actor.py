@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.rl.algorithm import Policy
-from singleshot.rl.architecture import MLP
-from singleshot.rl.networks import AnyNetwork, mlp
+from singleshot.rl.networks import MLP, AnyNetwork, mlp
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 WIDTH = 256

@@ -19,9 +19,18 @@ from singleshot.pruning.objective import Parts
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.environments import Environment
-from singleshot.rl.networks import DenseNetwork, Layers, LayerTensors, from_parameters, initialize
+from singleshot.rl.execution import sparse_perceptrons
+from singleshot.rl.networks import (
+    AnyNetwork,
+    Architecture,
+    DenseNetwork,
+    Layers,
+    LayerTensors,
+    SparseNetwork,
+    from_parameters,
+    initialize,
+)
 
 AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
 AgentMasks = dict[str, LayerTensors]
@@ -86,6 +95,17 @@ class Agent:
     """The actions that -1 and 1 of the networks stand for; None for -1 and 1 themselves."""
     environment: Environment | None = None
     """Where the agent acts; None if nobody said."""
+
+    def acting_networks(self) -> dict[str, AnyNetwork]:
+        """The networks in the form in which a CPU computes them fastest, as in training."""
+        masks = {
+            name: {layer: mask.T[None] for layer, mask in own.items()} for name, own in self.masks.items()
+        }
+        perceptrons = sparse_perceptrons(self.algorithm.architectures, masks, "cpu", "auto")
+        return {
+            name: SparseNetwork.of(perceptrons[name], network) if name in perceptrons else network
+            for name, network in self.networks.items()
+        }
 
     def save(self, path: Path) -> None:
         """Write the agent as safetensors; equal agents give equal bytes.

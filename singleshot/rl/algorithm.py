@@ -12,9 +12,8 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.networks import AnyNetwork, Architecture
 from singleshot.rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, mlp
-from singleshot.rl.sparse_execution import with_sparse_gradient
+from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
 Q1 = ("q1.0", "q1.1", "q1.2")
 Q2 = ("q2.0", "q2.1", "q2.2")

@@ -12,9 +12,8 @@ from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm, Loss
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.networks import DenseNetwork, LayerTensors, total
+from singleshot.rl.networks import Architecture, DenseNetwork, LayerTensors, total
 from singleshot.rl.randomness import Randomness
 
 

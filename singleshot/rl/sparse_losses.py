@@ -1,7 +1,7 @@
 """The losses of a single sparse agent, with their gradients written out.
 
 The equations are those of `vae.py`, `critics.py` and `bcq.py`, which document arguments and results; K is 1.
-`sparse_execution.py` says where they are used.
+`execution.py` says where they are used.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from singleshot.rl.architecture import LOG_STD_LIMITS
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import Differentiated, SparseNetwork
+from singleshot.rl.networks import LOG_STD_LIMITS, Differentiated, SparseNetwork
 from singleshot.sparse.kernels import Floats
 from singleshot.sparse.perceptron import ForwardPass, to_array
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from singleshot.rl.architecture import LOG_STD_LIMITS, MLP, Architecture
-from singleshot.rl.networks import AnyNetwork, mlp, perceptron
-from singleshot.rl.sparse_execution import with_sparse_gradient
+from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl.networks import LOG_STD_LIMITS, MLP, AnyNetwork, Architecture, mlp, perceptron
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")

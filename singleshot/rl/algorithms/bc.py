@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.networks import AnyNetwork, Architecture
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 

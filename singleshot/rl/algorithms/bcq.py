@@ -15,12 +15,11 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
-from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.critics import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, mlp
+from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.sparse_execution import with_sparse_gradient
 from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
 
 ACTOR = ("pi.0", "pi.1", "pi.2")

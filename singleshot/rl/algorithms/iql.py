@@ -22,10 +22,9 @@ from torch import Tensor
 
 from singleshot.rl.actor import ACTOR, WIDTH, ActorPolicy, act, actor_mlp
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
-from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.critics import critic_architecture, least_q, td_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, mlp
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 from singleshot.rl.randomness import Randomness
 
 V = ("v.0", "v.1", "v.2")

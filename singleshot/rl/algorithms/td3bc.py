@@ -15,10 +15,9 @@ from torch import Tensor
 
 from singleshot.rl.actor import ACTOR, WIDTH, ActorPolicy, act, actor_mlp
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.critics import Q1, critic_architecture, least_q, q, td_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.networks import AnyNetwork, Architecture
 from singleshot.rl.randomness import Randomness
 
 

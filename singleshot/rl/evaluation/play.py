@@ -16,7 +16,6 @@ from singleshot.rl.data.normalization import Normalizer
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.lockstep import Environments
-from singleshot.rl.execution import acting_networks
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 
@@ -94,6 +93,6 @@ def evaluate(
     environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
     environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
     bounds = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
-    networks, randomness = acting_networks(agent), Randomness("evaluation", [seed])
+    networks, randomness = agent.acting_networks(), Randomness("evaluation", [seed])
     returns = play(agent.algorithm, networks, environments, randomness, bounds=bounds)
     return returns[0], environments.median_episodes()[0]

@@ -48,7 +48,7 @@ class Learner:
         updates: int | None = None,
     ) -> None:
         self.algorithm, self.device, self.execution = algorithm, device, execution
-        self.perceptrons = sparse_perceptrons(algorithm, masks, device, execution)
+        self.perceptrons = sparse_perceptrons(algorithm.architectures, masks, device, execution)
         pruned = {
             name: network if masks is None else _prune(network, masks[name])
             for name, network in networks.items()
@@ -158,7 +158,9 @@ class Learner:
         for (_, name), network in whole.items():
             for layer, θ in network.weights.items():
                 θ.mul_(masks[name][layer].to(θ.device))
-        self.perceptrons = sparse_perceptrons(self.algorithm, masks, self.device, self.execution)
+        self.perceptrons = sparse_perceptrons(
+            self.algorithm.architectures, masks, self.device, self.execution
+        )
         for name in self.networks:
             if name in self.perceptrons:
                 self._rebuild(name, whole["network", name])

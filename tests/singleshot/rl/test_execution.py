@@ -4,7 +4,6 @@ import torch
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
-from singleshot.rl.execution import acting_networks
 from singleshot.rl.networks import DenseNetwork, SparseNetwork
 
 # With one sample, BCQ's choice of the best action can't turn on rounding.
@@ -31,7 +30,7 @@ def an_agent(name, density):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_pruned_agent_acts_sparsely_as_it_does_in_full(name):
     agent = an_agent(name, 0.05)
-    networks = acting_networks(agent)
+    networks = agent.acting_networks()
     assert all(isinstance(network, SparseNetwork) for network in networks.values())
     state, noise = torch.randn(1, 20, 11), torch.randn(1, 20, *agent.algorithm.noise_shape)
     sparse = agent.algorithm.act(networks, state, noise)
@@ -40,5 +39,5 @@ def test_a_pruned_agent_acts_sparsely_as_it_does_in_full(name):
 
 
 def test_an_agent_that_keeps_most_weights_acts_in_full():
-    networks = acting_networks(an_agent("bcq", 0.9))
+    networks = an_agent("bcq", 0.9).acting_networks()
     assert all(isinstance(network, DenseNetwork) for network in networks.values())
