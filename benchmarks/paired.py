@@ -4,7 +4,6 @@ Speeds are compared round by round, as the median of the rounds' ratios moves le
 A round in which another program used the processor, so that CPU time fell behind wall time, is repeated.
 """
 
-import os
 import shlex
 import statistics
 import sys
@@ -44,12 +43,6 @@ Clock = Callable[[], Seconds]
 def process_clock() -> Seconds:
     """The time now; CPU time is that of all threads of this process."""
     return Seconds(time.perf_counter(), time.process_time())
-
-
-def family_clock() -> Seconds:
-    """The time now; CPU time includes that of child processes that have ended and were waited for."""
-    used = os.times()
-    return Seconds(time.perf_counter(), used.user + used.system + used.children_user + used.children_system)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from singleshot.style.transformer_net import TransformerNet
 
 Layout = Literal["contiguous", "channels_last"]
 Mode = Literal["eager", "compile"]
-Variant = tuple[Layout, torch.dtype, Mode]
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 VGG16_CHANNELS = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
 SMALLEST_PX = 8
