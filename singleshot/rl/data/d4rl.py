@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
+from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Recording, Transitions, check_finite, flat
+from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, Spaces, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-COLUMNS = ("rewards", "terminals", "timeouts", "episode_terminals")
-"""Arrays of one number a step. `episode_terminals` is d3rlpy's: the last step of each episode."""
+FLAGS = ("terminals", "timeouts", "episode_terminals")
+"""Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
 
 
 def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
@@ -41,11 +42,12 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     doubts, spaces = Doubts(path), known_spaces(environment)
     limit = spaces.time_limit if spaces else None
     arrays = _read(path)
-    last_state = _align(arrays, doubts)
-    _check_shapes(arrays, path, spaces)
+    last_state = _align(arrays, spaces, doubts)
+    _check_arrays(arrays, path, spaces)
     bounds = spaces.bounds if spaces else ActionBounds.of(arrays["actions"])
     observations, actions = arrays["observations"], doubts.clip_actions(bounds.to_unit(arrays["actions"]))
-    rewards = doubts.check_rewards(arrays["rewards"])
+    rewards = arrays["rewards"]
+    doubts.check_rewards(rewards)
     if "next_observations" in arrays:
         next_observations = arrays["next_observations"]
         continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
@@ -72,51 +74,61 @@ def _read(path: Path) -> dict[str, NDArray]:
                 f"{path}: has no {', '.join(repr(key) for key in missing)}, only {sorted(file)}; "
                 f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
             )
-        keys = dict.fromkeys((*REQUIRED, "next_observations", *COLUMNS))
-        return {key: _numbers(file[key], path) for key in keys if key in file}
+        keys = dict.fromkeys((*REQUIRED, "next_observations", *FLAGS))
+        return {key: np.atleast_1d(_numbers(file[key], path)) for key in keys if key in file}
 
 
 def _numbers(dataset: h5py.Dataset | h5py.Group, path: Path) -> NDArray:
-    values = np.asarray(dataset[()]) if isinstance(dataset, h5py.Dataset) else np.array("a group")
-    if values.dtype.kind not in "biuf":
-        raise UserError(f"{path}: '{dataset.name[1:]}' holds no numbers; give a file that has them")
-    return values
+    values = dataset[()] if isinstance(dataset, h5py.Dataset) else "a group"
+    return numbers(values, dataset.name[1:], path)
 
 
-def _align(arrays: dict[str, NDArray], doubts: Doubts) -> NDArray:
-    """Make columns flat; returns the state after the last step: (1, S), or (0, S) if it isn't recorded."""
-    for key in COLUMNS:
-        if key in arrays:
-            arrays[key] = flat(arrays[key])
-    observations, steps = arrays["observations"], len(np.atleast_1d(arrays["actions"]))
-    if observations.ndim != 2 or len(observations) != steps + 1:
+def _align(arrays: dict[str, NDArray], spaces: Spaces | None, doubts: Doubts) -> NDArray:
+    """Make columns flat and vectors columns; returns the state after the last step: (1, S), or (0, S) if it
+    isn't recorded."""
+    sizes = {
+        "observations": spaces.observation_size if spaces else None,
+        "next_observations": spaces.observation_size if spaces else None,
+        "actions": spaces.action_size if spaces else None,
+    }
+    for key, values in arrays.items():
+        arrays[key] = vectors(values, sizes[key]) if key in sizes else flat(values)
+    observations, steps = arrays["observations"], len(arrays["actions"])
+    if len(observations) != steps + 1:
         return observations[:0]
     doubts.add("'observations' has a row more than 'actions', read as the state after the last step")
     arrays["observations"] = observations[:-1]
     return observations[-1:]
 
 
-def _check_shapes(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> None:
-    lengths = {key: values.shape[0] if values.ndim else 0 for key, values in arrays.items()}
-    for key, length in lengths.items():
-        if length != lengths["actions"]:
-            raise UserError(
-                f"{path}: '{key}' has {length:,} rows, 'actions' {lengths['actions']:,}; give a file with a "
-                "row of each for every step"
-            )
-    wide = {name: arrays[name].shape[1:] for name in ("observations", "actions")}
-    if spaces:
-        wide = {"observations": (spaces.observation_size,), "actions": (spaces.action_size,)}
-    if not all(len(own) == 1 for own in wide.values()):
-        raise UserError(f"{path}: 'observations' and 'actions' have shapes {wide}; give vectors, (N, size)")
-    widths = {**wide, "next_observations": wide["observations"]}
+def _check_arrays(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> None:
+    steps = len(arrays["actions"])
     for key, values in arrays.items():
-        if values.shape[1:] != widths.get(key, ()):
+        if len(values) != steps:
+            raise UserError(
+                f"{path}: '{key}' has {len(values):,} rows, 'actions' {steps:,}; give a file with a row of "
+                "each for every step"
+            )
+    shapes = _shapes(arrays, path, spaces)
+    for key, values in arrays.items():
+        if values.shape != shapes.get(key, (steps,)):
             raise UserError(
                 f"{path}: '{key}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
-                f"{(len(values), *widths.get(key, ()))}; is it another environment's file?"
+                f"{shapes.get(key, (steps,))}; is it another environment's file?"
             )
-        check_finite(values, key, path)
+        (check_flags if key in FLAGS else check_values)(values, key, path)
+
+
+def _shapes(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> dict[str, tuple[int, int]]:
+    """The shapes of the arrays that hold vectors."""
+    steps = len(arrays["actions"])
+    if spaces:
+        state, action = (steps, spaces.observation_size), (steps, spaces.action_size)
+    else:
+        for key in ("observations", "actions"):
+            check_vectors(arrays[key], key, path)
+        state, action = arrays["observations"].shape, arrays["actions"].shape
+    return {"observations": state, "next_observations": state, "actions": action}
 
 
 def _ends(

@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from singleshot.errors import UserError
 from singleshot.rl.actions import TOLERANCE
+from singleshot.rl.data.arrays import largest
 
 LARGE_REWARD = 1e6
 """Rewards of a thousand times the largest in D4RL's environments."""
-LARGEST_REWARD = 1e18
-"""Squares of larger numbers exceed single precision, and with them the loss."""
 LARGEST_CLIPPED = 2.0
 """Actions up to here are clipped to [-1, 1], as the simulator does; larger ones have another range."""
 
@@ -22,7 +20,7 @@ LARGEST_CLIPPED = 2.0
 class Doubts:
     """The doubts about one dataset."""
 
-    origin: Path
+    origin: Path | str
     found: list[str] = field(default_factory=list)
 
     def add(self, doubt: str) -> None:
@@ -37,27 +35,17 @@ class Doubts:
         return tuple(self.found)
 
     def check_signal(self, rewards: NDArray, terminals: NDArray) -> None:
-        """Doubt data from which no value can be learned: (N,) rewards that are all 0, N terminals."""
+        """Doubt data from which no value can be learned: (N,) rewards that are all 0, mostly terminals."""
         if len(rewards) > 1 and not rewards.any():
             self.add("all 'rewards' are 0: only behaviour cloning can learn from it")
-        if len(terminals) > 1 and terminals.all():
-            self.add("every step is a terminal: nothing after it counts")
+        if len(terminals) > 1 and terminals.mean() > 0.5:
+            many = "every step is a terminal" if terminals.all() else "most steps are terminals"
+            self.add(f"{many}, after which nothing counts (are these masks, 1 - done?)")
 
-    def check_rewards(self, rewards: NDArray) -> NDArray:
-        """The same rewards; large ones are doubtful.
-
-        Raises:
-            UserError: they are too large to train with in single precision.
-        """
-        largest = float(np.abs(rewards).max(initial=0))
-        if largest > LARGEST_REWARD:
-            raise UserError(
-                f"{self.origin}: 'rewards' reach {largest:.2g}, whose square single precision can't hold; "
-                "divide all rewards by one number"
-            )
-        if largest > LARGE_REWARD:
-            self.add(f"'rewards' reach {largest:.2g}")
-        return rewards
+    def check_rewards(self, rewards: NDArray) -> None:
+        """Doubt large rewards."""
+        if largest(rewards) > LARGE_REWARD:
+            self.add(f"'rewards' reach {largest(rewards):.2g}")
 
     def clip_actions(self, actions: NDArray) -> NDArray:
         """The same actions, clipped to [-1, 1] if a few are a little beyond."""

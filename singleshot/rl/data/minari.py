@@ -14,12 +14,14 @@ import numpy as np
 from minari.data_collector import EpisodeBuffer
 from minari.dataset.minari_dataset import parse_dataset_id
 from minari.dataset.minari_storage import METADATA_FILE_NAME, MinariStorage
+from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
+from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.data.transitions import Episode, Recording, flat, from_episodes, width_of
+from singleshot.rl.data.transitions import Episode, Recording, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 MAIN_FILE = "main_data.hdf5"
@@ -33,7 +35,9 @@ RENDERING = (
     "max_geom",
 )
 """Arguments of an environment that change its pictures alone."""
-FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
+VECTORS = ("observations", "actions")
+FLAGS = ("terminations", "truncations")
+FIELDS = (*VECTORS, "rewards", *FLAGS)
 
 
 def write_minari(
@@ -268,47 +272,61 @@ def _buffer(episode: Episode) -> EpisodeBuffer:
     )
 
 
-def _episode(arrays: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
-    if isinstance(arrays["observations"], Mapping):
-        raise UserError(
-            f"{origin}: 'observations' are several arrays ({', '.join(arrays['observations'])}), agents take "
-            "one; record with gymnasium.wrappers.FlattenObservation"
-        )
-    values = {name: np.asarray(arrays[name]) for name in FIELDS}
-    for name in ("rewards", "terminations", "truncations"):
-        values[name] = flat(values[name])
-    steps = len(values["rewards"]) if values["rewards"].ndim else 0
-    observation_size, action_size = (width_of(values[name]) for name in ("observations", "actions"))
-    if spaces:
-        observation_size, action_size = spaces.observation_size, spaces.action_size
-    shapes: dict[str, tuple[int, ...]] = {"actions": (steps, action_size)}
-    shapes |= dict.fromkeys(("rewards", "terminations", "truncations"), (steps,))
-    shapes["observations"] = (steps + 1, observation_size)
-    without_last = values["observations"].shape == (steps, observation_size) and steps > 0
-    for name, shape in shapes.items():
-        if values[name].shape != shape and not (name == "observations" and without_last):
-            raise UserError(
-                f"{origin}: '{name}' has shape {values[name].shape}, "
-                f"{spaces.name if spaces else 'an episode'} needs {shape}; "
-                "is it another environment's dataset?"
-            )
-    if (values["terminations"] | values["truncations"]).astype(bool)[:-1].any():
+def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
+    arrays = _arrays(stored, origin, spaces)
+    steps = len(arrays["rewards"])
+    without_last = len(arrays["observations"]) == steps > 0
+    _check_shapes(arrays, origin, spaces, steps + (not without_last))
+    for name, values in arrays.items():
+        (check_flags if name in FLAGS else check_values)(values, name, origin)
+    if any(arrays[name][:-1].any() for name in FLAGS):
         raise UserError(f"{origin}: goes on after its end; split it there")
     limit = spaces.time_limit if spaces else None
-    terminated = bool(np.any(values["terminations"]))
-    truncated = steps == limit if limit else bool(np.any(values["truncations"]))
+    terminated = bool(arrays["terminations"].any())
+    truncated = steps == limit if limit else bool(arrays["truncations"].any())
     if terminated and truncated:
         doubts.add("a terminal stands at the time limit, read as a time-out")
         terminated = False
-    observations = values["observations"]
+    doubts.check_rewards(arrays["rewards"])
+    observations = arrays["observations"]
     if without_last:
         doubts.add("there is no observation after the last step of an episode; that step is left out")
         observations = np.concatenate([observations, observations[-1:]])
-    episode = Episode(
-        observations,
-        values["actions"],
-        doubts.check_rewards(values["rewards"]),
-        terminated,
-        truncated,
-    )
+    episode = Episode(observations, arrays["actions"], arrays["rewards"], terminated, truncated)
     return episode.first(steps - 1) if without_last and not terminated else episode
+
+
+def _arrays(stored: Mapping[str, Any], origin: str, spaces: Spaces | None) -> dict[str, NDArray]:
+    """An episode's arrays of numbers: vectors are columns, one number a step is flat."""
+    for name in FIELDS:
+        if isinstance(stored[name], Mapping):
+            raise UserError(
+                f"{origin}: '{name}' are several arrays ({', '.join(stored[name])}), agents take one; "
+                "record with a wrapper such as gymnasium.wrappers.FlattenObservation"
+            )
+    arrays = {name: np.atleast_1d(numbers(stored[name], name, origin)) for name in FIELDS}
+    sizes = (spaces.observation_size, spaces.action_size) if spaces else (None, None)
+    for name, size in zip(VECTORS, sizes, strict=True):
+        arrays[name] = vectors(arrays[name], size)
+        if not spaces:
+            check_vectors(arrays[name], name, origin)
+    return arrays | {name: flat(arrays[name]) for name in ("rewards", *FLAGS)}
+
+
+def _check_shapes(arrays: Mapping[str, NDArray], origin: str, spaces: Spaces | None, states: int) -> None:
+    """Raise a UserError unless an episode has a row of each array for each step, and this many states."""
+    steps = len(arrays["rewards"])
+    sizes = [width_of(arrays[name]) for name in VECTORS]
+    if spaces:
+        sizes = [spaces.observation_size, spaces.action_size]
+    shapes = dict.fromkeys(FIELDS, (steps,)) | {
+        "observations": (states, sizes[0]),
+        "actions": (steps, sizes[1]),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise UserError(
+                f"{origin}: '{name}' has shape {arrays[name].shape}, "
+                f"{spaces.name if spaces else 'an episode'} needs {shape}; "
+                "is it another environment's dataset?"
+            )

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.rl.actions import TOLERANCE, ActionBounds
+from singleshot.rl.data.arrays import check_values
 from singleshot.rl.environments import Spaces
 
 
@@ -94,8 +95,8 @@ class Transitions:
         If `spaces` are given, the sizes of observations and actions are compared with them, too.
 
         Raises:
-            UserError: there is no transition, or there are wrong shapes, NaN, infinity, or actions outside
-                [-1, 1].
+            UserError: there is no transition, or there are wrong shapes, NaN, infinity, too large numbers, or
+                actions outside [-1, 1].
         """
         if self.rewards.size == 0:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
@@ -121,7 +122,7 @@ class Transitions:
                     f"{origin}: '{name}' has shape {values.shape}, {kind} transitions need {shape}; "
                     "was it made for another environment?"
                 )
-            check_finite(values, name, origin)
+            check_values(values, name, origin)
         check_actions(self.actions, origin)
         return self
 
@@ -230,22 +231,6 @@ def from_episodes(episodes: Iterable[Episode]) -> Recording:
     )
     returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes if e.complete])
     return Recording(transitions, len(episodes), returns)
-
-
-def flat(values: NDArray) -> NDArray:
-    """One number a step: (N, 1) counts as (N,), other shapes stay as they are."""
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def check_finite(values: NDArray, name: str, origin: Path | str) -> None:
-    """Raise a :class:`UserError` at the first NaN or infinity of `values`."""
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        index = tuple(int(i) for i in bad[0])
-        raise UserError(
-            f"{origin}: '{name}' holds {values[index]} at {index} ({len(bad)} such values); "
-            "remove those episodes or fetch the file again"
-        )
 
 
 def check_actions(actions: NDArray, origin: Path | str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from singleshot.errors import UserError
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.transitions import Recording
-from singleshot.rl.environments import LOCOMOTION
+from singleshot.rl.environments import LOCOMOTION, Environment
 
 HOPPER = LOCOMOTION["Hopper"]
 
@@ -152,7 +152,27 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
         r"'rewards' has shape \(9, 2\), Hopper needs \(9,\)",
     ),
     "huge rewards": ({"rewards": np.full(n, 1e39)}, r"'rewards' reach 1e\+39, whose square"),
-    "scalar": ({"terminals": 0}, "'terminals' has 0 rows, 'actions' 9"),
+    "scalar": ({"terminals": 0}, "'terminals' has 1 rows, 'actions' 9"),
+    "scalar observation": ({"observations": 0.0}, "'observations' has 1 rows, 'actions' 9"),
+    "lowest integers": (
+        {"rewards": np.full(n, np.iinfo(np.int64).min)},
+        r"'rewards' reach 9\.2e\+18, whose square",
+    ),
+    "lowest bytes": ({"actions": np.full((n, 3), -128, np.int8)}, "'actions' reach 128 times the largest"),
+    "huge states": (
+        {"observations": np.full((n, 11), -3e24)},
+        r"'observations' reach 3e\+24, whose square single precision can't hold; divide all observations",
+    ),
+    "huger states": ({"next_observations": np.full((n, 11), 1e300)}, r"'next_observations' reach 1e\+300"),
+    "signs": (
+        {"terminals": np.where(TERMINALS, 1, -1)},
+        r"'terminals' holds -1 at \(0,\); give 1 or true at ends of episodes that are terminals",
+    ),
+    "probabilities": (
+        {"timeouts": np.array([0, 0.25] + [0] * 7)},
+        r"'timeouts' holds 0\.25 at \(1,\); give 1",
+    ),
+    "counts": ({"episode_terminals": np.arange(n)}, r"'episode_terminals' holds 2 at \(2,\); give 1"),
     "action range": ({"actions": np.full((n, 3), 50.0)}, "'actions' reach 50 times the largest"),
 }
 
@@ -163,6 +183,41 @@ def test_damage_is_one_clear_error(tmp_path: Path, damage: str) -> None:
     path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS, **changed)
     with pytest.raises(UserError, match=rf"hopper\.hdf5: {message}"):
         read_d4rl(path, HOPPER)
+
+
+def test_single_numbers_are_vectors_of_one(tmp_path: Path) -> None:
+    """Pendulum's torque, and without an environment a state of one number."""
+    torques, angles = np.linspace(-2, 2, n), np.linspace(0, 1, n)
+    states = {"observations": np.zeros((n, 3)), "next_observations": None}
+    pendulum = read_d4rl(
+        write(tmp_path / "a.hdf5", TERMINALS, actions=torques, **states), Environment("Pendulum-v1")
+    )
+    np.testing.assert_allclose(pendulum.transitions.actions, torques[:-1, None] / 2, atol=1e-6)
+    states = {"observations": angles, "next_observations": angles + 1}
+    alone = read_d4rl(write(tmp_path / "b.hdf5", TERMINALS, actions=torques / 2, **states)).transitions
+    np.testing.assert_allclose(alone.next_observations, angles[:, None] + 1, atol=1e-6)
+    assert (alone.state_size, alone.action_size) == (1, 1)
+
+
+def test_pictures_and_choices_are_no_vectors(tmp_path: Path) -> None:
+    for changed, message in (
+        (
+            {"observations": np.zeros((n, 8, 8), np.uint8)},
+            r"'observations' is uint8 of shape \(9, 8, 8\); agents take",
+        ),
+        ({"actions": np.arange(n)}, r"'actions' is int64 of shape \(9,\); agents take vectors"),
+        ({"actions": np.full(n, 1.7e308)}, r"'actions' reach 1\.7e\+308, whose square"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, **changed))
+
+
+def test_masks_in_place_of_terminals_are_doubtful(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.hdf5", 1 - np.array(TERMINALS), next_observations=recorded(n))
+    assert (
+        "most steps are terminals, after which nothing counts (are these masks"
+        in read_d4rl(path, HOPPER).doubts[-1]
+    )
 
 
 def test_no_row_at_all(tmp_path: Path) -> None:
@@ -291,7 +346,7 @@ def test_data_from_which_no_value_can_be_learned_is_doubtful(tmp_path: Path) -> 
     assert len(dataset.transitions) == 4
     assert dataset.doubts == (
         "all 'rewards' are 0: only behaviour cloning can learn from it",
-        "every step is a terminal: nothing after it counts",
+        "every step is a terminal, after which nothing counts (are these masks, 1 - done?)",
     )
 
 

@@ -122,7 +122,7 @@ DAMAGE = {
     "missing episode": (lambda f: f.pop("episode_1"), "has 1 of 2 episodes"),
     "NaN": (
         lambda f: f["episode_1/observations"].write_direct(np.full((4, 11), np.nan)),
-        "'observations' holds nan",
+        "episode 1: 'observations' holds nan",
     ),
     "action range": (lambda f: rewrite(f, "episode_0/actions", np.full((2, 3), 3.0)), "'actions' reach 3"),
     "lengths differ": (
@@ -142,6 +142,38 @@ DAMAGE = {
         r"episode 0: 'observations' has shape \(3, 17\), Hopper needs \(3, 11\)",
     ),
     "goes on after its end": (two_ends, "episode 1: goes on after its end"),
+    "text for rewards": (
+        lambda f: rewrite(f, "episode_0/rewards", np.array([b"1.0", b"1.0"])),
+        "episode 0: 'rewards' holds no numbers; give a file that has them",
+    ),
+    "text for states": (
+        lambda f: rewrite(f, "episode_1/observations", np.full((4, 11), b"7")),
+        "episode 1: 'observations' holds no numbers",
+    ),
+    "words for flags": (
+        lambda f: rewrite(f, "episode_1/truncations", np.array([b"no", b"no", b"yes"])),
+        "episode 1: 'truncations' holds no numbers",
+    ),
+    "complex rewards": (
+        lambda f: rewrite(f, "episode_0/rewards", np.array([1, 2j])),
+        "episode 0: 'rewards' holds no numbers",
+    ),
+    "records": (
+        lambda f: rewrite(f, "episode_0/rewards", np.zeros(2, [("own", "f4"), ("shaped", "f4")])),
+        "episode 0: 'rewards' holds no numbers",
+    ),
+    "half a termination": (
+        lambda f: rewrite(f, "episode_0/terminations", np.array([0, 0.5])),
+        r"episode 0: 'terminations' holds 0\.5 at \(1,\); give 1 or true",
+    ),
+    "several actions": (
+        lambda f: rewrite_group(f, "episode_0/actions"),
+        r"episode 0: 'actions' are several arrays \(goal, state\), agents take one",
+    ),
+    "huge states": (
+        lambda f: rewrite(f, "episode_1/observations", np.full((4, 11), -1e39)),
+        r"episode 1: 'observations' reach 1e\+39, whose square",
+    ),
 }
 
 
@@ -152,6 +184,32 @@ def test_damage_is_one_clear_error(dataset: Path, damage: str) -> None:
         break_it(file)
     with pytest.raises(UserError, match=f"tiny-v0(/data/main_data.hdf5)?: {message}"):
         read_minari(dataset, HOPPER)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int8])
+def test_flags_may_be_numbers(dataset: Path, kind: type) -> None:
+    expected = read_minari(dataset, HOPPER)
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        for key in ("episode_0/terminations", "episode_0/truncations", "episode_1/truncations"):
+            rewrite(file, key, file[key][()].astype(kind))
+    loaded = read_minari(dataset, HOPPER)
+    assert loaded.transitions.terminals.tolist() == expected.transitions.terminals.tolist()
+    assert loaded.returns.tolist() == expected.returns.tolist()
+
+
+def test_without_an_environment_single_numbers_are_vectors_but_choices_are_not(dataset: Path) -> None:
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        for name in ("episode_0", "episode_1"):
+            rewrite(file, f"{name}/actions", file[f"{name}/actions"][:, 0])
+    assert read_minari(dataset).transitions.actions.tolist() == [[0.5]] * 5
+    for values, words in (
+        (np.arange(3), r"int64 of shape \(3,\)"),
+        (np.zeros((3, 4, 4), np.uint8), r"uint8 of shape \(3, 4, 4\)"),
+    ):
+        with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+            rewrite(file, "episode_0/observations", values)
+        with pytest.raises(UserError, match=f"episode 0: 'observations' is {words}; agents take vectors"):
+            read_minari(dataset)
 
 
 def test_truncated_files_are_one_clear_error(dataset: Path) -> None:
