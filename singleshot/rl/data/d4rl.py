@@ -11,7 +11,7 @@ from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
-from singleshot.rl.data.hdf5 import open_hdf5
+from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, Spaces, known_spaces
 
@@ -68,19 +68,21 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
 
 def _read(path: Path) -> dict[str, NDArray]:
     with open_hdf5(path, "correct offline_rl.data.d4rl in the configuration") as file:
-        missing = [key for key in REQUIRED if key not in file]
+        found = sorted(file)
+        missing = [key for key in REQUIRED if key not in found]
         if missing:
             raise UserError(
-                f"{path}: has no {', '.join(repr(key) for key in missing)}, only {sorted(file)}; "
+                f"{path}: has no {', '.join(repr(key) for key in missing)}, only {found}; "
                 f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
             )
         keys = dict.fromkeys((*REQUIRED, "next_observations", *FLAGS))
-        return {key: np.atleast_1d(_numbers(file[key], path)) for key in keys if key in file}
+        return {key: np.atleast_1d(_numbers(file, key, path)) for key in keys if key in found}
 
 
-def _numbers(dataset: h5py.Dataset | h5py.Group, path: Path) -> NDArray:
-    values = dataset[()] if isinstance(dataset, h5py.Dataset) else "a group"
-    return numbers(values, dataset.name[1:], path)
+def _numbers(file: h5py.File, key: str, path: Path) -> NDArray:
+    array = member(file, key, path)
+    values = read_array(array, path) if isinstance(array, h5py.Dataset) else "a group"
+    return numbers(values, key, path)
 
 
 def _align(arrays: dict[str, NDArray], spaces: Spaces | None, doubts: Doubts) -> NDArray:

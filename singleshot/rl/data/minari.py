@@ -20,7 +20,7 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
-from singleshot.rl.data.hdf5 import open_hdf5
+from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
@@ -166,25 +166,27 @@ def _check_environment(
 
 def _from_hdf5(data: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The arrays of each episode, with its name."""
-    with open_hdf5(data / MAIN_FILE, "give another copy of the dataset") as file:
+    path = data / MAIN_FILE
+    with open_hdf5(path, "give another copy of the dataset") as file:
         names = sorted((name for name in file if name.startswith("episode_")), key=_number)
         total = int(metadata.get("total_episodes", len(names)))
         if len(names) < total:
-            raise UserError(
-                f"{data / MAIN_FILE}: has {len(names):,} of {total:,} episodes; give another copy of it"
-            )
+            raise UserError(f"{path}: has {len(names):,} of {total:,} episodes; give another copy of it")
         for name in names:
-            missing = [field for field in FIELDS if field not in file[name]]
-            if missing:
-                raise UserError(f"{data / MAIN_FILE}: {name} has no {', '.join(map(repr, missing))}")
-            stored = {field: file[name][field] for field in FIELDS}
-            yield (
-                name.replace("_", " "),
-                {
-                    field: each[()] if isinstance(each, h5py.Dataset) else dict(each)
-                    for field, each in stored.items()
-                },
-            )
+            yield name.replace("_", " "), _stored(member(file, name, path), path)
+
+
+def _stored(episode: h5py.Group | h5py.Dataset, path: Path) -> dict[str, Any]:
+    """The arrays of an episode, each of them a mapping if it is several."""
+    found = sorted(episode) if isinstance(episode, h5py.Group) else []
+    missing = [field for field in FIELDS if field not in found]
+    if missing:
+        raise UserError(f"{path}: {episode.name[1:]} has no {', '.join(map(repr, missing))}")
+    stored = {field: member(episode, field, path) for field in FIELDS}
+    return {
+        field: read_array(each, path) if isinstance(each, h5py.Dataset) else dict(each)
+        for field, each in stored.items()
+    }
 
 
 def _number(name: str) -> int:

@@ -1,5 +1,7 @@
 """Files in D4RL's own format, whole and damaged; the boundary rule on episodes made by hand."""
 
+import gzip
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -228,7 +230,7 @@ def test_no_row_at_all(tmp_path: Path) -> None:
 def test_truncated_or_other_files(tmp_path: Path) -> None:
     path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS)
     whole = path.read_bytes()
-    for cut in (len(whole) // 2, 100, 0):
+    for cut in (len(whole) // 2, 100):
         path.write_bytes(whole[:cut])
         with pytest.raises(
             UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; give another copy of it$"
@@ -236,6 +238,50 @@ def test_truncated_or_other_files(tmp_path: Path) -> None:
             read_d4rl(path, HOPPER)
     with pytest.raises(UserError, match=r"no such file; correct offline_rl\.data\.d4rl"):
         read_d4rl(tmp_path / "gone.hdf5", HOPPER)
+
+
+OTHERS = {
+    gzip.compress(b"hopper"): "a gzip file; unpack it first, by gunzip",
+    b"PK\x03\x04 and a directory": r"a zip archive or NumPy's \.npz; unpack it first",
+    pickle.dumps({"rewards": [0.0, 1.0]}): "a Python pickle; write its arrays with h5py",
+    b"\n<!DOCTYPE html><p>Sign in</p>": "a web page or XML; fetch the file again",
+    b"version https://git-lfs.github.com/spec/v1\nsize 7\n": "a Git-LFS pointer; .*`git lfs pull`",
+    b"reward,done\n0.5,1\n": "a text that begins 'reward,done'; write its numbers",
+    b"": "empty; give another copy of it",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS)
+def test_files_of_other_kinds_are_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "hopper.hdf5").write_bytes(content)
+    with pytest.raises(UserError, match=rf"hopper\.hdf5: not an HDF5 file but {OTHERS[content]}"):
+        read_d4rl(tmp_path / "hopper.hdf5", HOPPER)
+
+
+@pytest.mark.parametrize(
+    "link", [h5py.ExternalLink("other.hdf5", "/rewards"), h5py.SoftLink("/beside/rewards")]
+)
+def test_what_lies_in_another_file_is_refused(tmp_path: Path, link: Any) -> None:
+    write(tmp_path / "other.hdf5", TERMINALS)
+    path = write(tmp_path / "a.hdf5", TERMINALS, beside=h5py.ExternalLink("other.hdf5", "/"), rewards=link)
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=r"a\.hdf5: 'rewards' lies in another file; copy it into this one"
+        ):
+            read_d4rl(path, HOPPER)
+
+
+def test_what_nobody_reads_is_not_checked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.hdf5", TERMINALS, beside=h5py.ExternalLink("gone.hdf5", "/x"))
+    with h5py.File(path, "a") as file:
+        file.create_dataset("infos/pictures", (10**6, 10**5), "u1", chunks=(1, 10**5))
+    assert len(read_d4rl(path, HOPPER).transitions) == 8
+    with h5py.File(path, "a") as file:
+        file.move("infos/pictures", "timeouts")
+    with pytest.raises(
+        UserError, match="'timeouts' claims 100,000,000,000 bytes, more than the file can hold"
+    ):
+        read_d4rl(path, HOPPER)
 
 
 def test_columns_are_read_as_d4rl_does(tmp_path: Path) -> None:

@@ -170,6 +170,10 @@ DAMAGE = {
         lambda f: rewrite_group(f, "episode_0/actions"),
         r"episode 0: 'actions' are several arrays \(goal, state\), agents take one",
     ),
+    "another file's episode": (
+        lambda f: rewrite(f, "episode_1", h5py.ExternalLink("gone.hdf5", "/episode_1")),
+        "'episode_1' lies in another file; copy it into this one",
+    ),
     "huge states": (
         lambda f: rewrite(f, "episode_1/observations", np.full((4, 11), -1e39)),
         r"episode 1: 'observations' reach 1e\+39, whose square",
