@@ -1,6 +1,5 @@
 """Minari datasets: writing our own, reading any, and downloading those published by the Farama Foundation."""
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +20,10 @@ from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
+from singleshot.rl.data.minari_metadata import MAIN_FILE, EnvironmentSpec, Metadata, task_of
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
-MAIN_FILE = "main_data.hdf5"
 RENDERING = (
     "render_mode",
     "width",
@@ -60,6 +59,8 @@ def write_minari(
 def read_minari(directory: Path, environment: Environment | None = None) -> Recording:
     """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
+    The path of its main file or of its metadata does, too.
+
     The dataset may be of another version of Minari, as far as it has episodes in HDF5 or Arrow. Where an
     episode has no observation after its last step, that step is left out, unless it is terminal. Agents will
     act in `environment`; if they act in none, the data alone tell sizes and bounds of actions.
@@ -72,11 +73,12 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
     """
     doubts, spaces = Doubts(directory), known_spaces(environment)
     data = _data_folder(directory)
-    metadata = _metadata(data)
-    _check_version(metadata, doubts)
+    metadata = Metadata.of(data)
+    _check_version(metadata.minari_version, doubts)
     if environment and spaces:
-        _check_environment(metadata, directory, environment, spaces, doubts)
-    recorded = _from_arrow(data) if metadata.get("data_format") == "arrow" else _from_hdf5(data, metadata)
+        _check_environment(metadata.env_spec, directory, environment, spaces, doubts)
+    arrow = metadata.data_format == "arrow"
+    recorded = _from_arrow(data) if arrow else _from_hdf5(data, metadata.total_episodes or 0)
     episodes = [_episode(arrays, f"{directory}: {name}", spaces, doubts) for name, arrays in recorded]
     if not episodes:
         raise UserError(f"{directory}: holds no episode; give a dataset that has some")
@@ -92,6 +94,7 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
 
 
 def _data_folder(directory: Path) -> Path:
+    directory = _folder_of(directory)
     for data in (directory / "data", directory):
         if (data / METADATA_FILE_NAME).is_file() or (data / MAIN_FILE).is_file():
             return data
@@ -105,29 +108,19 @@ def _data_folder(directory: Path) -> Path:
     raise UserError(f"{directory}: no Minari dataset, as it has no data/{MAIN_FILE}; give the folder of one")
 
 
-def _metadata(data: Path) -> dict[str, Any]:
-    """What metadata.json says; Minari 0.4 kept it in the main file."""
-    path = data / METADATA_FILE_NAME
-    if path.is_file():
-        try:
-            metadata = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{path}: can't be read ({in_a_line(error)}); give another copy of it") from error
-        if not isinstance(metadata, dict):
-            raise UserError(f"{path}: not Minari's metadata; give another copy of it")
-        return metadata
-    with open_hdf5(data / MAIN_FILE, "give the folder of a Minari dataset") as file:
-        return {name: value.item() if hasattr(value, "item") else value for name, value in file.attrs.items()}
+def _folder_of(given: Path) -> Path:
+    """The folder of a dataset whose file is given."""
+    return given.parent if given.is_file() and given.name in (MAIN_FILE, METADATA_FILE_NAME) else given
 
 
-def _check_version(metadata: Mapping[str, Any], doubts: Doubts) -> None:
-    version = metadata.get("minari_version", "an unknown version")
+def _check_version(version: str | None, doubts: Doubts) -> None:
     if version not in minari.supported_dataset_versions:
-        doubts.add(f"it is of Minari {version}, which Minari {minari.__version__} does not know")
+        recorded = version or "an unknown version"
+        doubts.add(f"it is of Minari {recorded}, which Minari {minari.__version__} does not know")
 
 
 def _check_environment(
-    metadata: Mapping[str, Any],
+    spec: EnvironmentSpec | None,
     directory: Path,
     environment: Environment,
     spaces: Spaces,
@@ -137,39 +130,37 @@ def _check_environment(
 
     HalfCheetah and Walker2d have equal sizes, so only this tells one from the other.
     """
-    try:
-        spec = json.loads(metadata["env_spec"]) if metadata.get("env_spec") else None
-        name = spec["id"].rpartition("-v")[0] if spec else ""
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{directory}: its 'env_spec' can't be read ({in_a_line(error)})") from error
     if spec is None:
         doubts.add(f"it does not say in which environment it was recorded, so {environment.name} is a guess")
         return
-    own = environment.name.rpartition(":")[2]
-    if name.rpartition("/")[2] != own.rpartition("/")[2]:
+    own = environment.id or ""
+    if task_of(spec.id) != task_of(own):
         raise UserError(
-            f"{directory}: was recorded in {spec['id']}, not in {environment.id}; correct "
-            "offline_rl.data.minari"
+            f"{directory}: was recorded in {spec.id}, not in {own}; correct offline_rl.data.minari"
         )
-    if spec["id"].rpartition("/")[2] != (environment.id or "").rpartition(":")[2].rpartition("/")[2]:
-        doubts.add(f"it was recorded in {spec['id']}, and agents will act in {environment.id}")
-    changes = {key: value for key, value in (spec.get("kwargs") or {}).items() if key not in RENDERING}
+    if _without_module(spec.id) != _without_module(own):
+        doubts.add(f"it was recorded in {spec.id}, and agents will act in {own}")
+    changes = {key: value for key, value in (spec.kwargs or {}).items() if key not in RENDERING}
     if changes != dict(environment.kwargs):
         doubts.add(f"its environment had {', '.join(f'{key}={value!r}' for key, value in changes.items())}")
-    limit, recorded = spaces.time_limit, spec.get("max_episode_steps")
+    limit, recorded = spaces.time_limit, spec.max_episode_steps
     if limit and recorded not in (None, limit):
         doubts.add(f"its time limit was {recorded:,} steps instead of {limit:,}")
-    if wrappers := spec.get("additional_wrappers"):
-        names = ", ".join(str(wrapper.get("name")) for wrapper in wrappers)
+    if spec.additional_wrappers:
+        names = ", ".join(wrapper.name for wrapper in spec.additional_wrappers)
         doubts.add(f"its environment was wrapped in {names}, which may change rewards and states")
 
 
-def _from_hdf5(data: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The arrays of each episode, with its name."""
+def _without_module(id_: str) -> str:
+    """`Hopper-v5` of `my.package:mujoco/Hopper-v5`."""
+    return id_.rpartition(":")[2].rpartition("/")[2]
+
+
+def _from_hdf5(data: Path, total: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The arrays of each of at least `total` episodes, with its name."""
     path = data / MAIN_FILE
     with open_hdf5(path, "give another copy of the dataset") as file:
         names = sorted((name for name in file if name.startswith("episode_")), key=_number)
-        total = int(metadata.get("total_episodes", len(names)))
         if len(names) < total:
             raise UserError(f"{path}: has {len(names):,} of {total:,} episodes; give another copy of it")
         for name in names:
@@ -208,9 +199,9 @@ def _from_arrow(data: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def local_minari(name: str) -> Path | None:
     """The directory of a dataset on this machine; None for a published one that Minari hasn't fetched yet.
 
-    `name` is the directory, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
+    `name` is the directory, its main file, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
     """
-    given = Path(name).expanduser()
+    given = _folder_of(Path(name).expanduser())
     if given.is_dir():
         return given
     try:

@@ -276,14 +276,73 @@ def test_doubtful_datasets_are_used_and_one_line_says_so(
     assert [record.getMessage() for record in caplog.records] == [f"{dataset}: used, though {told}"]
 
 
+WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no id": (lambda d: environment(d, id=None), r"'env_spec\.id' is None"),
+    "listed arguments": (lambda d: environment(d, kwargs=["a"]), r"'env_spec\.kwargs' is \['a'\]"),
+    "a word for a number": (
+        lambda d: environment(d, max_episode_steps="ten"),
+        r"'env_spec\.max_episode_steps' is",
+    ),
+    "names of wrappers": (
+        lambda d: environment(d, additional_wrappers=["Clip"]),
+        r"'env_spec\.additional_wrappers\.0' is 'Clip'",
+    ),
+    "no JSON in JSON": (lambda d: about(d, env_spec="{"), r"'env_spec' is '{' \(EOF while parsing"),
+    "several versions": (lambda d: about(d, minari_version=["0.5", "0.4"]), "'minari_version' is"),
+    "no count": (lambda d: about(d, total_episodes="many"), "'total_episodes' is 'many'"),
+    "no mapping": (lambda d: (d / "data/metadata.json").write_text("[1]"), "not Minari's metadata"),
+    "nested": (lambda d: (d / "data/metadata.json").write_text("[" * 10**5), "can't be read"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_metadata_of_another_kind_are_one_clear_error(dataset: Path, mistake: str) -> None:
+    change, message = WRONG[mistake]
+    change(dataset)
+    with pytest.raises(
+        UserError, match=rf"metadata\.json: {message}.*; (correct it, or )?give another copy of it$"
+    ):
+        read_minari(dataset, HOPPER)
+
+
+def into_attributes(dataset: Path, of: Callable[[Any], Any] = lambda value: value) -> None:
+    """Keep the metadata as Minari 0.4 did, each value as `of` makes it."""
+    path = dataset / "data/metadata.json"
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        file.attrs.update({name: of(value) for name, value in json.loads(path.read_text()).items()})
+        file.attrs["note"] = h5py.Empty("f4")
+    path.unlink()
+
+
+def test_attributes_may_be_bytes_but_not_arrays(dataset: Path) -> None:
+    into_attributes(dataset, lambda value: np.array([value]) if value == 2 else np.bytes_(str(value)))
+    assert read_minari(dataset, HOPPER).doubts == ()
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        file.attrs["total_episodes"] = np.array([2, 2])
+    with pytest.raises(
+        UserError, match=r"main_data\.hdf5: attributes: 'total_episodes' is array\(\[2, 2\]\)"
+    ):
+        read_minari(dataset, HOPPER)
+
+
+def test_what_editors_and_older_versions_write_is_read(dataset: Path) -> None:
+    environment(dataset, id="gymnasium.envs.mujoco:Hopper-v5", max_episode_steps="1000")
+    about(dataset, total_episodes=2.0)
+    path = dataset / "data/metadata.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_minari(dataset, HOPPER).doubts == ()
+
+
+@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
+def test_a_dataset_is_given_by_its_files(dataset: Path, name: str) -> None:
+    assert local_minari(str(dataset / "data" / name)) == dataset / "data"
+    assert len(read_minari(dataset / "data" / name, HOPPER).transitions) == 5
+
+
 def test_what_other_versions_of_minari_leave_out_is_not_needed(dataset: Path) -> None:
     about(dataset, data_format=None, observation_space=None, action_space=None, minari_version="0.4.3")
     assert len(read_minari(dataset, HOPPER).transitions) == 5
-    path = dataset / "data/metadata.json"
-    metadata = json.loads(path.read_text())
-    path.unlink()
-    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
-        file.attrs.update(metadata)
+    into_attributes(dataset)
     loaded = read_minari(dataset, HOPPER)
     assert (len(loaded.transitions), loaded.doubts) == (5, ())
     with pytest.raises(UserError, match="was recorded in Hopper-v5, not in Walker2d"):
