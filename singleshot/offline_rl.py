@@ -41,10 +41,12 @@ from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.agents import DENSE, Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
+from singleshot.rl.data.arrays import LARGEST, check_each, check_flags, check_size, flat, largest, vectors
 from singleshot.rl.data.d4rl import read_d4rl
+from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.data.transitions import ARRAYS, Transitions, flat
+from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.play import evaluate
@@ -56,21 +58,23 @@ OWN_DATA = "data"
 """Name of the environment in the specification of an agent that was trained on one's own data."""
 RECORDS = 100
 """Number of records of the losses in a training."""
+VECTORS = ("observations", "actions", "next_observations")
 COLUMNS = ("rewards", "terminals")
 """Arrays of one number for each transition."""
 OPSETS = 18, 25
 """The lowest and the highest version of ONNX's operators that PyTorch's exporter is sure to write."""
-TERMINALS_FIX = "give 1 or true where s' ends an episode and else 0"
 
 
 class Dataset:
     """Transitions (s, a, r, s', terminal), in any order and of any range.
 
+    The arrays are copied. What is doubtful in them, but can be used, is logged in one line.
+
     Args:
-        observations: s, (N, S).
-        actions: a, (N, A).
+        observations: s, (N, S), or (N,) for real numbers.
+        actions: a, (N, A), or (N,) for real numbers.
         rewards: r, (N,) or (N, 1).
-        next_observations: s', (N, S).
+        next_observations: s', as `observations`.
         terminals: (N,) or (N, 1), true or 1 where s' ends an episode, so that no reward follows; not for time
             limits.
         action_low: lowest value of each coordinate of an action that agents may take, (A,) or one number.
@@ -81,8 +85,8 @@ class Dataset:
     highest value of each coordinate in the data.
 
     Raises:
-        UserError: shapes don't match, there is no transition, or there are NaN, infinity, actions out of
-            bounds or terminals other than 0 and 1.
+        UserError: shapes don't match, there is no transition, or there are NaN, infinity, masked or too large
+            numbers, actions out of bounds or terminals other than 0 and 1.
     """
 
     def __init__(
@@ -99,14 +103,19 @@ class Dataset:
         given = zip(ARRAYS, (observations, actions, rewards, next_observations, terminals), strict=True)
         arrays = {name: np.atleast_1d(_numbers(f"Dataset: '{name}'", each)) for name, each in given}
         arrays |= {name: flat(arrays[name]) for name in COLUMNS}
+        arrays |= {name: vectors(arrays[name], None) for name in VECTORS}
         _check_shapes(arrays)
         _check_values(arrays)
-        made = Transitions.cast(**arrays)
+        made = Transitions.cast(**{name: np.array(values, order="C") for name, values in arrays.items()})
         if len(made) and made.actions.ndim == 2 and made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
             scaled = np.asarray(bounds.to_unit(made.actions), np.float32)
             made = dataclasses.replace(made, actions=scaled, bounds=None if bounds.is_unit else bounds)
         self.transitions = made.check("Dataset")
+        doubts = Doubts("Dataset")
+        doubts.check_rewards(made.rewards)
+        doubts.check_signal(made.rewards, made.terminals)
+        doubts.told()
 
     @classmethod
     def d4rl(
@@ -201,22 +210,26 @@ class TrainedAgent:
         BC and BCQ sample; each call draws other numbers, the same ones after :func:`load`.
 
         Raises:
-            UserError: the shape is another, something isn't a finite number, or the agent has not been
-                trained.
+            UserError: the shape is another, something isn't a finite number or is too large for a finite
+                action, or the agent has not been trained.
         """
-        agent, states = self.agent, _numbers("'observations'", observations).astype(np.float32)
+        agent, given = self.agent, _numbers("'observations'", observations)
         size = agent.algorithm.state_size
-        if states.ndim not in (1, 2) or states.shape[-1] != size:
+        if given.ndim not in (1, 2) or given.shape[-1] != size:
             raise UserError(
-                f"observations have shape {states.shape}, this agent takes ({size},) or (N, {size})"
+                f"observations have shape {given.shape}, this agent takes ({size},) or (N, {size})"
             )
-        if not np.isfinite(states).all():
+        if not np.isfinite(given).all():
             raise UserError("observations hold NaN or infinity")
+        with np.errstate(over="ignore"):
+            states = given.astype(np.float32)
         batch = torch.from_numpy(np.atleast_2d(states))[None]
         noise = self._noise.normal(batch.shape[1], *agent.algorithm.noise_shape)
         with torch.no_grad():
             actions = agent.algorithm.act(self._acting, batch, noise)[0].numpy()
         actions = agent.bounds.from_unit(actions) if agent.bounds else actions
+        if not (np.isfinite(states).all() and np.isfinite(actions).all()):
+            raise UserError(f"observations reach {largest(given):.2g}, too large: the action isn't finite")
         return actions if states.ndim == 2 else actions[0]
 
     def evaluate(
@@ -553,8 +566,11 @@ def _numbers(what: str, values: Any) -> NDArray:
     """An array of numbers, also from lists and tensors.
 
     Raises:
-        UserError: `values` is anything else.
+        UserError: `values` is anything else, or some are masked.
     """
+    parts = values if isinstance(values, list | tuple) else [values]
+    if any(np.ma.is_masked(part) for part in parts):
+        raise UserError(f"{what} has masked values; fill them, or leave out what lacks them")
     try:
         array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
     except (ValueError, TypeError, RuntimeError):  # rows of different lengths, tensors that need gradients
@@ -583,19 +599,13 @@ def _check_shapes(arrays: Mapping[str, NDArray]) -> None:
 
 
 def _check_values(arrays: Mapping[str, NDArray]) -> None:
-    """Raise a UserError if a terminal is neither 0 nor 1, or at the first NaN or infinity in float32."""
-    terminals = arrays["terminals"]
-    _check_each("terminals", terminals, (terminals == 0) | (terminals == 1), TERMINALS_FIX)
+    """Raise a UserError at a terminal other than 0 and 1, and at NaN, infinity and too large numbers."""
+    check_flags(arrays["terminals"], "terminals", "Dataset")
     for name, values in arrays.items():
-        finite = np.isfinite(np.asarray(values, np.float32))
-        _check_each(name, values, finite, f"leave such transitions out ({(~finite).sum():,} such numbers)")
-
-
-def _check_each(name: str, values: NDArray, right: NDArray[np.bool_], fix: str) -> None:
-    wrong = np.argwhere(~right)
-    if len(wrong):
-        index = tuple(wrong[0].tolist())
-        raise UserError(f"Dataset: '{name}' holds {values[index]} at {index}; {fix}")
+        finite = np.isfinite(values)
+        fix = f"leave such transitions out ({(~finite).sum():,} such numbers)"
+        check_each(values, name, "Dataset", finite, fix)
+        check_size(values, name, "Dataset")
 
 
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:
@@ -610,11 +620,15 @@ def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> 
         raise UserError(
             f"Dataset: action_low and action_high have to be {size} numbers each, or one"
         ) from error
-    if not (np.isfinite(both).all() and (both[0] < both[1]).all()):
-        raise UserError("Dataset: action_low has to be less than action_high in each coordinate")
+    if not (largest(np.array(both)) <= LARGEST and (both[0] < both[1]).all()):
+        raise UserError(
+            "Dataset: action_low has to be less than action_high in each coordinate, and neither beyond "
+            f"{LARGEST:g}"
+        )
     bounds = ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
     within = np.abs(bounds.to_unit(actions)) <= 1 + TOLERANCE
-    _check_each("actions", actions, within, "widen action_low and action_high, or clip the actions")
+    fix = "widen action_low and action_high, or clip the actions"
+    check_each(actions, "actions", "Dataset", within, fix)
     return bounds
 
 

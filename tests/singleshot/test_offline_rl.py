@@ -20,6 +20,7 @@ from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import ARRAYS
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE
 from singleshot.rl.training.stack import Stack
@@ -222,6 +223,87 @@ def test_columns_count_as_flat_and_numbers_as_truth():
     np.testing.assert_array_equal(flat.rewards, column.rewards)
 
 
+def test_single_real_numbers_count_as_vectors_of_one():
+    _, _, rewards, _, terminals = arrays(n=4)
+    numbers = np.arange(5) / 10
+    made = singleshot.rl.Dataset(numbers[:-1], numbers[1:] * 9, rewards, numbers[1:], terminals).transitions
+    assert (made.state_size, made.action_size) == (1, 1)
+    assert made.actions[:, 0].tolist() == [-1, pytest.approx(-1 / 3), pytest.approx(1 / 3), 1]
+    with pytest.raises(UserError, match=r"'actions' has shape \(4,\); give a vector"):
+        singleshot.rl.Dataset(numbers[:-1], [0, 1, 1, 2], rewards, numbers[1:], terminals)
+
+
+def test_arrays_are_copied_whatever_their_memory_is_like():
+    given = [np.asarray(each, order="F") for each in arrays(low=-1, n=40)]
+    given = [each.astype(bool if each.dtype == bool else np.float32) for each in given]
+    backwards = singleshot.rl.Dataset(*(each[::-1] for each in given))
+    for each in given:
+        each.setflags(write=False)
+    views = singleshot.rl.Dataset(*given)
+    kept = views.transitions.actions.copy()
+    np.testing.assert_array_equal(backwards.transitions.actions, kept[::-1])
+    for each in given:
+        each.setflags(write=True)
+        each[:] = 9
+    np.testing.assert_array_equal(views.transitions.actions, kept)
+    assert views.transitions.rewards.max() < 9
+    made("TD3BC", backwards).fit(1, progress=False)
+
+
+def test_masked_numbers_are_refused(data):
+    states, actions, rewards, following, terminals = arrays()
+    hidden = np.ma.array(rewards, mask=np.arange(N) == 7)
+    for masked in (hidden, list(hidden)):
+        with pytest.raises(UserError, match="Dataset: 'rewards' has masked values; fill them"):
+            singleshot.rl.Dataset(states, actions, masked, following, terminals)
+    whole = singleshot.rl.Dataset(np.ma.array(states), actions, rewards, following, terminals)
+    np.testing.assert_array_equal(whole.transitions.observations, states.astype(np.float32))
+    with pytest.raises(UserError, match="'observations' has masked values"):
+        made("TD3BC", data).fit(1, progress=False).act(np.ma.array(states[0], mask=np.arange(STATES) == 1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "next_observations"])
+@pytest.mark.parametrize("size", [1e24, 1.7e308])
+def test_numbers_whose_square_is_too_large_are_refused(name, size):
+    given = dict(zip(ARRAYS, arrays(n=5), strict=True))
+    given[name] = np.full_like(given[name], -size)
+    with pytest.raises(
+        UserError,
+        match=rf"Dataset: '{name}' reach {size:.2g}, whose square .*; divide all {name}".replace("+", r"\+"),
+    ):
+        singleshot.rl.Dataset(**given)
+
+
+def test_the_lowest_integer_is_large_too():
+    states, actions, _, following, terminals = arrays(n=5)
+    lowest = np.full(5, np.iinfo(np.int64).min)
+    with pytest.raises(UserError, match=r"'rewards' reach 9\.2e\+18"):
+        singleshot.rl.Dataset(states, actions, lowest, following, terminals)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [3e38, 1e39])
+def test_states_too_large_for_a_finite_action_are_refused(data, size):
+    agent = made("BC", data).fit(1, progress=False)
+    with pytest.raises(
+        UserError, match=rf"observations reach {size:g}, too large: the action".replace("+", r"\+")
+    ):
+        agent.act([[0.0] * STATES, [-size] * STATES])
+    assert np.isfinite(agent.act([1e6] * STATES)).all()
+
+
+def test_arrays_are_doubted_as_files_are(caplog):
+    states, actions, rewards, following, terminals = arrays(n=50)
+    singleshot.rl.Dataset(states, actions, rewards * 0, following, np.arange(50) > 9)
+    singleshot.rl.Dataset(states, actions, rewards * 1e9, following, terminals)
+    singleshot.rl.Dataset(states, actions, rewards, following, terminals)
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("Dataset: used, though all 'rewards' are 0: only behaviour cloning")
+    assert "most steps are terminals, after which nothing counts (are these masks" in first
+    assert second.startswith("Dataset: used, though 'rewards' reach")
+
+
 @pytest.mark.parametrize("value", [2, -1, 0.5, np.nan, np.inf])
 def test_terminals_are_zero_or_one(value):
     states, actions, rewards, following, _ = arrays(n=3)
@@ -273,6 +355,9 @@ def test_mistakes_are_one_line(data):
         "hold numbers": lambda: make(states, [["a"]] * N, rewards, following, terminals),
         r"'actions' holds -\S+ at .*; widen action_low": lambda: make(
             *arrays(), action_low=-1, action_high=1
+        ),
+        "has to be less than action_high in each coordinate, and neither beyond 1e.18": lambda: make(
+            *arrays(), action_low=-1e308, action_high=1.7e308
         ),
         "or neither": lambda: make(*arrays(), action_low=-1),
         "did you mean learning_rate": lambda: singleshot.rl.BC(data, learning_rat=1),

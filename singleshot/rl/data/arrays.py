@@ -53,7 +53,7 @@ def check_vectors(values: NDArray, name: str, origin: Path | str) -> None:
         )
 
 
-def check_each(name: str, values: NDArray, right: NDArray[np.bool_], fix: str, origin: Path | str) -> None:
+def check_each(values: NDArray, name: str, origin: Path | str, right: NDArray[np.bool_], fix: str) -> None:
     """Raise a :class:`UserError` at the first of `values` that isn't right."""
     wrong = np.argwhere(~right)
     if len(wrong):
@@ -64,7 +64,7 @@ def check_each(name: str, values: NDArray, right: NDArray[np.bool_], fix: str, o
 def check_flags(values: NDArray, name: str, origin: Path | str) -> None:
     """Raise a :class:`UserError` at the first value other than 0 and 1."""
     fix = f"give 1 or true at ends of episodes that are {name} and else 0"
-    check_each(name, values, (values == 0) | (values == 1), fix, origin)
+    check_each(values, name, origin, (values == 0) | (values == 1), fix)
 
 
 def check_values(values: NDArray, name: str, origin: Path | str) -> None:
