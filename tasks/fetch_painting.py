@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from singleshot.io.download import is_remote, local_or_cached
+from singleshot.io.download import is_remote, local_or_cached, local_path
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.secrets import without_secrets
 from singleshot.style.datasets.paintings import draw
@@ -34,7 +34,7 @@ class PaintingParams:
         """The file that :func:`fetch_painting` reads, if the source is a local one."""
         if self.source == DRAWN or is_remote(self.source):
             return {}
-        return {"painting": Path(self.source.removeprefix("file://"))}
+        return {"painting": local_path(self.source)}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.download import is_remote, local_or_cached
+from singleshot.io.download import is_remote, local_or_cached, local_path
 from singleshot.io.images import NamedBytes, encode_jpeg, picture_suffixes, read_rgb
 from singleshot.io.packages import read_zipped
 from singleshot.secrets import without_secrets
@@ -75,7 +75,7 @@ class PhotosParams:
         """The file or directory that :func:`fetch_photos` reads, if the source is a local one."""
         if self.config.source == "packages" or is_remote(str(self.config.path)):
             return {}
-        return {self.config.source: Path(str(self.config.path).removeprefix("file://"))}
+        return {self.config.source: local_path(str(self.config.path))}
 
 
 @dataclass(frozen=True)

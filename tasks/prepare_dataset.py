@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from singleshot.errors import UserError
-from singleshot.io.download import is_remote, local_or_cached
+from singleshot.io.download import is_remote, local_or_cached, local_path
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
@@ -69,7 +69,7 @@ class DatasetParams:
         if self.data.source == "minari":
             return {"minari": kept} if (kept := local_minari(self.data.minari[self.name])) else {}
         file = self.data.d4rl[self.name]
-        return {} if is_remote(file.url) else {"d4rl": Path(file.url.removeprefix("file://")).expanduser()}
+        return {} if is_remote(file.url) else {"d4rl": local_path(file.url)}
 
 
 @dataclass(frozen=True)

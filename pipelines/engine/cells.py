@@ -57,7 +57,8 @@ def file_digest(path: Path) -> str:
         stat = path.stat()
     except FileNotFoundError as error:
         raise UserError(
-            f"{path}: no such file; make it with `dvc repro`, or correct its path by `make params SET=…`"
+            f"{path}: no such file; if it is your own, correct its path by `make params SET=…`, else make it "
+            "with `dvc repro`"
         ) from error
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 

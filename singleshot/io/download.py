@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import requests
 import urllib3
@@ -102,6 +103,19 @@ def _file_name(url: str) -> str:
 def is_remote(url: str) -> bool:
     """Whether `url` needs a network: not file:// and not a path."""
     return "://" in url and not url.startswith("file://")
+
+
+def local_path(location: str) -> Path:
+    """The path of a file or folder that a setting gives as file:// or as a path.
+
+    In file://, %20 and the like stand for characters, and the host may be `localhost` (RFC 8089).
+    """
+    if not location.startswith("file://"):
+        return Path(location).expanduser()
+    path = location.removeprefix("file://")
+    return Path(
+        unquote(path.removeprefix("localhost") if path.startswith("localhost/") else path)
+    ).expanduser()
 
 
 @dataclass(frozen=True)

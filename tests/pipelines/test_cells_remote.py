@@ -270,7 +270,7 @@ def test_a_store_that_goes_away_costs_no_finished_cell(machine):
 
 def test_a_missing_input_is_not_blamed_on_the_connection(machine, tmp_path):
     cell = dataclasses.replace(CELL, inputs={"dataset": tmp_path / "gone.csv"})
-    with pytest.raises(UserError, match=r"gone\.csv: no such file; make it with `dvc repro`") as told:
+    with pytest.raises(UserError, match=r"gone\.csv: no such file; if it is your own, correct") as told:
         machine("here").fetch([cell])
     assert "SINGLESHOT_CELLS" not in str(told.value)
 

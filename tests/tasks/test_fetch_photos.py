@@ -206,5 +206,6 @@ def test_parameters_hold_only_what_the_source_uses() -> None:
     assert packages == PhotosParams.of(PhotosConfig(), 0)
     assert packages.inputs() == {}
     assert PhotosParams.of(PhotosConfig("folder", "x", "y"), 0).inputs() == {"folder": Path("x")}
-    assert PhotosParams.of(PhotosConfig("zip", "file:///x.zip"), 0).inputs() == {"zip": Path("/x.zip")}
+    zipped = PhotosConfig("zip", "file://localhost/x%20y.zip")
+    assert PhotosParams.of(zipped, 0).inputs() == {"zip": Path("/x y.zip")}
     assert PhotosParams.of(PhotosConfig("zip", "https://example.org/x.zip"), 0).inputs() == {}

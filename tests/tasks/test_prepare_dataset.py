@@ -189,6 +189,15 @@ def read_card(output: Path) -> dict[str, Any]:
     return json.loads((output / "card.json").read_text())
 
 
+def test_addresses_of_files_are_decoded(tmp_path: Path) -> None:
+    for url, path in (
+        ("file:///data/my%20hopper%C3%A9.hdf5", "/data/my hopperé.hdf5"),
+        ("file://localhost/data/a.hdf5", "/data/a.hdf5"),
+        ("/data/50%25.hdf5", "/data/50%25.hdf5"),
+    ):
+        assert d4rl_params(url).inputs(tmp_path) == {"d4rl": Path(path)}
+
+
 def test_a_local_d4rl_file(d4rl_file: Path, tmp_path: Path) -> None:
     sha256 = hashlib.sha256(d4rl_file.read_bytes()).hexdigest()
     for prefix in ("", "file://"):
