@@ -7,6 +7,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from singleshot.errors import UserError
+
 if TYPE_CHECKING:
     from singleshot.style.style import Style as Style
 
@@ -14,5 +16,14 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """Import what is asked for: PyTorch alone takes two seconds, which `import singleshot.style` does not."""
     if name == "Style":
-        return importlib.import_module(f"{__name__}.style").Style
+        try:
+            return importlib.import_module(f"{__name__}.style").Style
+        except ImportError as error:
+            raise UserError(
+                f"styles need more packages ({error}): pip install '.[style]' in the checkout"
+            ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "Style"]

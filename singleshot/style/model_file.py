@@ -54,10 +54,13 @@ def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
 def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     """Read a file of :func:`save_model`: the network on the CPU, in float32 and for inference, and its card.
 
+    The path may be that of the folder that holds it, as `model.safetensors`.
+
     Raises:
         UserError: the file is missing, truncated, or no style's model.
     """
-    fix = "train the style with `dvc repro styles`, or name another model"
+    path = path / "model.safetensors" if path.is_dir() else path
+    fix = "give a style's model.safetensors or the folder that holds it"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
     file = read_tensor_file(path, fix)

@@ -1,4 +1,6 @@
 import doctest
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -41,6 +43,24 @@ def test_a_result_is_of_the_kind_of_the_photo(style, pixels, tmp_path) -> None:
 def test_what_is_saved_is_loaded(style, tmp_path) -> None:
     style.save(tmp_path / "copy.safetensors")
     assert load_model(tmp_path / "copy.safetensors")[1] == style.card
+
+
+def test_a_style_is_loaded_by_its_folder(tmp_path) -> None:
+    save_style(tmp_path / "model.safetensors")
+    assert Style.load(tmp_path).card == Style.load(tmp_path / "model.safetensors").card
+    with pytest.raises(
+        UserError, match=r"model\.safetensors: no such file; .*; give a style's model"
+    ) as told:
+        Style.load(tmp_path / "other" / "model.safetensors")
+    assert "dvc" not in str(told.value)
+
+
+def test_packages_that_styles_need_are_named() -> None:
+    assert "Style" in dir(singleshot.style)
+    code = "import sys; sys.modules['cv2'] = None; from singleshot.style import Style"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr.splitlines()[-1].startswith("singleshot.errors.UserError: styles need more packages (")
+    assert ran.stderr.endswith("pip install '.[style]' in the checkout\n")
 
 
 @pytest.mark.parametrize(
