@@ -15,10 +15,12 @@ Agents are those of :mod:`singleshot.rl`, one at a time: the same seed, data and
 as in a sweep.
 """
 
+import contextlib
 import dataclasses
 import difflib
+import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
@@ -28,10 +30,11 @@ import numpy as np
 import pydantic
 import torch
 from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
 from singleshot.arguments import check_method, check_sparsity, shown, whole
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruner import Score, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
@@ -122,9 +125,10 @@ class Dataset:
         cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
     ) -> Self:
         """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
-        if not Path(path).exists():
+        file = _path(path)
+        if not file.exists():
             raise UserError(f"{path}: no such file; give the path of one in D4RL's format, HDF5")
-        return cls._of(read_d4rl(Path(path)).transitions, action_low, action_high)
+        return cls._of(read_d4rl(file).transitions, action_low, action_high)
 
     @classmethod
     def minari(
@@ -134,7 +138,7 @@ class Dataset:
 
         Bounds of actions are as for arrays.
         """
-        if kept := local_minari(str(name)):
+        if kept := local_minari(str(_path(name))):
             return cls._of(read_minari(kept).transitions, action_low, action_high)
         with tempfile.TemporaryDirectory() as directory:
             fetched = fetch_minari(str(name), Path(directory))
@@ -164,6 +168,7 @@ class TrainedAgent:
 
     def __init__(self, agent: Agent, seed: int = 0) -> None:
         self._agent: Agent | None = agent
+        self._spec = agent.spec
         self._noise = Randomness("acting", [whole("seed", seed, 0)])
 
     @property
@@ -203,6 +208,11 @@ class TrainedAgent:
 
     def _algorithm(self) -> Algorithm:
         return self.agent.algorithm
+
+    def __repr__(self) -> str:
+        """Algorithm and pruning."""
+        pruned = "" if self._spec.pruner == DENSE else f", {self._spec.pruner} {self._spec.sparsity:g}"
+        return f"{self._spec.algorithm.upper()}{pruned}"
 
     def act(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Actions (A,) at an observation (S,), or (N, A) at several (N, S).
@@ -268,10 +278,11 @@ class TrainedAgent:
         """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes.
 
         Raises:
-            UserError: the path is a folder, or the agent has not been trained.
+            UserError: the path is a folder or can't be written, or the agent has not been trained.
         """
-        agent = self.agent
-        agent.save(_new_file(path, "agent.safetensors"))
+        agent, file = self.agent, _new_file(path, "agent.safetensors")
+        with _writing(file):
+            agent.save(file)
 
     def export(self, path: str | Path, opset: int = 18) -> None:
         """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
@@ -281,8 +292,8 @@ class TrainedAgent:
         Needs `pip install '.[export]'` in the checkout.
 
         Raises:
-            UserError: packages are missing, the path is a folder, PyTorch can't write this opset, or the
-                agent has not been trained.
+            UserError: packages are missing, the path is a folder or can't be written, PyTorch can't write
+                this opset, or the agent has not been trained.
         """
         agent, opset = self.agent, whole("opset", opset, 1)
         try:
@@ -302,7 +313,8 @@ class TrainedAgent:
             card = card_of(network, file.stem, "unknown", source)
         graph = to_onnx(network, card, opset)
         _check_opset(graph.opset_import[0].version, opset)
-        onnx.save(graph, file)
+        with _writing(file):
+            onnx.save(graph, file)
 
     if not TYPE_CHECKING:  # type checkers shall go on to tell attributes that are not there
 
@@ -440,11 +452,6 @@ class TrainableAgent(TrainedAgent):
     def _algorithm(self) -> Algorithm:
         return self._made
 
-    def __repr__(self) -> str:
-        """Algorithm and pruning."""
-        pruned = "" if self._spec.pruner == DENSE else f", {self._spec.pruner} {self._spec.sparsity:g}"
-        return f"{type(self).__name__}{pruned}"
-
 
 class BC(TrainableAgent):
     """Behaviour cloning with BCQ's VAE (:mod:`singleshot.rl.algorithms.bc`)."""
@@ -473,25 +480,43 @@ class IQL(TrainableAgent):
 def load(path: str | Path, seed: int = 0) -> TrainedAgent:
     """Read an agent that was saved here or by the pipeline; `seed` is the seed of its noise.
 
+    The path is that of its file, or of the folder that holds it as `agent.safetensors`.
+
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    if not Path(path).exists():
+    file = _path(path)
+    if not file.exists():
         raise UserError(f"{path}: no such file; give one that an agent's save(path) wrote")
-    return TrainedAgent(agents.load_agent(Path(path)), seed)
+    return TrainedAgent(agents.load_agent(file), seed)
+
+
+def _path(given: Any) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{shown(given)} is no path; give a text or a pathlib.Path")
+    return Path(given)
 
 
 def _new_file(path: str | Path, example: str) -> Path:
     """The path of a file that is to be written; its folder is made.
 
     Raises:
-        UserError: it is a folder.
+        UserError: it is a folder, or its folder can't be made.
     """
-    file = Path(path)
+    file = _path(path)
     if file.is_dir():
         raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
     return file
+
+
+@contextlib.contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error
 
 
 def _check_opset(written: int, wanted: int) -> None:

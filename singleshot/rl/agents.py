@@ -32,7 +32,8 @@ from singleshot.rl.networks import (
     initialize,
 )
 
-AGENT_FIX = "give an agent's directory or its agent.safetensors, or train one with `dvc repro`"
+AGENT_FILE = "agent.safetensors"
+AGENT_FIX = f"give an agent's {AGENT_FILE} or the folder that holds it"
 AgentMasks = dict[str, LayerTensors]
 """Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
 
@@ -140,13 +141,14 @@ class Agent:
 
 
 def load_agent(path: Path) -> Agent:
-    """Read what :meth:`Agent.save` wrote.
+    """Read what :meth:`Agent.save` wrote, also by the folder that holds it, as `agent.safetensors`.
 
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
+    path = path / AGENT_FILE if path.is_dir() else path
     file = read_tensor_file(path, AGENT_FIX)
-    with reading(path, "an agent's agent.safetensors", AGENT_FIX):
+    with reading(path, f"an agent's {AGENT_FILE}", AGENT_FIX):
         return _from_tensors(file.tensors, json.loads(file.metadata["agent"]))
 
 
@@ -240,7 +242,7 @@ def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:
     Raises:
         UserError: the file is missing or damaged, or its masks are for other networks.
     """
-    tensors = read_tensor_file(path, "make it with `dvc repro agents`").tensors
+    tensors = read_tensor_file(path).tensors
     expected = {key: (mask.shape, mask.dtype) for key, mask in flatten_masks(dense_masks(algorithm)).items()}
     if {key: (mask.shape, mask.dtype) for key, mask in tensors.items()} != expected:
         raise UserError(f"{path}: its masks are {sorted(tensors)}, not those of this agent's networks")

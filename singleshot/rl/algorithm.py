@@ -4,6 +4,7 @@ Everything else is derived from these: `training` minimises the losses, `prune_a
 them, and `singleshot.export` exports the policy.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
+from singleshot.errors import UserError
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, Architecture
 from singleshot.rl.randomness import Randomness
@@ -38,6 +40,11 @@ class AlgorithmConfig:
     normalize_states: bool = False
     """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
     The paper does not say; BEAR's code does not normalise them, and the author's later code does."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{name} is {value}; give a finite number")
 
 
 class Policy(nn.Module):

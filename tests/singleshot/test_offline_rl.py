@@ -396,6 +396,13 @@ def test_mistakes_are_one_line(data):
         "nope.hdf5: no such file; give the path of one in D4RL's": lambda: make.d4rl("nope.hdf5"),
         "nope: no such file; give one that an agent's save": lambda: singleshot.rl.load("nope"),
         r"no attribute 'fit'; a loaded agent acts.*BC\(data\)": lambda: TrainedAgent(trained.agent).fit(3),
+        "learning_rate is inf; give a finite number": lambda: made("BC", data, learning_rate=np.inf),
+        "alpha is inf; give a finite number": lambda: made("TD3BC", data, alpha=np.inf),
+        "^3 is no path; give a text": lambda: trained.save(3),
+        "^None is no path": lambda: singleshot.rl.load(None),
+        "^0.5 is no path": lambda: make.d4rl(0.5),
+        "py/agent: can't be written": lambda: trained.save(f"{__file__}/agent"),
+        "py/a/agent.onnx: can't be written": lambda: trained.export(f"{__file__}/a/agent.onnx"),
         "opset is '18'; it has to be": lambda: trained.export("agent.onnx", opset="18"),
     }
     for message, mistake in cases.items():
@@ -496,6 +503,18 @@ def test_an_agent_is_written_to_a_new_folder(data, tmp_path):
     agent.export(tmp_path / "c/d/agent.onnx")
     assert (tmp_path / "a/b/agent.safetensors").is_file()
     assert (tmp_path / "c/d/agent.onnx").is_file()
+
+
+def test_an_agent_is_loaded_by_its_folder(data, tmp_path):
+    agent = made("TD3BC", data).prune("erk", 0.5).fit(1, progress=False)
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = singleshot.rl.load(tmp_path)
+    np.testing.assert_array_equal(loaded.act(np.ones(STATES)), agent.act(np.ones(STATES)))
+    assert repr(loaded) == repr(agent) == "TD3BC, erk 0.5"
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty/agent\.safetensors: no such file; give an agent's") as told:
+        singleshot.rl.load(tmp_path / "empty")
+    assert "dvc" not in str(told.value)
 
 
 def test_importing_the_package_imports_no_algorithm():
