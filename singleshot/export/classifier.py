@@ -161,7 +161,7 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
     Raises:
         UserError: the file is missing, truncated, or not a classifier's.
     """
-    fix = "make it with `dvc repro export`"
+    fix = "export it again"
     file = read_tensor_file(path, fix)
     with reading(path, "a classifier", fix):
         card = ClassifierCard.of(json.loads(file.metadata["classifier"]))

@@ -110,7 +110,7 @@ def open_classifier(source: Path) -> Network:
 def _kind(source: Path) -> str:
     """The key of the file's metadata: `agent`, `style_model` or `classifier`; or `packed`."""
     if not source.is_file():
-        raise UserError(f"{source}: no such file; make it with `dvc repro`")
+        raise UserError(f"{source}: no such file; give the file of an agent, a style or a classifier")
     if is_packed(source):
         return "packed"
     found = {"agent", "style_model", "classifier"} & set(read_metadata(source))

@@ -170,7 +170,7 @@ def _check_is_file(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: is a directory; give an .onnx file in it")
     if not path.exists():
-        raise UserError(f"{path}: no such file; export it with `dvc repro export`")
+        raise UserError(f"{path}: no such file; export it first")
 
 
 def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
@@ -182,4 +182,4 @@ def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
         reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
         ours = "source_sha256" in metadata
         what = "exported by another version of this project" if ours else "not a graph of this project"
-        raise UserError(f"{path}: {what} ({reason}); `dvc repro export` writes today's") from error
+        raise UserError(f"{path}: {what} ({reason}); export it again") from error

@@ -61,7 +61,7 @@ def load_policy(path: Path) -> OnnxPolicy:
     card = read_card(path)
     if card.kind != "policy":
         raise UserError(f"{path}: a {card.kind}, not a policy; give a policy's .onnx")
-    with reading(path, "a policy's graph", "export it again with `dvc repro export`"):
+    with reading(path, "a policy's graph", "export it again"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
         bounds, environment = card.details["bounds"], card.details["environment_spec"]

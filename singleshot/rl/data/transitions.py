@@ -139,15 +139,15 @@ class Transitions:
         Raises:
             UserError: the file is missing, truncated, lacks a field, or fails the check.
         """
-        file = read_tensor_file(path, "make it with `dvc repro`")
+        file = read_tensor_file(path)
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
         missing = [name for name in ARRAYS if name not in arrays]
         if missing:
-            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; `dvc repro -f data` makes it")
+            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; make it again")
         made = cls.cast(**{name: arrays[name] for name in ARRAYS}).check(path)
         if "bounds" not in file.metadata:
             return made
-        with reading(path, "transitions", "make it with `dvc repro`"):
+        with reading(path, "transitions", "make it again"):
             return replace(made, bounds=TypeAdapter(ActionBounds).validate_json(file.metadata["bounds"]))
 
     @classmethod

@@ -54,7 +54,7 @@ def load_episode(path: Path) -> PlayedEpisode:
     Raises:
         UserError: the file is missing, damaged, or holds no episode.
     """
-    fix = "make it with `dvc repro agents`"
+    fix = "make it again"
     file = read_tensor_file(path, fix)
     with reading(path, "an agent's episode", fix):
         description = json.loads(file.metadata["episode"])

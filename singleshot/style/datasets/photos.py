@@ -128,7 +128,7 @@ def _members(archive: Path) -> dict[str, _Member]:
 
 
 def _damaged(archive: Path) -> UserError:
-    return UserError(f"{archive}: damaged; run `dvc repro -f pictures`")
+    return UserError(f"{archive}: damaged; make it again")
 
 
 def _uniform(low: float, high: float, generator: Generator) -> float:

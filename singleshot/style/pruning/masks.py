@@ -46,10 +46,7 @@ class Mask:
         """
         weights = prunable(network)
         if {name: θ.shape for name, θ in weights.items()} != {n: k.shape for n, k in self.kept.items()}:
-            raise UserError(
-                f"{path}: not the mask of a network of width {network.width}; prune again with "
-                "`dvc repro styles`"
-            )
+            raise UserError(f"{path}: not the mask of a network of width {network.width}; prune again")
         modules.apply(network, self.kept)
 
 
@@ -59,7 +56,7 @@ def load_mask(path: Path) -> Mask:
     Raises:
         UserError: the file is missing, damaged or of another kind.
     """
-    fix = "make it with `dvc repro styles`"
+    fix = "make it again"
     file = read_tensor_file(path, fix)
     with reading(path, "the mask of a style's network", fix):
         return Mask(json.loads(file.metadata["style_mask"]), file.tensors)

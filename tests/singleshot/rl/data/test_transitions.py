@@ -95,7 +95,7 @@ def test_damaged_files_are_one_clear_error(tmp_path: Path) -> None:
         Transitions.load(path)
     hopper_transitions().save(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"file\.safetensors: not a whole safetensors file .*; make it with"):
+    with pytest.raises(UserError, match=r"file\.safetensors: not a whole safetensors file .*; make it again"):
         Transitions.load(path)
     safetensors.numpy.save_file({"observations": np.zeros((2, 11))}, path)
     with pytest.raises(UserError, match=r"lacks \['actions', 'rewards', 'next_observations', 'terminals'\]"):

@@ -107,10 +107,10 @@ def test_another_network_s_mask(inputs, mask, tmp_path):
 
 def test_files_that_hold_no_mask(tmp_path):
     path = tmp_path / "mask.safetensors"
-    with pytest.raises(UserError, match=r"mask\.safetensors: no such file; make it with"):
+    with pytest.raises(UserError, match=r"mask\.safetensors: no such file; make it again"):
         load_mask(path)
     path.write_bytes(b"12345")
-    with pytest.raises(UserError, match=r"mask\.safetensors: not a whole safetensors file .*; make it with"):
+    with pytest.raises(UserError, match=r"mask\.safetensors: not a whole safetensors file .*; make it again"):
         load_mask(path)
     safetensors.torch.save_file({"a": torch.ones(1)}, path)
     with pytest.raises(UserError, match="not the mask of a style's network"):
