@@ -2,11 +2,19 @@
 
 import re
 
-_USER = re.compile(r"(?<=://)[^\s/'\"]*@")
+_USER = re.compile(r"(?<!///)(?<=//)(?:[^\s/'\"@]*|[^\s/:@'\"]*:(?!\d+/)(?:(?!\"[,:}\]])\S)*)@")
+"""A user, with a password that may hold any character but blanks: it ends at the last @ of the address, which
+ends where a string of JSON does."""
+_SECRET = "auth|bearer|code|cred|hmac|jwt|key|otp|pass|policy|pwd|secret|session|sig|ticket|token"
+_EQUALS = r"(?:=|%3d)"
+_VALUE = r"(?:\"[^\"]*\"|'[^']*'|(?:(?!%3b|%26)[^\s&;'\"\\])+)"
 _QUERY = re.compile(
-    r"(?<=[?&;])([^\s=&;'\"]*(?:auth|code|cred|key|pass|pwd|secret|session|sig|token)[^\s=&;'\"]*)=[^\s&;'\"\\]+",
+    # The separator may be percent-encoded, as in ODBC's addresses.
+    rf"((?:[?&;#]|%3b|%3f|%26|%23)(?:(?!%3d)[^\s=&;'\"])*?(?:{_SECRET})(?:(?!%3d)[^\s=&;'\"])*?{_EQUALS}){_VALUE}",
     re.IGNORECASE,
 )
+_WORD = re.compile(rf"(\b(?:passw(?:or)?d|pwd)=){_VALUE}", re.IGNORECASE)
+"""A setting among words, as in PostgreSQL's `host=h user=u password=p`."""
 
 
 def without_secrets(text: str) -> str:
@@ -15,4 +23,11 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("fetching https://me:word@host/a.zip?part=1&sig=ab+cd")
     'fetching https://***@host/a.zip?part=1&sig=***'
     """
-    return _QUERY.sub(r"\1=***", _USER.sub("***@", text))
+    for pattern in (_QUERY, _WORD):
+        text = pattern.sub(r"\1***", text)
+    return _USER.sub("***@", text)
+
+
+def address_without_secrets(address: str) -> str:
+    """As :func:`without_secrets`, for a text that is one address: its password may also hold blanks."""
+    return without_secrets(re.sub(r"(?<=//)[^/:@]+:.*@", "***@", address, flags=re.DOTALL))

@@ -27,7 +27,7 @@ from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
-from singleshot.secrets import without_secrets
+from singleshot.secrets import address_without_secrets, without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -324,8 +324,9 @@ def _as_user_error(uri: str) -> Iterator[None]:
         # SQLAlchemy says in a line of its own, before the database's words, when it sent the statement.
         lines = str(error).splitlines()
         reason = next(line for line in lines if not line.startswith("(raised as a result"))
+        where = address_without_secrets(uri)
         raise UserError(
-            f"MLflow at {uri}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
+            f"MLflow at {where}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
         ) from error
 
 
@@ -381,7 +382,8 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on
                 os.environ.pop("MLFLOW_TRACKING_URI", None)
         except (OSError, ImportError) as error:  # also if the database's driver is missing
-            raise UserError(f"MLflow at {uri}: {error}; see `python -m pipelines doctor`") from error
+            where = address_without_secrets(uri)
+            raise UserError(f"MLflow at {where}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
 
 

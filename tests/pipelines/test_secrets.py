@@ -23,7 +23,7 @@ from pipelines.engine.sweep import CellsFailedError, Sweep
 from pipelines.engine.tracking import TrackingConfig, tracking
 from singleshot.errors import UserError
 from singleshot.io.download import local_or_cached
-from singleshot.secrets import without_secrets
+from singleshot.secrets import address_without_secrets, without_secrets
 
 SECRET = "wxyzzy"
 
@@ -40,11 +40,25 @@ SECRET = "wxyzzy"
         ),
         (f"https://h/?sig={SECRET}%2Bab==", "https://h/?sig=***"),
         (f'{{"url": "https://h/?TOKEN={SECRET}"}}', '{"url": "https://h/?TOKEN=***"}'),
+        (f"http://me:a/b'\"{SECRET}@host/a: down", "http://***@host/a: down"),
+        (
+            f"mssql:///?odbc_connect=UID%3Dme%3BPWD%3D{SECRET}%3BX%3D2",
+            "mssql:///?odbc_connect=UID%3Dme%3BPWD%3D***%3BX%3D2",
+        ),
+        (f"https://h/#access_token={SECRET}&b=1", "https://h/#access_token=***&b=1"),
+        (f'https://h/?jwt="{SECRET} {SECRET}"', "https://h/?jwt=***"),
+        (f"host=h user=me password={SECRET} dbname=runs", "host=h user=me password=*** dbname=runs"),
+        ('{"a": "http://h:b", "c": "me@host"}', '{"a": "http://h:b", "c": "me@host"}'),
+        ("http://h:5000/b@2x.png, sqlite:///a@b.db", "http://h:5000/b@2x.png, sqlite:///a@b.db"),
         ("me@host: a/b@2x.png?size=3", "me@host: a/b@2x.png?size=3"),
     ],
 )
 def test_what_is_shown_of_an_address(text, shown):
     assert without_secrets(text) == shown
+
+
+def test_the_password_of_an_address_alone_may_hold_blanks():
+    assert address_without_secrets(f"postgresql://me:a {SECRET}@host/db") == "postgresql://***@host/db"
 
 
 @dataclass(frozen=True)
