@@ -44,9 +44,8 @@ def blind(masks: Masks, observed: Observed, generator: torch.Generator) -> Masks
     """
     dense = {layer: torch.ones_like(mask) for layer, mask in masks.items()}
     for layer, count in observed.items():
-        inputs = 0 if masks[layer].dim() == 2 else 1  # (in, out) of an agent, or (out, in, height, width)
-        seen = masks[layer].movedim(inputs, 0).flatten(1).any(dim=1)[:count]
-        dense[layer].movedim(inputs, 0)[:count][~seen] = False
+        seen = masks[layer].transpose(0, 1).flatten(1).any(dim=1)[:count]  # (out, in) or (out, in, h, w)
+        dense[layer].transpose(0, 1)[:count][~seen] = False
     return dense
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
-from singleshot.pruning.objective import Masks, Objective, Parts, Weights
+from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
 from singleshot.pruning.pruner import Score, name_of
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
@@ -104,6 +104,8 @@ def prune_networks(
             network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
         }
         _check(scores, weights, name)
+        if i == 0 and sparsity:
+            _check_signal(scores, name)
         reached = _sparsity_after(i + 1, config.iterations, sparsity)
         masks = select(scores, masks, reached, config.scope, parts or {})
     if isinstance(pruner, str) and "-" in pruner:
@@ -164,6 +166,23 @@ def _check_layer(score: Any, θ: Tensor, pruner: str, network: str, layer: str) 
             else "the loss or its gradient is not finite"
         )
         raise UserError(f"{pruner}'s scores of {_layer(network, layer)} are not all finite; {cause}")
+
+
+def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
+    """Raise UserError if all scores of a network are 0, and warn of layers of which all are."""
+    for network, own in scores.items():
+        silent = [layer for layer, score in own.items() if not score.any()]
+        if len(silent) == len(own):
+            raise UserError(
+                f"{pruner}'s scores of {network or 'the model'} are all 0 and choose no weights: the loss "
+                "does not change with them; is it multiplied by 0, or by weights that begin at 0?"
+            )
+        for layer in silent:
+            logger.warning(
+                "%s's scores of %s are all 0: it takes no part in the loss, or only behind weights of 0",
+                pruner,
+                _layer(network, layer),
+            )
 
 
 def _layer(network: str, layer: str) -> str:

@@ -14,6 +14,7 @@ dict_keys(['0.weight', '2.weight'])
 50
 """
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,10 @@ PRUNABLE = {
 never pruned, nor are embeddings and recurrent layers."""
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
+CHECKPOINTING = (
+    "loss(model) uses activation checkpointing (torch.utils.checkpoint), which needs the weights once more; "
+    "turn it off while pruning"
+)
 MASK = "_singleshot_mask"
 """Attribute of a parameter that holds its mask."""
 SHUFFLED = "shuffled"
@@ -86,6 +91,10 @@ def _own_weight(name: str, layer: nn.Module, own: str) -> Tensor:
         )
     if isinstance(weight, nn.parameter.UninitializedParameter):
         raise UserError(f"{name} is lazy and has no weights yet; call the model on a batch before pruning")
+    if weight.is_meta:
+        raise UserError(
+            f"{name} is on the device meta and has no weights yet; load or draw them before pruning"
+        )
     return weight
 
 
@@ -141,7 +150,8 @@ def prune(
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
         return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
 
-    with sdpa_kernel(SDPBackend.MATH):  # for GraSP: fused attention has no second derivative
+    # Fused attention has no second derivative, which GraSP needs, and inference mode has no derivative.
+    with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False), _gradients_of_its_own(model):
         return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
@@ -214,10 +224,28 @@ def sparsity_of(masks: Mapping[str, Tensor]) -> float:
 def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:
     """Have the parameter, and copies of it, obey its mask; weights are not yet set to zero."""
     hooks = (parameter._backward_hooks or {}).values()
-    if parameter.requires_grad and not any(isinstance(hook, _MaskedGradient) for hook in hooks):
+    if not any(isinstance(hook, _MaskedGradient) for hook in hooks):
+        frozen = not parameter.requires_grad
+        parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
         parameter.register_hook(_MaskedGradient(parameter))
-    setattr(parameter, MASK, mask)
+        parameter.requires_grad_(not frozen)
+    setattr(parameter, MASK, _Kept(mask))
     parameter.__deepcopy__ = _MaskedCopy(parameter)  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A parameter's mask, which stays behind when the parameter is pickled, as its hook does."""
+
+    mask: Tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+def _mask_of(parameter: Tensor) -> Tensor | None:
+    kept: _Kept | None = getattr(parameter, MASK, None)
+    return kept.mask.to(parameter.device) if kept else None
 
 
 @dataclass(frozen=True)
@@ -227,7 +255,8 @@ class _MaskedGradient:
     owner: nn.Parameter
 
     def __call__(self, gradient: Tensor) -> Tensor:
-        return gradient.masked_fill(~getattr(self.owner, MASK).to(gradient.device), 0.0)
+        mask = _mask_of(self.owner)
+        return gradient if mask is None else gradient.masked_fill(~mask, 0.0)
 
 
 @dataclass(frozen=True)
@@ -238,7 +267,9 @@ class _MaskedCopy:
 
     def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
         copied = type(self.owner).__deepcopy__(self.owner, memo)
-        _constrain(copied, getattr(self.owner, MASK))
+        mask = _mask_of(self.owner)
+        assert mask is not None, "only parameters with a mask are copied this way"
+        _constrain(copied, mask)
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -247,7 +278,10 @@ class _MaskedCopy:
 
 @torch.no_grad()
 def _zero(parameter: Tensor) -> None:
-    parameter.masked_fill_(~getattr(parameter, MASK).to(parameter.device), 0.0)
+    """Set the parameter's pruned weights to zero, if it has a mask."""
+    mask = _mask_of(parameter)
+    if mask is not None:
+        parameter.masked_fill_(~mask, 0.0)
 
 
 _watched = False
@@ -264,8 +298,7 @@ def _watch_optimizers() -> None:
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if hasattr(parameter, MASK):
-                _zero(parameter)
+            _zero(parameter)
 
 
 class _LossOf(nn.Module):
@@ -288,17 +321,19 @@ class _LossOf(nn.Module):
         return value.reshape(())
 
     def differentiable(self, weights: Weights) -> Tensor:
-        """The loss with other weights, which `torch.func` is differentiating.
+        """The loss with other weights.
 
         Raises:
-            UserError: it does not depend on them; all scores would be zero.
+            UserError: it does not depend on them (all scores would be zero), or is computed once more when it
+                is differentiated, when the model has its own weights again.
         """
         try:
-            value = self.of_weights(weights)
+            with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
+                value = self.of_weights(weights)
         except RuntimeError as error:
-            if "backward() called inside" not in str(error):
+            if CHECKPOINTING not in str(error):
                 raise
-            raise UserError("loss(model) calls backward(); let it return the loss alone") from error
+            raise UserError(CHECKPOINTING) from error
         if not value.requires_grad:
             raise UserError(
                 "loss(model) does not depend on the model's weights (it is detached, or computed under "
@@ -311,12 +346,41 @@ class _LossOf(nn.Module):
 
         Normalisations update copies of their running means.
         """
-        buffers = {name: buffer.clone() for name, buffer in self.named_buffers()}
-        replaced = buffers | {f"model.{name}": θ for name, θ in weights.items()}
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
-            value: Tensor = functional_call(self, replaced, ())
+            own = {f"model.{name}": θ for name, θ in weights.items()}
+            value: Tensor = functional_call(self, _replaced(self, own), (), tie_weights=False)
         return value
+
+
+def _replaced(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
+    """What `functional_call` puts in the place of a model's tensors: `weights`, and copies of all buffers.
+
+    A tensor that several modules share is replaced in each. A module that has several names is listed by its
+    first one alone, as `functional_call` would leave the given tensors in it.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    chosen = {parameters[name]: θ for name, θ in weights.items()}
+    chosen |= {buffer: buffer.clone() for buffer in model.buffers()}
+    return {
+        f"{path}.{name}" if path else name: chosen[tensor]
+        for path, module in model.named_modules()
+        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+        if tensor in chosen
+    }
+
+
+@contextlib.contextmanager
+def _gradients_of_its_own(model: nn.Module) -> Iterator[None]:
+    """Leave the model's gradients as they are, whatever a loss does with them."""
+    own = [(parameter, parameter.grad) for parameter in model.parameters()]
+    for parameter, _ in own:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in own:
+            parameter.grad = gradient
 
 
 def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
@@ -333,7 +397,8 @@ def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
     ones = tuple(map(_ones, arguments)), {name: _ones(value) for name, value in keywords.items()}
 
     def flow(weights: Weights) -> Tensor:
-        outputs = functional_call(linear, {name: θ.double() for name, θ in weights.items()}, *ones)
+        own = {name: θ.double() for name, θ in weights.items()}
+        outputs = functional_call(linear, _replaced(linear, own), *ones, tie_weights=False)
         sums = [output.sum() for output in _tensors(outputs)]
         if not sums:
             given = type(outputs).__name__

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from singleshot.errors import UserError, in_a_line, is_out_of_memory
+
 Weights = dict[str, Tensor]
-"""Weights of one network by layer, without biases, which are never pruned. A layer of an agent has the shape
-(inputs, outputs), a convolution (outputs, inputs, height, width)."""
+"""Weights of one network by layer, without biases, which are never pruned: (outputs, inputs) for a linear
+layer, (outputs, inputs, height, width) for a convolution."""
 Scores = dict[str, Tensor]
 """One number per weight, shaped like the weights."""
 Masks = dict[str, Tensor]
@@ -25,8 +27,7 @@ class Objective:
     """The objective of one network, as functions of its weights alone.
 
     Biases, data, noise and all other networks are fixed inside the functions, so that two calls with the
-    same weights return the same number. The functions have to be differentiable with `torch.func` (no
-    `.item()`, no writing in place), `loss` twice.
+    same weights return the same number. :func:`grad` differentiates them, `loss` twice.
     """
 
     loss: Callable[[Weights], Tensor]
@@ -35,3 +36,40 @@ class Objective:
     """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
     generator: torch.Generator
     """Generator of random scores and of a control's permutations. It draws the same numbers in each round."""
+
+
+def grad(function: Callable[[Weights], Tensor]) -> Callable[[Weights], Weights]:
+    """The gradient of a scalar function of weights, as a function of weights; it may be nested.
+
+    It is that of `torch.func.grad`, but by plain autograd. So networks may have hooks and autograd functions
+    of any form, which function transforms refuse.
+
+    Raises (the function that is returned):
+        UserError: the function can't be differentiated.
+    """
+
+    @torch.enable_grad()
+    def gradient(weights: Weights) -> Weights:
+        nested = any(θ.requires_grad for θ in weights.values())
+        variables = (
+            weights if nested else {layer: θ.detach().requires_grad_() for layer, θ in weights.items()}
+        )
+        value = function(variables)
+        if not value.requires_grad:
+            return {name: torch.zeros_like(θ) for name, θ in weights.items()}
+        try:
+            found = torch.autograd.grad(
+                value, list(variables.values()), create_graph=nested, materialize_grads=True
+            )
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            cause = (
+                "it calls backward(); let it return the loss alone"
+                if "second time" in str(error)
+                else in_a_line(error)
+            )
+            raise UserError(f"the loss can't be differentiated by the weights: {cause}") from error
+        return dict(zip(variables, found, strict=True))
+
+    return gradient

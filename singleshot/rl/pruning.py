@@ -54,31 +54,29 @@ def make_masks(
         }
 
     weights = {
-        name: {layer: own[0] for layer, own in network.weights.items()} for name, network in networks.items()
+        name: {layer: own[0].T.contiguous() for layer, own in network.weights.items()}
+        for name, network in networks.items()
     }
     observed = {
         name: dict.fromkeys(architecture.state_layers, algorithm.state_size)
         for name, architecture in architectures.items()
     }
-    masks = prune_networks(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
-    return {
-        name: {layer: mask.T.contiguous() for layer, mask in layers.items()} for name, layers in masks.items()
-    }
+    return prune_networks(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
 
 
 def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
-    """A network's loss as a function of its weights (in, out) alone, which pruning differentiates."""
+    """A network's loss as a function of its weights (out, in) alone, which pruning differentiates."""
     return lambda weights: total(loss(network.with_weights(_stacked(weights))).values()).sum()
 
 
 def _flow_of_weights(architecture: Architecture) -> Callable[[LayerTensors], Tensor]:
-    """A network's flow as a function of its weights (in, out)."""
+    """A network's flow as a function of its weights (out, in)."""
     return lambda weights: architecture.flow(_stacked(weights))
 
 
 def _stacked(weights: LayerTensors) -> LayerTensors:
-    """Weights (1, in, out) of a stack of one agent, from its weights (in, out)."""
-    return {layer: own[None] for layer, own in weights.items()}
+    """Weights (1, in, out) of a stack of one agent, from its weights (out, in)."""
+    return {layer: own.T[None].contiguous() for layer, own in weights.items()}
 
 
 @dataclass(frozen=True)

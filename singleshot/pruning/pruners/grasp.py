@@ -2,9 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.func import grad
 
-from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.objective import Objective, Scores, Weights, grad
 from singleshot.pruning.pruner import Pruner
 
 

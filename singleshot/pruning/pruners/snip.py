@@ -1,8 +1,6 @@
 """SNIP: the weights whose removal would change the loss the most."""
 
-from torch.func import grad
-
-from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.objective import Objective, Scores, Weights, grad
 from singleshot.pruning.pruner import Pruner
 
 

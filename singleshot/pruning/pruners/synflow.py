@@ -1,9 +1,7 @@
 """SynFlow: the weights through which most flows from inputs to outputs."""
 
-from torch.func import grad
-
 from singleshot.errors import UserError
-from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.objective import Objective, Scores, Weights, grad
 from singleshot.pruning.pruner import Pruner
 
 NOT_LINEAR = (

@@ -15,6 +15,7 @@ import singleshot
 from singleshot.errors import UserError
 from singleshot.io.vision import models
 from singleshot.pruning import modules
+from singleshot.pruning.objective import grad
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def without_gradients(model):
     ],
 )
 def test_a_loss_without_gradients_is_refused(mlp, loss, method):
-    with pytest.raises(UserError, match="does not depend on the model's weights"):
+    with pytest.raises(UserError, match=r"does not depend on the model's weights|does not change with them"):
         singleshot.prune(mlp, loss, sparsity=0.5, method=method)
 
 
@@ -357,9 +358,118 @@ def test_dropout_is_the_same_in_each_call_and_other_random_numbers_stay(batch, m
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_loss_that_calls_backward_is_told(mlp, loss):
+def test_a_loss_that_calls_backward_is_told_and_leaves_no_gradients(mlp, loss):
+    def trains(model):
+        value = loss(model)
+        value.backward()
+        return value
+
+    mlp[0].bias.grad = gradient = torch.ones_like(mlp[0].bias)
     with pytest.raises(UserError, match="calls backward"):
-        singleshot.prune(mlp, lambda m: loss(m).backward(), sparsity=0.5)
+        singleshot.prune(mlp, trains, sparsity=0.5)
+    assert mlp[0].bias.grad is gradient
+    assert (gradient == 1).all()
+    assert all(own.grad is None for own in mlp.parameters() if own is not mlp[0].bias)
+
+
+def every_tensor(model):
+    """Parameters and buffers under all of their names, and what they hold."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    return {
+        (path, name): (tensor, tensor.clone())
+        for path, module in modules.items()
+        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+    }
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp", "synflow", "magnitude"])
+def test_a_model_that_uses_a_module_twice_stays_as_it_is(method):
+    torch.manual_seed(0)
+    twice, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    model = nn.Sequential(twice, norm, nn.ReLU(), twice, norm, nn.Linear(4, 1))
+    before, x = every_tensor(model), torch.randn(8, 4)
+    masks = singleshot.prune(model, lambda m: m(x).square().sum(), 0.5, method)
+    assert masks.keys() == {"0.weight", "5.weight"}
+    after = every_tensor(model)
+    assert all(after[key][0] is tensor for key, (tensor, _) in before.items())
+    assert all(torch.equal(tensor, values) for tensor, values in before.values())
+
+
+def test_the_gradient_of_a_module_that_is_used_twice_is_the_sum_of_both_uses():
+    """f = w (w x) for x = 3: SNIP's score of w is |w · 2 w x|, beside |v x²| of the other weight."""
+    twice, other = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    model = nn.ModuleDict({"a": twice, "b": twice, "c": other})
+    x = torch.full((1, 1), 3.0)
+
+    def loss(m):
+        return m["b"](m["a"](x)).sum() + m["c"](x * x / 3).sum()
+
+    for w, v, winner in ((1.0, 1.9, "a.weight"), (1.0, 2.1, "c.weight")):  # 2 w² x = 6 beside v · 3
+        twice.weight.data.fill_(w), other.weight.data.fill_(v)
+        masks = singleshot.prune(model, loss, 0.5)
+        assert [name for name, mask in masks.items() if mask.any()] == [winner]
+
+
+class Sign(torch.autograd.Function):
+    """A straight-through estimator, in the form of PyTorch 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class SignLayer(nn.Module):
+    def forward(self, x):
+        return Sign.apply(x)
+
+
+def test_networks_that_function_transforms_refuse_are_pruned():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), SignLayer(), nn.Linear(8, 1))
+    model[2].register_full_backward_hook(lambda *_: None)
+    x = torch.randn(8, 4)
+
+    def penalised(m):
+        inputs = x.clone().requires_grad_()
+        value = m(inputs)
+        (slope,) = torch.autograd.grad(value.sum(), inputs, create_graph=True)
+        return value.square().mean() + (slope.norm() - 1) ** 2
+
+    assert kept(singleshot.prune(model, penalised, sparsity=0.5)) == 52
+
+
+def test_a_loss_that_is_computed_once_more_for_its_gradient_is_refused(mlp):
+    x = torch.randn(8, 4)
+
+    def checkpointed(m):
+        return torch.utils.checkpoint.checkpoint(m, x, use_reentrant=False).sum()
+
+    with pytest.raises(UserError, match="activation checkpointing"):
+        singleshot.prune(mlp, checkpointed, sparsity=0.5)
+
+
+def test_a_model_without_values_is_told():
+    with pytest.raises(UserError, match="layer 0 is on the device meta"):
+        singleshot.prune(nn.Sequential(nn.Linear(4, 1, device="meta")), lambda m: m, sparsity=0.5)
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp"])
+def test_scores_that_are_all_zero_choose_nothing(mlp, loss, method):
+    nn.init.zeros_(mlp[-1].weight)  # behind which the other layers have no gradient
+    with pytest.raises(UserError, match=f"{method}'s scores of the model are all 0"):
+        singleshot.prune(mlp, loss if method == "snip" else lambda m: 0 * loss(m), 0.5, method)
+
+
+def test_a_layer_that_takes_no_part_is_told(caplog):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)})
+    x = torch.randn(8, 4)
+    singleshot.prune(model, lambda m: m["used"](x).square().sum(), 0.5, "grasp")
+    assert "grasp's scores of layer unused.weight are all 0" in caplog.text
 
 
 @pytest.mark.parametrize("control", ["shuffled-first", "shuffled-rest", "blind"])
@@ -390,9 +500,10 @@ def test_only_synflow_copies_the_model(mlp, loss, monkeypatch):
         singleshot.prune(mlp, loss, sparsity=0.5, method="synflow")
 
 
-def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss):
+@pytest.mark.parametrize("grad", [torch.func.grad, grad])
+def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss, grad):
     def taylor(objective, weights):
-        g = torch.func.grad(objective.loss)(weights)
+        g = grad(objective.loss)(weights)
         return {layer: (θ * g[layer]).square() for layer, θ in weights.items()}
 
     masks = singleshot.prune(mlp, loss, 0.75, taylor)
