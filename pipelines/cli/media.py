@@ -96,10 +96,9 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
     path = Path(text)
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
-    try:
-        found = list(base.glob(pattern)) if has_magic(pattern) else []
-    except ValueError as error:  # a name that contains `**`
-        raise UserError(f"{text}: {error}; write e.g. **/*.jpg") from error
+    if any("**" in part and part != "**" for part in Path(pattern).parts):
+        raise UserError(f"{text}: ** can only be an entire path component; write e.g. **/*.jpg")
+    found = list(base.glob(pattern)) if has_magic(pattern) else []
     return base, sorted(
         file
         for file in found
