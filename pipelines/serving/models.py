@@ -2,18 +2,21 @@
 
 import contextlib
 import io
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from pipelines.catalog.paths import LEARNED, PAINTINGS
 from pipelines.engine.execution import temporary_directory
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
+from singleshot.io.images import open_picture
+
+logger = logging.getLogger(__name__)
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
@@ -62,7 +65,8 @@ def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     Raises:
         UserError: there is none, or a file is damaged or was written by another project.
     """
-    models = [Model(read_card(path), path) for path in (*sorted(directory.rglob("*.onnx")), *learned)]
+    files = (path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo())
+    models = [Model(read_card(path), path) for path in (*files, *learned)]
     chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
     served = sorted((model for model in chosen.values() if not _only_timed(model.card)), key=lambda m: m.name)
     if not served:
@@ -95,7 +99,12 @@ def _painting(model: Model) -> bytes | None:
     file = next(filter(Path.exists, files), None)
     if file is None:
         return None
-    picture = Image.open(file).convert("RGB")
+    try:
+        with open_picture(file) as opened:
+            picture = opened.convert("RGB")
+    except UserError as error:
+        logger.warning("%s is served without its painting: %s", model.name, error)
+        return None
     picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
     content = io.BytesIO()
     picture.save(content, "JPEG", quality=90)

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import io
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -276,6 +277,18 @@ def test_a_style_is_known_by_both_of_its_names_and_shown_with_its_painting(tmp_p
         painting = Image.open(io.BytesIO(client.get(f"/paintings/{name}").content))
         assert painting.size == (320, 200)
         assert np.abs(np.subtract(painting.getpixel((9, 9)), colour)).max() < 5
+
+
+def test_a_damaged_painting_or_a_pipe_keeps_no_style_from_being_served(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    write_style(Path("onnx/a.onnx"), "swirls")
+    os.mkfifo("onnx/pipe.onnx")
+    painting = Path("data/images/paintings/swirls/painting.png")
+    painting.parent.mkdir(parents=True)
+    painting.write_bytes(b"no picture")
+    (model,) = find_models(Path("onnx"))
+    assert (model.name, model.painting) == ("swirls", None)
+    assert f"swirls is served without its painting: {painting}: can't be read as a picture" in caplog.text
 
 
 def test_files_that_cannot_be_served_are_one_line(tmp_path):
