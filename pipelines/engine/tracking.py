@@ -12,6 +12,7 @@ import functools
 import json
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
 DATABASES = ("postgresql", "mysql", "mssql")
+SCHEMES = ("sqlite:", "http://", "https://", "databricks", *DATABASES)
+"""How addresses begin of which MLflow keeps runs. It would write runs to a folder only when told twice."""
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
 SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
@@ -344,16 +347,32 @@ def check_answers(uri: str) -> None:
 
     Raises:
         RequestException, SQLAlchemyError: nothing answers within ten seconds.
+        OSError, sqlite3.Error: SQLite can't use the file.
+        UserError: MLflow knows no such address.
     """
     import requests
     import sqlalchemy
 
-    if uri.startswith(("http://", "https://")):
+    if not uri.lower().startswith(SCHEMES):
+        where = address_without_secrets(uri)
+        raise UserError(
+            f"MLflow at {where}: no address of runs; give sqlite:///FILE, http://… or a database's"
+        )
+    if database := database_file(uri):
+        _check_database(database)
+    elif uri.lower().startswith(("http://", "https://")):
         # A wrong certificate is an answer, too; MLflow's settings decide about it.
         with contextlib.suppress(requests.exceptions.SSLError):
             requests.get(uri, timeout=ANSWER_SECONDS, stream=True).close()
     elif uri.startswith(DATABASES):
         sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
+
+
+def _check_database(file: Path) -> None:
+    if file.is_dir():
+        raise IsADirectoryError(f"a folder; name a file, e.g. {SQLITE}mlflow.db")
+    with contextlib.closing(sqlite3.connect(file, timeout=ANSWER_SECONDS)) as connection:
+        connection.execute("PRAGMA schema_version")
 
 
 @contextlib.contextmanager
@@ -381,7 +400,7 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on
                 os.environ.pop("MLFLOW_TRACKING_URI", None)
-        except (OSError, ImportError) as error:  # also if the database's driver is missing
+        except (OSError, ImportError, sqlite3.Error) as error:  # also if the database's driver is missing
             where = address_without_secrets(uri)
             raise UserError(f"MLflow at {where}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri

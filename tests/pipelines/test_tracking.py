@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -499,3 +500,22 @@ def test_artifacts_are_there_while_a_cell_runs_and_tables_with_the_stage(config,
         tracker.table(table)
     (parent,) = runs("tags.kind = 'stage'")
     assert artifacts(parent) == {"scores.csv"}
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("sqlite:////proc/none/runs.db", "unable to open database file"),
+        ("sqlite:///", "a folder; name a file"),
+        ("sqlite:///{text}", "file is not a database"),
+        ("file:///runs", "no address of runs; give sqlite:///FILE"),
+        ("notauri", "no address of runs; give sqlite:///FILE"),
+    ],
+)
+def test_an_address_of_no_use_is_told_at_once(tmp_path, monkeypatch, uri, reason):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_bytes(bytes(range(256)) * 4)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(text=tmp_path / "text"))
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("MLflow tries again"))
+    with pytest.raises(UserError, match=f"^MLflow at .*{reason}"), tracking(TrackingConfig(), "t", "smoke"):
+        pass
