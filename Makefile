@@ -23,7 +23,7 @@ ifeq ($(filter repro,$(GOALS))$(origin PROFILE),reproenvironment)
 endif
 UNREAD := $(strip $(filter-out PYTHON $(foreach goal,$(GOALS),$(READ_BY_$(goal))),$(GIVEN)))
 ifneq ($(filter $(READ_BY_params),$(UNREAD)),)
-    $(error make $(GOALS) takes no $(UNREAD), but the settings of params.yaml: first make params $(foreach it,$(UNREAD),$(it)='$(value $(it))'), then make $(GOALS))
+    $(error make $(GOALS) takes no $(UNREAD), but the settings of params.yaml: first make params $(foreach it,$(UNREAD),$(it)=…), then make $(GOALS))
 else ifneq ($(UNREAD),)
     $(error make $(GOALS) takes no $(UNREAD): make params takes $(READ_BY_params), make ui takes $(READ_BY_ui), and every target PYTHON)
 endif
@@ -88,8 +88,10 @@ study: $(INSTALLED) ## Run the experiments behind docs/study (weeks on two cores
 study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables
 	python -m pipelines study-page
 
+# By the environment, as a text may have several lines, and without an echo, as an address may have a password.
+params: export SETTINGS := $(value SET)
 params: $(INSTALLED) ## Compose params.yaml: make params [PROFILE=smoke|default|study|paper] [FROM=mine.yaml] [SET="executor=local …"]
-	python -m pipelines params $(if $(FROM),--from=$(call quoted,$(value FROM))) $(if $(value SET),--set=$(call quoted,$(value SET))) \
+	@python -m pipelines params $(if $(FROM),--from=$(call quoted,$(value FROM))) --set="$$SETTINGS" \
 	    $(if $(PROFILE),$(call quoted,profile=$(PROFILE)))
 
 ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]

@@ -12,16 +12,20 @@ from singleshot.errors import UserError, in_a_line
 
 
 def in_text(text: str) -> list[str]:
-    """The overrides in a text, separated by blanks; quotes keep blanks together, as in a shell.
+    """The overrides in a text, separated by blanks or line ends; quotes keep blanks together, as in a shell.
+
+    A backslash stands for itself.
 
     Raises:
         UserError: a quotation mark has no second one.
     """
+    words = shlex.shlex(text, posix=True)
+    words.whitespace_split, words.escape, words.commenters = True, "", ""
     try:
-        return shlex.split(text)
+        return list(words)
     except ValueError as error:
-        reason = str(error).lower()
-        raise UserError(f"SET={text}: {reason}; put such a value into a file, and give FROM=FILE") from error
+        reason = str(error).lower()  # the text may have a password
+        raise UserError(f"SET: {reason}; put such a value into a file, and give FROM=FILE") from error
 
 
 def in_file(path: Path, conf: Path) -> list[str]:

@@ -143,11 +143,15 @@ def _no_such_key(name: str, overrides: Sequence[str]) -> str:
     return f"{CONF}: no key {name}; {fix}"
 
 
+_JSON = pydantic.TypeAdapter(Any, config=pydantic.ConfigDict(ser_json_inf_nan="constants"))
+"""Writes NaN and infinity as such, so that they are what is refused."""
+
+
 def _parse(values: Any, origin: Path | str) -> Config:
     adapter = pydantic.TypeAdapter(Config)
     try:
         # With pydantic's rules for JSON, lists become tuples, but "5" does not become 5.
-        return adapter.validate_json(pydantic.TypeAdapter(Any).dump_json(values), strict=True, extra="forbid")
+        return adapter.validate_json(_JSON.dump_json(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
         problems = "; ".join(_problems(error.errors(), values))
         raise UserError(f"{origin}: {problems}; correct it and {COMPOSE_AGAIN}") from error
@@ -159,6 +163,8 @@ def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
     for error in errors:
         given = "" if isinstance(error["input"], dict) else f" (it is {error['input']!r})"
         words = error["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
+        if error["type"] == "string_type" and isinstance(error["input"], int | float):
+            words += ", in quotes"
         wrong.setdefault((_key(error, values), given), []).append(words)
     for (key, given), (words, *others) in wrong.items():
         # Skips a list that is too short only because a value in it was rejected.

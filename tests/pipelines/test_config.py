@@ -146,7 +146,7 @@ def remove(*keys):
         (put(None, "offline_rl", "data"), r"offline_rl\.data: "),
         (
             put({"Ant": 1}, "offline_rl", "data", "minari"),
-            r"minari\.Ant: .*string \(it is 1\)",
+            r"minari\.Ant: .*string, in quotes \(it is 1\)",
         ),
         (put(["oil"], "style", "training", "styles"), r"style: .*no painting 'oil', only .*waves"),
         (

@@ -62,6 +62,21 @@ def test_values_reach_params_as_they_are(checkout: Path) -> None:
     assert load_config(checkout / "params.yaml").profile == "default"
 
 
+def test_settings_may_have_several_lines_and_backslashes_and_a_password_is_not_shown(checkout: Path) -> None:
+    done = make(
+        checkout,
+        "params",
+        "PROFILE=smoke",
+        "SET=tracking.uri=http://me:wxyzzy@host\n\ntracking.experiment=a\\b\n",
+    )
+    assert done.returncode == 0, done.stderr
+    config = load_config(checkout / "params.yaml")
+    assert (config.tracking.uri, config.tracking.experiment) == ("http://me:wxyzzy@host", "a\\b")
+    wrong = make(checkout, "params", 'SET=tracking.uri=http://me:wxy"zzy@host')
+    assert "error: SET: no closing quotation" in wrong.stderr
+    assert "wxy" not in done.stdout + done.stderr + wrong.stdout + wrong.stderr
+
+
 def test_text_is_utf_8_whatever_the_computer_takes_for_its_encoding(checkout: Path) -> None:
     (checkout / "mine.yaml").write_text("tracking: {experiment: Größe →}\n", encoding="utf-8")
     ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
@@ -85,8 +100,8 @@ def test_a_mistake_in_params_is_a_failure_of_make(checkout: Path, given: str) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["repro", "PROFILE=smoke"], "first make params PROFILE='smoke', then make repro"),
-        (["repro", "SET=a=$x"], "first make params SET='a=$x', then make repro"),
+        (["repro", "PROFILE=smoke"], "first make params PROFILE=…, then make repro"),
+        (["repro", "SET=uri=http://me:wxyzzy@host"], "first make params SET=…, then make repro"),
         (["params", "profile=smoke"], "takes no profile: make params takes PROFILE FROM SET"),
         (["params", "PORT=1"], "takes no PORT"),
         (["test", "VENV=elsewhere"], "takes no VENV"),
@@ -99,6 +114,7 @@ def test_a_variable_that_a_target_does_not_read_is_refused(
     done = make(checkout, "-n", *arguments)
     assert done.returncode != 0
     assert message in done.stderr
+    assert "wxyzzy" not in done.stderr
     assert done.stdout == ""
 
 
@@ -110,7 +126,7 @@ def test_what_targets_read_is_taken(checkout: Path) -> None:
 def test_a_profile_of_the_environment_does_not_mislead(checkout: Path) -> None:
     (checkout / "params.yaml").write_text("profile: default\n")
     smoke = make(checkout, "-n", "repro", variables={"PROFILE": "smoke"})
-    assert "first make params PROFILE='smoke', then make repro" in smoke.stderr
+    assert "first make params PROFILE=…, then make repro" in smoke.stderr
     for profile in ("default", "a-name-of-another-program"):
         assert make(checkout, "-n", "repro", variables={"PROFILE": profile}).returncode == 0
     assert make(checkout, "-n", "test", variables={"PROFILE": "smoke"}).returncode == 0
