@@ -42,8 +42,8 @@ async def read_body(request: Request, limits: ServiceConfig) -> bytes:
         if len(body) > most:
             raise too_large
     request.scope[HAS_ARRIVED] = True
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding == "identity":
+    encoding = _encoding(request)
+    if not encoding:
         return bytes(body)
     if encoding not in _ENCODINGS:
         known = "gzip, deflate"
@@ -57,6 +57,12 @@ async def read_body(request: Request, limits: ServiceConfig) -> bytes:
     if len(content) > most:
         raise too_large
     return content
+
+
+def _encoding(request: Request) -> str:
+    """How the body is encoded: the codings of all headers, without `identity` (RFC 9110, section 8.4)."""
+    listed = ",".join(request.headers.getlist("content-encoding")).lower().split(",")
+    return ", ".join(coding for each in listed if (coding := each.strip()) not in ("", "identity"))
 
 
 def _decompress(body: bytes, most: int) -> bytes:

@@ -6,11 +6,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LARGEST_HEAD_BYTES = 2**16
 """Largest size of a request's address and headers together. Node.js and h11 accept 16 kB, nginx 32 kB."""
-_TOO_LARGE = b'{"error":"the head of the request is larger than 64 kB"}'
-HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
-    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
+
+
+def _refusal(status: bytes, error: bytes) -> bytes:
+    body = b'{"error":"%b"}' % error
+    return (
+        b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+        % (status, len(body), body)
+    )
+
+
+HEAD_TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large", b"the head of the request is larger than 64 kB"
 )
+NOT_HTTP = _refusal(b"400 Bad Request", b"the request is no HTTP/1.1, or has not one header Host")
 
 
 class Protocol(HttpToolsProtocol):
@@ -49,10 +58,13 @@ class Protocol(HttpToolsProtocol):
         self._unparsed_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Cancel the timeout; raise ValueError, which stops the parser, if the head is too large."""
+        """Cancel the timeout; raise ValueError, which stops the parser, if the head is refused."""
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > LARGEST_HEAD_BYTES:
             self._refuse_head()
             raise ValueError("the head is too large")
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts < 1 and self.parser.get_http_version() == "1.1"):
+            raise ValueError("HTTP/1.1 has one header Host (RFC 9112, section 3.2)")
         self._unparsed_bytes, self._awaits_head = 0, False
         self._unset_keepalive_if_required()
         super().on_headers_complete()
@@ -67,10 +79,11 @@ class Protocol(HttpToolsProtocol):
         super().on_response_complete()
         self._awaits_head = not self._is_busy()
 
-    def send_400_response(self, msg: str) -> None:
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (it says less)
         """Answer a request that the parser rejects, unless a refusal has stopped the parser."""
         if not self._refused:
-            super().send_400_response(msg)
+            self.transport.write(NOT_HTTP)
+            self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection to answer what has arrived, whole or not, as no more will arrive."""

@@ -204,6 +204,8 @@ def test_pictures_are_taken_as_programs_name_them(url, media_type):
         ("x-gzip", gzip.compress),
         ("deflate", zlib.compress),
         ("identity", bytes),
+        ("identity, gzip,", gzip.compress),
+        ("", bytes),
     ],
 )
 def test_compressed_bodies_are_taken(url, encoding, encode):
@@ -224,6 +226,7 @@ def test_compressed_bodies_are_refused_in_words(url):
     assert refused(send(gzip.compress(bytes(100 * MAX_BODY)), "gzip"), 413, "0.3 MB")
     for damaged in (body[:-9], b"no gzip", body + b"more"):
         assert refused(send(damaged, "gzip"), 422, "gzip")
+    assert refused(send(body, "gzip, gzip"), 415, "gzip, gzip")
     unknown = send(body, "br")
     assert refused(unknown, 415, "br", "gzip")
     assert unknown.headers["Accept-Encoding"] == "gzip, deflate"

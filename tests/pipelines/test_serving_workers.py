@@ -118,6 +118,27 @@ def test_a_head_that_is_too_large_is_431(pieces):
     assert body == b'{"error":"the head of the request is larger than 64 kB"}'
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"no request\r\n\r\n",
+        b"FETCH / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    ],
+    ids=["no HTTP", "method", "no host", "two hosts"],
+)
+def test_what_is_no_http_is_refused_in_json(request_):
+    head, _, body = received(request_, patience_s=PATIENCE_S).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"Content-Length: %d\r\n" % len(body) in head
+    assert body == b'{"error":"the request is no HTTP/1.1, or has not one header Host"}'
+
+
+def test_http_1_0_needs_no_host():
+    assert received(b"GET / HTTP/1.0\r\n\r\n", patience_s=PATIENCE_S).startswith(b"HTTP/1.1 200")
+
+
 def test_a_head_just_small_enough_is_answered():
     request = whole(more=LINE * (TOO_MANY - 2) + b"Connection: close\r\n")
     assert received(request, patience_s=PATIENCE_S).startswith(b"HTTP/1.1 200")
