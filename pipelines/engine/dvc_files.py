@@ -121,6 +121,16 @@ def _mend_used() -> Iterator[str]:
         yield f"{USED}: removed what a DVC was using that has ended"
 
 
+def _may_run() -> bool:
+    """Whether there is a Git repository, which an unpacked archive is not, or DVC is to go without."""
+    settings = (file for file in (Path(".dvc/config"), Path(".dvc/config.local")) if file.exists())
+    return any((folder / ".git").exists() for folder in (Path.cwd(), *Path.cwd().parents)) or any(
+        "no_scm" in file.read_text("utf-8") for file in settings
+    )
+
+
 if __name__ == "__main__":
+    if not _may_run():
+        sys.exit("error: no Git repository here, which DVC needs; run `git init`, then the same again")
     for line in mend():
         print(f"mended: {line}", file=sys.stderr)

@@ -148,3 +148,18 @@ def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_
     monkeypatch.chdir(tmp_path)
     assert open_store(Path(".cells")).root == Path(".cells")
     assert tracking_uri(TrackingConfig()) == "sqlite:///mlflow.db"
+
+
+def test_without_git_the_fix_is_told(tmp_path):
+    def run():
+        command = [sys.executable, "-m", "pipelines.engine.dvc_files"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    refused = run()
+    assert refused.returncode != 0
+    assert refused.stderr.startswith("error: no Git repository here, which DVC needs; run `git init`")
+    (tmp_path / ".git").mkdir()
+    assert run().returncode == 0
