@@ -45,11 +45,12 @@ def flushed_denormals() -> Iterator[None]:
     long. Without such numbers, dense BC makes 2.1 times as many updates per second (batch of 32, 1,500
     updates of Hopper, one thread).
     """
+    before = not torch.tensor(1e-39).mul(1)  # PyTorch has no function that tells
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(before)
 
 
 class Stack:
