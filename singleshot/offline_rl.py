@@ -501,11 +501,13 @@ def _new_file(path: str | Path, example: str) -> Path:
     """The path of a file that is to be written; its folder is made.
 
     Raises:
-        UserError: it is a folder, or its folder can't be made.
+        UserError: it is a folder or a device, or its folder can't be made.
     """
     file = _path(path)
     if file.is_dir():
         raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
+    if file.exists() and not file.is_file():  # which writing would replace by a file
+        raise UserError(f"{file}: a device or a pipe; give the path of a file")
     with _writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     return file

@@ -360,7 +360,7 @@ def _replaced(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     first one alone, as `functional_call` would leave the given tensors in it.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    chosen = {parameters[name]: θ for name, θ in weights.items()}
+    chosen: dict[Tensor, Tensor] = {parameters[name]: θ for name, θ in weights.items()}
     chosen |= {buffer: buffer.clone() for buffer in model.buffers()}
     return {
         f"{path}.{name}" if path else name: chosen[tensor]

@@ -1,5 +1,6 @@
 """`singleshot.rl` as a notebook uses it: arrays in, an agent out, no file of the repository."""
 
+import os
 import subprocess
 import sys
 
@@ -416,6 +417,9 @@ def test_a_folder_is_no_file_to_write(data, tmp_path):
     for write, example in ((agent.save, "agent.safetensors"), (agent.export, "agent.onnx")):
         with pytest.raises(UserError, match=f"a folder; give the path of a file, e.g. .*{example}"):
             write(tmp_path)
+        os.mkfifo(pipe := tmp_path / f"pipe of {example}")
+        with pytest.raises(UserError, match="a device or a pipe; give the path of a file"):
+            write(pipe)
 
 
 def test_an_opset_that_pytorch_does_not_write_is_told(data, tmp_path):
