@@ -20,7 +20,7 @@ from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.style import Style
 
-SIDE_PX, QUALITY = 256, 85
+SIDE_PX, QUALITY = 224, 75
 COLUMNS = ("style", "batches", "distance to the painting that is left, by AlexNet")
 
 
