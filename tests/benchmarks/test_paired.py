@@ -1,12 +1,10 @@
 """Turns and ratios, on clocks made by hand."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 
 import pytest
 
-from benchmarks.paired import Seconds, Spread, family_clock, take_turns
+from benchmarks.paired import Seconds, Spread, take_turns
 
 
 class HandMadeClock:
@@ -77,9 +75,3 @@ def test_after_so_many_tries_the_least_disturbed_rounds_count():
 def test_spread(values, expected):
     spread = Spread.of(values)
     assert (spread.median, spread.low, spread.high) == expected
-
-
-def test_family_clock_counts_a_child_that_was_waited_for():
-    start = family_clock()
-    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
-    assert (family_clock() - start).cpu > 0.05
