@@ -14,7 +14,6 @@ from pipelines.catalog.paths import LEARNED, PAINTINGS
 from pipelines.engine.execution import temporary_directory
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
-from singleshot.io.images import open_picture
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +98,9 @@ def _painting(model: Model) -> bytes | None:
     file = next(filter(Path.exists, files), None)
     if file is None:
         return None
+    # Imported here, as it imports PyTorch, and the server's processes import this module before they respond.
+    from singleshot.io.images import open_picture
+
     try:
         with open_picture(file) as opened:
             picture = opened.convert("RGB")

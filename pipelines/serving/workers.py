@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from multiprocessing import resource_tracker
 
 from fastapi import FastAPI
 from uvicorn import Config
@@ -95,6 +96,7 @@ class _Supervisor(Multiprocess):
         self.started, self.ready = threading.Event(), False
 
     def init_processes(self) -> None:
+        resource_tracker.ensure_running()  # the first process would start it, which unblocks the signal here
         # The processes inherit this: a terminal's Ctrl-C is only for this process, which ends the others.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         super().init_processes()

@@ -137,11 +137,21 @@ def test_the_command_serves_until_a_signal_and_leaves_nothing(tmp_path, number, 
         assert line.startswith("serving 1 style, 2 policies, 1 classifier at http://127.0.0.1:")
         children = psutil.Process(process.pid).children(recursive=True)
         assert requests.get(f"http://127.0.0.1:{config.port}/readyz").status_code == 200
+        undisturbed = list(map(takes_no_interrupt, children))
         send(process.pid, number)
         out, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert out.endswith("ended\n")
     assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []
+    assert all(undisturbed)
+
+
+def takes_no_interrupt(process):
+    """Whether a process blocks or ignores SIGINT, so that Ctrl-C never ends it with a traceback."""
+    text = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    lines = (line.split(":") for line in text.splitlines())
+    status = dict(line for line in lines if len(line) == 2)
+    return any(int(status[mask], 16) & 1 << signal.SIGINT - 1 for mask in ("SigBlk", "SigIgn"))
 
 
 def exported(directory, task, params, **inputs):
