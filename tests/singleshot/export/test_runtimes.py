@@ -124,3 +124,29 @@ foreign = {"iree", "jax", "numba", "onnx", "onnxruntime", "openvino", "torch", "
 assert not foreign, foreign
 """
     subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, check=True)
+
+
+FIRST_CALLS = """
+import sys
+import threading
+from singleshot.export.runtimes.openvino import openvino
+
+sys.setswitchinterval(1e-6)
+together = threading.Barrier(4)
+
+
+def call():
+    together.wait()
+    openvino.Type.f32.to_dtype()
+
+
+threads = [threading.Thread(target=call) for _ in range(4)]
+for thread in threads:
+    thread.start()
+"""
+
+
+def test_threads_may_make_their_first_calls_of_openvino_at_once():
+    """Without the call that the module makes, such a process stands still: in eight tries of eight."""
+    command = [sys.executable, "-c", FIRST_CALLS]
+    assert subprocess.run(command, cwd=ROOT, timeout=PATIENCE_S, check=True).returncode == 0
