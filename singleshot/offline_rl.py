@@ -212,7 +212,7 @@ class TrainedAgent:
     def __repr__(self) -> str:
         """Algorithm and pruning."""
         pruned = "" if self._spec.pruner == DENSE else f", {self._spec.pruner} {self._spec.sparsity:g}"
-        return f"{self._spec.algorithm.upper()}{pruned}"
+        return f"{algorithm_class(self._spec.algorithm).__name__}{pruned}"
 
     def act(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Actions (A,) at an observation (S,), or (N, A) at several (N, S).

@@ -1,5 +1,6 @@
 """What a Minari dataset says about itself: metadata.json, or in Minari 0.4 attributes of the main file."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Annotated, Any
 from annotated_types import Ge
 from minari.dataset.minari_storage import METADATA_FILE_NAME
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from singleshot.arguments import shown
 from singleshot.errors import UserError, in_a_line
@@ -37,7 +37,7 @@ class EnvironmentSpec:
 
 def _parsed(value: Any) -> Any:
     """Minari keeps the environment as JSON in a text, which is empty where there is none."""
-    return from_json(value) if value and isinstance(value, str | bytes) else value or None
+    return json.loads(value) if value and isinstance(value, str | bytes) else value or None
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def task_of(id_: str) -> str:
 
 def _read_json(path: Path) -> Any:
     try:
-        return from_json(
-            path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-        )  # the byte order mark of some editors
-    except (OSError, ValueError) as error:
+        return json.loads(path.read_text("utf-8-sig"))  # some editors write a byte order mark
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: can't be read ({in_a_line(error)}); give another copy of it") from error
 
 

@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda d: environment(d, additional_wrappers=["Clip"]),
         r"'env_spec\.additional_wrappers\.0' is 'Clip'",
     ),
-    "no JSON in JSON": (lambda d: about(d, env_spec="{"), r"'env_spec' is '{' \(EOF while parsing"),
+    "no JSON in JSON": (lambda d: about(d, env_spec="{"), r"'env_spec' is '{' \(Expecting property name"),
     "several versions": (lambda d: about(d, minari_version=["0.5", "0.4"]), "'minari_version' is"),
     "no count": (lambda d: about(d, total_episodes="many"), "'total_episodes' is 'many'"),
     "no mapping": (lambda d: (d / "data/metadata.json").write_text("[1]"), "not Minari's metadata"),
