@@ -15,8 +15,8 @@ from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, P
 NAMES: Mapping[str, Precision] = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 """Precisions by the names of OpenVINO's types."""
 
-# OpenVINO makes a table in the first call of this function, and two threads that make it at once wait for each
-# other for ever. A request calls it, and a video's frames are requests of several threads.
+# OpenVINO makes a table in the first call of this function. Two threads that make it at once wait for ever.
+# A request calls it, and a video's frames are requests of several threads.
 openvino.Type.f32.to_dtype()
 
 RUNTIMES = {"openvino-f32": {"packages": ("openvino",)}, "openvino-bf16": {"packages": ("openvino",)}}
