@@ -48,14 +48,23 @@ def main() -> None:
         "--output", type=Path, default=Path("build/learned_style"), help="folder for pictures"
     )
     options = parser.parse_args()
-    painting = WORK / options.name / "painting/painting.png"
-    model = LEARNED / options.name / "model.safetensors"
-    if not (painting.exists() and model.exists()):
-        raise UserError(f"{model}: not there; `python -m pipelines learn-style` makes it")
+    painting, model = learned(options.name)
     check_inputs(BACKBONES, SAMPLES, stages="pictures")
     options.output.mkdir(parents=True, exist_ok=True)
     print(heading("torch"))
     print_table(COLUMNS, _rows(painting, model, options.iterations, options.output))
+
+
+def learned(name: str) -> tuple[Path, Path]:
+    """The painting of a learned style, and its model.
+
+    Raises:
+        UserError: no style of that name was learned.
+    """
+    painting, model = WORK / name / "painting/painting.png", LEARNED / name / "model.safetensors"
+    if not (painting.exists() and model.exists()):
+        raise UserError(f"{model}: not there; `python -m pipelines learn-style` makes it")
+    return painting, model
 
 
 def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterator[tuple[str, ...]]:

@@ -6,11 +6,11 @@ _USER = re.compile(r"(?<!///)(?<=//)(?:[^\s/'\"@]*|[^\s/:@'\"]*:(?!\d+/)(?:(?!\"
 """A user, with a password that may hold any character but blanks: it ends at the last @ of the address, which
 ends where a string of JSON does."""
 _SECRET = "auth|bearer|code|cred|hmac|jwt|key|otp|pass|policy|pwd|secret|session|sig|ticket|token"
-_EQUALS = r"(?:=|%3d)"
+_PART = r"(?:(?!%3d)[^\s=&;'\"])*?"
+"""Part of a name. Its = and the separator before it are percent-encoded in ODBC's addresses."""
 _VALUE = r"(?:\"[^\"]*\"|'[^']*'|(?:(?!%3b|%26)[^\s&;'\"\\])+)"
 _QUERY = re.compile(
-    # The separator may be percent-encoded, as in ODBC's addresses.
-    rf"((?:[?&;#]|%3b|%3f|%26|%23)(?:(?!%3d)[^\s=&;'\"])*?(?:{_SECRET})(?:(?!%3d)[^\s=&;'\"])*?{_EQUALS}){_VALUE}",
+    rf"((?:[?&;#]|%3b|%3f|%26|%23){_PART}(?:{_SECRET}){_PART}(?:=|%3d)){_VALUE}",
     re.IGNORECASE,
 )
 _WORD = re.compile(rf"(\b(?:passw(?:or)?d|pwd)=){_VALUE}", re.IGNORECASE)

@@ -230,7 +230,7 @@ def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:
         parameter.register_hook(_MaskedGradient(parameter))
         parameter.requires_grad_(not frozen)
     setattr(parameter, MASK, _Kept(mask))
-    parameter.__deepcopy__ = _MaskedCopy(parameter)  # type: ignore[method-assign]
+    parameter.__deepcopy__ = _MaskedCopy(parameter, mask)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -264,12 +264,11 @@ class _MaskedCopy:
     """How `copy.deepcopy` copies a parameter with its mask: PyTorch's own way loses hooks and attributes."""
 
     owner: nn.Parameter
+    mask: Tensor
 
     def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
         copied = type(self.owner).__deepcopy__(self.owner, memo)
-        mask = _mask_of(self.owner)
-        assert mask is not None, "only parameters with a mask are copied this way"
-        _constrain(copied, mask)
+        _constrain(copied, self.mask)
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
 from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
-from singleshot.rl.data.minari_metadata import MAIN_FILE, EnvironmentSpec, Metadata, task_of
+from singleshot.rl.data.minari_metadata import MAIN_FILE, EnvironmentSpec, Metadata
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes, width_of
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
@@ -134,7 +134,7 @@ def _check_environment(
         doubts.add(f"it does not say in which environment it was recorded, so {environment.name} is a guess")
         return
     own = environment.id or ""
-    if task_of(spec.id) != task_of(own):
+    if _without_module(Environment(spec.id).name) != _without_module(Environment(own).name):
         raise UserError(
             f"{directory}: was recorded in {spec.id}, not in {own}; correct offline_rl.data.minari"
         )
@@ -152,7 +152,7 @@ def _check_environment(
 
 
 def _without_module(id_: str) -> str:
-    """`Hopper-v5` of `my.package:mujoco/Hopper-v5`."""
+    """`Hopper-v5` of `my.package:mujoco/Hopper-v5`: an id, or a name without version."""
     return id_.rpartition(":")[2].rpartition("/")[2]
 
 

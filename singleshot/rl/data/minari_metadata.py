@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from singleshot.arguments import shown
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.data.hdf5 import open_hdf5
-from singleshot.rl.environments import Environment
 
 MAIN_FILE = "main_data.hdf5"
 
@@ -71,11 +70,6 @@ class Metadata:
             what = f"'{key}' is {shown(first['input'])}" if key else "not Minari's metadata"
             reason = first["msg"].removeprefix("Value error, ")
             raise UserError(f"{origin}: {what} ({reason}); correct it, or give another copy of it") from error
-
-
-def task_of(id_: str) -> str:
-    """An environment's id without module, namespace and version."""
-    return Environment(id_).name.rpartition(":")[2].rpartition("/")[2]
 
 
 def _read_json(path: Path) -> Any:
