@@ -23,7 +23,7 @@ from pipelines.engine.cells import CellStore
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
-from singleshot.rl.agents import DENSE
+from singleshot.pruning.variant import DENSE
 from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.look import name
 

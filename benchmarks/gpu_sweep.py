@@ -21,7 +21,8 @@ from benchmarks.paired import heading, table, take_turns
 from pipelines.catalog.agents import agents, algorithm_config, training_config
 from pipelines.config.params import Config, configuration
 from singleshot.errors import UserError
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE
+from singleshot.rl.agents import AgentSpec
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.training.cuda_graph import repeat
 from singleshot.rl.training.stack import Stack

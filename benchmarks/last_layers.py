@@ -14,7 +14,7 @@ from benchmarks.command import run_main
 from benchmarks.paired import heading, print_table
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruner import ScoreFunction
 from singleshot.pruning.pruners.grasp import grasp
 from singleshot.rl.algorithms.bcq import BCQ, BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
@@ -31,7 +31,7 @@ def unsigned(objective: Objective, weights: Weights) -> Scores:
     return {layer: score.abs() for layer, score in grasp(objective, weights).items()}
 
 
-PRUNERS: dict[str | Score, int] = {"snip": 100, "grasp": 200, unsigned: 200}
+PRUNERS: dict[str | ScoreFunction, int] = {"snip": 100, "grasp": 200, unsigned: 200}
 """Pruners, and the papers' numbers of transitions to score with."""
 
 
@@ -56,7 +56,7 @@ def _rows(data: list[Path]) -> Iterator[tuple[object, ...]]:
             yield directory.parent.name, part, *(f"{own[part]:.1f}" for own in kept)
 
 
-def _kept(algorithm: BCQ, pruner: str | Score, size: int, data: ReplayBuffer) -> Mapping[str, float]:
+def _kept(algorithm: BCQ, pruner: str | ScoreFunction, size: int, data: ReplayBuffer) -> Mapping[str, float]:
     """Percentage of its weights that each last layer keeps, as the mean over seeds."""
     config = PruningConfig(batch_size=size)
     masks = [make_masks(algorithm, data, pruner, 0.95, seed, config) for seed in SEEDS]

@@ -21,7 +21,7 @@ from singleshot.io.images import encode_png
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Picture
+from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture
 from singleshot.style.gatys import GatysConfig, optimize
 from singleshot.style.model_file import load_model
 
@@ -91,7 +91,7 @@ def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterato
             yield name, by, *_judged(evaluator, evaluator.represent(pixels), photo)
 
 
-def _judged(evaluator: Evaluator, picture: Picture, photo: Picture) -> Iterator[str]:
+def _judged(evaluator: Evaluator, picture: JudgedPicture, photo: JudgedPicture) -> Iterator[str]:
     scores = evaluator.scores(picture, photo)
     for ratio in (scores.style_ratio, scores.style_ratio_vgg19, scores.style_ratio_alexnet):
         yield f"{ratio:.2f}"
@@ -101,7 +101,7 @@ def _judged(evaluator: Evaluator, picture: Picture, photo: Picture) -> Iterator[
     yield f"{scores.ssim:.2f}"
 
 
-def _distance(picture: Picture, painting: Picture, layer: str) -> float:
+def _distance(picture: JudgedPicture, painting: JudgedPicture, layer: str) -> float:
     """‖G(x) - G(s)‖ / ‖G(s)‖ with VGG19."""
     x, s = (each.judged["vgg19"][layer] for each in (picture, painting))
     return float((x - s).norm() / s.norm())

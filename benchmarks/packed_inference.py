@@ -25,7 +25,7 @@ from singleshot.export.onnx_model import Form
 from singleshot.export.parity import random_inputs
 from singleshot.export.runtimes import open_runtime
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Runtime
-from singleshot.rl.agents import DENSE as DENSE_AGENT
+from singleshot.pruning.variant import DENSE as DENSE_AGENT
 from singleshot.rl.agents import load_agent
 from tasks.benchmark_actor import actor_files
 

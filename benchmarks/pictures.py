@@ -21,8 +21,8 @@ from pipelines.catalog.paths import STYLIZED, TRANSFERS
 from pipelines.catalog.styles import painting_of, training_of, transfer_name, transfers
 from pipelines.config.params import Config, load_config
 from singleshot.io.hashing import sha256_of
-from singleshot.pruning.variant import percentage
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE, percentage
+from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation import drawing
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import load_episode

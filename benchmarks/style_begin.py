@@ -28,7 +28,7 @@ from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import load_backbone
 from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Scores
+from singleshot.style.evaluation.evaluator import Evaluator, PictureScores
 from singleshot.style.gatys import GatysConfig, Iterate, optimize
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
@@ -38,7 +38,7 @@ from tasks.job import Job
 from tasks.train_style import train_style
 
 RANDOM = "random"
-COLUMNS = ("painting", "begins with", "batches", "seconds", *Scores._fields, "colours' distance")
+COLUMNS = ("painting", "begins with", "batches", "seconds", *PictureScores._fields, "colours' distance")
 SIDE_PX = 256
 
 

@@ -19,10 +19,10 @@ from pipelines.catalog.styles import judges
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
-from singleshot.style.evaluation.evaluator import Evaluator, Scores
+from singleshot.style.evaluation.evaluator import Evaluator, PictureScores
 from singleshot.style.model_file import load_model
 
-COLUMNS = ("model", *Scores._fields, "colours' distance", "the photos' own")
+COLUMNS = ("model", *PictureScores._fields, "colours' distance", "the photos' own")
 DIRECTIONS, QUANTILES = 24, 256
 
 

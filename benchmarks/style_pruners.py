@@ -23,10 +23,10 @@ from pipelines.config.params import Config, configuration
 from singleshot.pruning.objective import Masks
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Scores
+from singleshot.style.evaluation.evaluator import Evaluator, PictureScores
 from singleshot.style.johnson import TrainStyleParams, initial_network, open_loss
 from singleshot.style.model_file import load_model
-from singleshot.style.pruning.masks import Mask, load_mask, prunable
+from singleshot.style.pruning.masks import StyleMask, load_mask, prunable
 from singleshot.style.transformer_net import TransformerNet
 from tasks.job import Job
 from tasks.prune_style import MaskSettings, PruneStyleParams, make_mask
@@ -107,7 +107,7 @@ def _row(bench: Bench, kept: Masks) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         output, mask = Path(name) / "network", Path(name) / "mask.safetensors"
         output.mkdir()
-        Mask({}, kept).save(mask)
+        StyleMask({}, kept).save(mask)
         yield from _before_training(bench, mask)
         list(train_style([Job(bench.training, {**bench.inputs, "mask": mask}, output)]))
         network, _ = load_model(output / "model.safetensors")
@@ -145,7 +145,7 @@ def judged(config: Config, style: str, network: TransformerNet) -> tuple[str, st
         photo = evaluator.represent(samples.read(name, short_side=quality.size_px))
         picture = stylize(network, photo.pixels[None], StylizeSettings(precision="float32"))[0]
         scores.append(evaluator.scores(evaluator.represent(picture), photo))
-    means = Scores(*np.mean(scores, axis=0).tolist())
+    means = PictureScores(*np.mean(scores, axis=0).tolist())
     return f"{means.style_ratio:.2f}", f"{means.content_loss:.1f}", f"{means.ssim:.2f}"
 
 

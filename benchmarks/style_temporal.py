@@ -27,7 +27,7 @@ from pipelines.config.params import Config, configuration
 from singleshot.io.images import Frame
 from singleshot.style.apply.stylize import stylize
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Picture
+from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture
 from singleshot.style.evaluation.warping_error import warping_error
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
@@ -108,7 +108,7 @@ def _stylized(network: TransformerNet, frame: Frame) -> Frame:
 def _style_ratio(evaluator: Evaluator, frames: Sequence[Frame], original: Sequence[Frame]) -> float:
     """Mean style ratio over some of the frames, by AlexNet, with which no network was trained."""
 
-    def represented(frame: Frame) -> Picture:
+    def represented(frame: Frame) -> JudgedPicture:
         return evaluator.represent(torch.from_numpy(frame).permute(2, 0, 1) / 255)
 
     pairs = zip(frames[9::10], original[9::10], strict=True)

@@ -36,12 +36,13 @@ from tqdm.auto import tqdm
 from singleshot.arguments import check_method, check_sparsity, shown, whole
 from singleshot.errors import UserError, in_a_line
 from singleshot.pruning.masks import PruningConfig
-from singleshot.pruning.pruner import Score, name_of
+from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
 from singleshot.pruning.statistics import LayerCount
+from singleshot.pruning.variant import DENSE
 from singleshot.rl import agents, pruning
 from singleshot.rl.actions import TOLERANCE, ActionBounds
-from singleshot.rl.agents import DENSE, Agent, AgentMasks, AgentSpec
+from singleshot.rl.agents import Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.data.arrays import LARGEST, check_each, check_flags, check_size, flat, largest, vectors
@@ -362,7 +363,7 @@ class TrainableAgent(TrainedAgent):
         self.losses: dict[str, list[float]] = {}
         """Means of each loss, and in `update` the updates after which they were taken."""
 
-    def prune(self, method: str | Score = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
+    def prune(self, method: str | ScoreFunction = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
         """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
 
         Args:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from singleshot.export.classifier import Architecture, WeightsSource, fetch_classifier, save_classifier
+from singleshot.export.classifier import ClassifierName, ClassifierSource, fetch_classifier, save_classifier
 from singleshot.export.model_files import open_classifier
 from tasks.export_graph import ExportParams, export
 from tasks.job import Event, Job, per_job
@@ -18,8 +18,8 @@ class ClassifierParams:
 
     cell: str
     """Cell of the classifier, `classifiers/<architecture>`."""
-    architecture: Architecture
-    weights: WeightsSource
+    architecture: ClassifierName
+    weights: ClassifierSource
     opset: Annotated[int, Ge(18)]
     """Version of ONNX's operators."""
 

@@ -21,7 +21,7 @@ from singleshot.io.images import encode_png
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Picture, Scores
+from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture, PictureScores
 from singleshot.style.model_file import load_model
 from singleshot.style.pruning.masks import prunable
 from tasks.job import Event, Job, Metrics, Progress, per_job
@@ -125,7 +125,9 @@ def measure_pruned_styles(job: Job) -> Iterator[Event]:
     yield Metrics(0, dict(_metrics(rows)))
 
 
-def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[Picture]) -> Scores:
+def _quality(
+    job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Sequence[JudgedPicture]
+) -> PictureScores:
     """Mean scores over photos; the first stylised photo is saved."""
     model, card = load_model(job.inputs[network.variant])
     pruning: Mapping[str, Any] = card.settings.get("pruning", {"pruner": DENSE, "sparsity": 0.0})
@@ -145,7 +147,7 @@ def _quality(job: Job, network: PrunedNetwork, evaluator: Evaluator, photos: Seq
     scores = [
         evaluator.scores(evaluator.represent(x), photo) for x, photo in zip(stylized, photos, strict=True)
     ]
-    return Scores(*np.mean(scores, axis=0).tolist())
+    return PictureScores(*np.mean(scores, axis=0).tolist())
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ def _seconds(job: Job) -> Mapping[str, float]:
     return {name: timing.p50_ms / 1000 for name, timing in timings.items()}
 
 
-def _row(job: Job, network: PrunedNetwork, scores: Scores, seconds: Mapping[str, float]) -> PrunedStyleRow:
+def _row(
+    job: Job, network: PrunedNetwork, scores: PictureScores, seconds: Mapping[str, float]
+) -> PrunedStyleRow:
     params: PrunedStylesParams = job.params
     source = job.inputs[network.variant]
     model, _ = load_model(source)

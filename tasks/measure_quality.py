@@ -19,7 +19,7 @@ from singleshot.io.images import Frame, read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import BackboneName
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, Picture, Scores
+from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture, PictureScores
 from singleshot.style.evaluation.warping_error import warping_error
 from singleshot.style.gatys import LBFGS_HISTORY
 from singleshot.style.johnson import JohnsonConfig
@@ -187,7 +187,7 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
     return network.to(job.device), card, training
 
 
-def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: BackboneName) -> QualityRow:
+def _gatys_row(job: Job, evaluator: Evaluator, photo: JudgedPicture, backbone: BackboneName) -> QualityRow:
     params: QualityParams = job.params
     method = f"gatys-{backbone}"
     picture = read_rgb(job.inputs[method])
@@ -203,7 +203,7 @@ def _gatys_row(job: Job, evaluator: Evaluator, photo: Picture, backbone: Backbon
 
 
 def _iterations(
-    params: QualityParams, image: str, photo: Picture, stylized: Picture, loss: PerceptualLoss
+    params: QualityParams, image: str, photo: JudgedPicture, stylized: JudgedPicture, loss: PerceptualLoss
 ) -> Iterator[IterationRow]:
     """Yield rows from the photo to the first picture whose loss is no more than the network's, if any."""
     content = photo.representation.content
@@ -217,7 +217,7 @@ def _iterations(
             return
 
 
-def _projected_lbfgs(loss: PerceptualLoss, photo: Picture, iterations: int) -> Iterator[list[float]]:
+def _projected_lbfgs(loss: PerceptualLoss, photo: JudgedPicture, iterations: int) -> Iterator[list[float]]:
     """Yield content, style and total loss of the photo, then after each update, projected onto [0, 1]."""
     x = photo.pixels.clone().requires_grad_()
     # Full steps, without a line search: in 60 updates of 12 pictures, none raised the loss by over 3 %.
@@ -249,7 +249,7 @@ def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
     for pair in islice(pairs, 0, None, params.config.frame_step):
         frame, stylized_frame = (evaluator.represent(_to_tensor(pixels)) for pixels in pair)
         scores.append(evaluator.scores(stylized_frame, frame))
-    means = Scores(*np.mean(scores, axis=0).tolist())
+    means = PictureScores(*np.mean(scores, axis=0).tolist())
     return QualityRow(params.style, "johnson", clip, *means, flicker.relative)
 
 

@@ -15,7 +15,7 @@ from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import TrainStyleParams, initial_network, open_loss
-from singleshot.style.pruning.masks import Mask, prunable
+from singleshot.style.pruning.masks import StyleMask, prunable
 from singleshot.style.transformer_net import Residual, TransformerNet
 from tasks.job import Event, Job, Metrics, per_job
 from tasks.tables import write_csv
@@ -47,7 +47,7 @@ def prune_style(job: Job) -> Iterator[Event]:
     """Make a job's mask (:class:`PruneStyleParams`), from the initial weights of its training.
 
     Inputs are those of :func:`tasks.train_style.train_style`. The output gets `mask.safetensors`
-    (:class:`Mask`) and `layers.csv` (what is left of each layer). Weights of all layers compete with one
+    (:class:`StyleMask`) and `layers.csv` (what is left of each layer). Weights of all layers compete with one
     another. Their scores are computed in float32.
 
     Raises:
@@ -55,7 +55,7 @@ def prune_style(job: Job) -> Iterator[Event]:
     """
     params: PruneStyleParams = job.params
     kept = make_mask(job)
-    Mask(asdict(params.mask), kept).save(job.output / "mask.safetensors")
+    StyleMask(asdict(params.mask), kept).save(job.output / "mask.safetensors")
     layers = count_layers({params.training.style: kept})
     write_csv(job.output / "layers.csv", LayerCount, layers)
     yield Metrics(0, {"weights_kept": sum(layer.weights_kept for layer in layers)})

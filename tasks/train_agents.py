@@ -66,7 +66,7 @@ class TrainParams:
 
 
 @dataclass(frozen=True)
-class Score:
+class Evaluation:
     """One evaluation of one agent."""
 
     update: int
@@ -78,7 +78,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class ScoreRow(Score, AgentSpec):
+class ScoreRow(Evaluation, AgentSpec):
     """A row of `scores.csv`: the agent's columns, then the evaluation's."""
 
 
@@ -166,7 +166,7 @@ class Training:
         self.held_out = (
             None if self.environments else [Transitions.load(job.inputs["heldout"]) for job in jobs]
         )
-        self.scores: list[list[Score]] = [[] for _ in jobs]
+        self.scores: list[list[Evaluation]] = [[] for _ in jobs]
         self.losses: list[list[HeldoutLoss]] = [[] for _ in jobs]
         self.episodes: list[PlayedEpisode] = []
         """An episode of median return in the last evaluation, for each agent."""
@@ -207,7 +207,7 @@ class Training:
             self.episodes = environments.median_episodes()
         for i, own in enumerate(returns):
             mean, std = float(own.mean()), float(own.std())
-            score = Score(stack.update, mean, std, self.params.environment.score(mean), len(own))
+            score = Evaluation(stack.update, mean, std, self.params.environment.score(mean), len(own))
             self.scores[i].append(score)
             yield {"return_mean": mean, "d4rl_score": score.d4rl_score}
 
@@ -292,6 +292,6 @@ def _losses(encoded: torch.Tensor) -> list[HeldoutLoss]:
     return [HeldoutLoss(*row) for row in json.loads(bytes(encoded.tolist()))]
 
 
-def _score(row: Sequence[float]) -> Score:
+def _score(row: Sequence[float]) -> Evaluation:
     update, mean, std, score, episodes = row
-    return Score(int(update), mean, std, score, int(episodes))
+    return Evaluation(int(update), mean, std, score, int(episodes))

@@ -32,7 +32,7 @@ from singleshot.style.johnson import (
 from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
-from singleshot.style.pruning.masks import Mask, load_mask
+from singleshot.style.pruning.masks import StyleMask, load_mask
 from singleshot.style.schedule import MOST_BATCHES, Plan, plan, work
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
@@ -130,7 +130,7 @@ class _Training:
         self.jury = _Jury(job, self.photos)
         dtype = resolve(self.config.precision, job.device)
         network = initial_network(self.config.width, seed, job.inputs.get("start")).to(job.device)
-        self.mask: Mask | None = None
+        self.mask: StyleMask | None = None
         if (path := job.inputs.get("mask")) is not None:
             self.mask = load_mask(path)
             self.mask.apply(network, path)

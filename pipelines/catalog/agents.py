@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
 from pipelines.config.params import Config
-from singleshot.pruning.variant import variant_name
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE, variant_name
+from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms import module_of
 from singleshot.rl.environments import Environment

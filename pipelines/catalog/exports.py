@@ -9,7 +9,8 @@ from pipelines.catalog.paths import GRAPHS
 from pipelines.config.params import Config
 from singleshot.export.onnx_model import Form
 from singleshot.export.policies import forms_of
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE
+from singleshot.rl.agents import AgentSpec
 from tasks.export_graph import graph_name
 
 

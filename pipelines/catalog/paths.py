@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tasks.reporting import result_tables
+
 EXPERTS = Path("experts")
 
 DATASETS = Path("data/offline_rl")
@@ -22,28 +24,28 @@ LEARNED = Path("styles")
 """Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
 GRAPHS = Path("models/onnx")
 
-SCORES = Path("results/offline_rl/scores.csv")
-HELDOUT = Path("results/offline_rl/heldout.csv")
+SCORES = Path(result_tables.SCORES.path)
+HELDOUT = Path(result_tables.HELDOUT.path)
 """Losses of agents without an environment on data that they were not trained on."""
-STATISTICS = Path("results/offline_rl/statistics.csv")
-PROFILES = Path("results/offline_rl/profiles.csv")
+STATISTICS = Path(result_tables.STATISTICS.path)
+PROFILES = Path(result_tables.PROFILES.path)
 ANIMATIONS = Path("results/offline_rl/animations")
 EVALUATION = Path("results/offline_rl/evaluation.json")
-LAYERS = Path("results/pruning/layers.csv")
-SIZES = Path("results/sparse/sizes.csv")
-QUANTIZED = Path("results/sparse/quantized.csv")
+LAYERS = Path(result_tables.LAYERS.path)
+SIZES = Path(result_tables.SIZES.path)
+QUANTIZED = Path(result_tables.QUANTIZED.path)
 
 TRANSFERS = Path("results/style/gatys")
-STUDIES = Path("results/style/studies.csv")
+STUDIES = Path(result_tables.STUDIES.path)
 STYLIZED = Path("results/style/stylized")
-QUALITY = Path("results/style/quality.csv")
+QUALITY = Path(result_tables.QUALITY.path)
 ITERATIONS = Path("results/style/iterations.csv")
-SPEED = Path("results/style/speed.csv")
-PRUNED_STYLES = Path("results/style/pruning.csv")
+SPEED = Path(result_tables.SPEED.path)
+PRUNED_STYLES = Path(result_tables.PRUNED_STYLES.path)
 PRUNED_PICTURES = Path("results/style/pruned")
 
-EXPORTS = Path("results/deployment/exports.csv")
-TIMINGS = Path("results/deployment/timings.csv")
-CLASSIFICATION = Path("results/deployment/classification.csv")
+EXPORTS = Path(result_tables.EXPORTS.path)
+TIMINGS = Path(result_tables.TIMINGS.path)
+CLASSIFICATION = Path(result_tables.CLASSIFICATION.path)
 
 REPORT = Path("report")

@@ -27,7 +27,8 @@ from pipelines.engine.tracking import tracking
 from pipelines.stages import prepare_data, prune, train
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE
+from singleshot.rl.agents import AgentSpec
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.reporting.study.page import COLUMNS, ExperimentProgress, read_table, write_page
 

@@ -7,7 +7,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 
 from pipelines.config.names import AlgorithmName, RuntimeName
 from singleshot.errors import UserError
-from singleshot.export.classifier import TRAINED, Architecture, WeightsSource
+from singleshot.export.classifier import TRAINED, ClassifierName, ClassifierSource
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ExportConfig:
 class ClassifierConfig:
     """The ImageNet classifier of the report's experiment."""
 
-    architecture: Architecture
-    weights: WeightsSource
+    architecture: ClassifierName
+    weights: ClassifierSource
 
     def __post_init__(self) -> None:
         known = ("random", TRAINED[self.architecture])

@@ -8,8 +8,8 @@ from pipelines.catalog.paths import ANIMATIONS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
-from singleshot.pruning.variant import percentage
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE, percentage
+from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation.drawing import Caption
 from tasks.animate import AnimateParams, animate
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered

@@ -21,8 +21,8 @@ from pipelines.catalog.paths import AGENTS, HELDOUT, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Step
-from singleshot.pruning.variant import variant_name
-from singleshot.rl.agents import DENSE, AgentSpec
+from singleshot.pruning.variant import DENSE, variant_name
+from singleshot.rl.agents import AgentSpec
 from tasks.reporting.agent_scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import HeldoutRow, TrainParams, train

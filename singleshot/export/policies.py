@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from singleshot.errors import UserError
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.agents import DENSE, SMALL, Agent, AgentSpec, load_agent
+from singleshot.rl.agents import SMALL, Agent, AgentSpec, load_agent
 from singleshot.rl.algorithm import Policy
 from singleshot.sparse.compaction import Layer, compact
 

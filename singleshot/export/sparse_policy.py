@@ -24,7 +24,7 @@ from singleshot.rl.algorithms import algorithm_class, algorithm_names
 from singleshot.sparse.compaction import Layer
 
 _Stored = onnx.TensorProto | onnx.SparseTensorProto
-Policy = Callable[..., dict[str, NDArray]]
+PolicyFunction = Callable[..., dict[str, NDArray]]
 """A function from inputs by name, each with a batch axis, to outputs by name."""
 BATCHES = (1, 4, 16, 64, 256)
 """Batch sizes at which both ways are timed."""
@@ -65,7 +65,7 @@ class FastestPolicy:
         return self._sparse(**inputs) if many else self.model(**inputs)
 
 
-def _kept_weights(path: Path, card: GraphCard) -> Policy:
+def _kept_weights(path: Path, card: GraphCard) -> PolicyFunction:
     """The policy, computed with kernels for the weights of its graph that aren't zero.
 
     Raises:
@@ -134,7 +134,7 @@ def _tensor(stored: _Stored) -> Tensor:
     return torch.from_numpy(dense)
 
 
-def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
+def _break_even(card: GraphCard, dense: OnnxModel, sparse: PolicyFunction) -> float:
     """The smallest of :data:`BATCHES` from which on `sparse` is faster than `dense`; infinity if none is.
 
     It is also infinity if their actions differ in most states. In a few they may, as rounding decides which
@@ -155,7 +155,7 @@ def _break_even(card: GraphCard, dense: OnnxModel, sparse: Policy) -> float:
     return worth
 
 
-def _seconds(policy: Policy, inputs: dict[str, NDArray]) -> float:
+def _seconds(policy: PolicyFunction, inputs: dict[str, NDArray]) -> float:
     start = time.perf_counter()
     policy(**inputs)
     return time.perf_counter() - start

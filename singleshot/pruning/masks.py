@@ -11,7 +11,7 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
-from singleshot.pruning.pruner import Score, name_of
+from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
 from singleshot.pruning.statistics import count_layers
@@ -56,7 +56,7 @@ class PruningConfig:
         """Whether scores are computed on normalised states, where `training` is or is not."""
         return training if self.normalize_states is None else self.normalize_states
 
-    def batch_size_of(self, pruner: str | Score) -> int:
+    def batch_size_of(self, pruner: str | ScoreFunction) -> int:
         """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
         return self.batch_size or find_pruner(pruner).batch_size
 
@@ -64,7 +64,7 @@ class PruningConfig:
 def prune_networks(
     objectives: Callable[[int], Mapping[str, Objective]],
     weights: Mapping[str, Weights],
-    pruner: str | Score,
+    pruner: str | ScoreFunction,
     sparsity: float,
     config: PruningConfig,
     parts: Parts | None = None,

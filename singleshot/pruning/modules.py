@@ -32,7 +32,7 @@ from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Masks, Objective, Weights
-from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruner import ScoreFunction
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.pruners.synflow import NOT_LINEAR
 from singleshot.random_streams import stream
@@ -102,7 +102,7 @@ def prune(
     model: nn.Module,
     loss: Callable[[nn.Module], Tensor],
     sparsity: float,
-    method: str | Score = "snip",
+    method: str | ScoreFunction = "snip",
     *,
     scope: ModelScope = "network",
     iterations: int | None = None,
@@ -214,11 +214,6 @@ def _as_mask(name: str, mask: Any) -> Tensor:
             f"mask {name!r} holds other values than 0 and 1; give 1 where a weight is kept, else 0"
         )
     return values.bool()
-
-
-def sparsity_of(masks: Mapping[str, Tensor]) -> float:
-    """The fraction of weights that `masks` removes."""
-    return 1 - sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
 
 
 def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from singleshot.pruning.objective import Objective, Scores, Weights
 
-Score = Callable[[Objective, Weights], Scores]
+ScoreFunction = Callable[[Objective, Weights], Scores]
 
 
-def name_of(method: str | Score) -> str:
+def name_of(method: str | ScoreFunction) -> str:
     """The name of a pruner, or of a function that scores weights."""
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
@@ -20,7 +20,7 @@ def name_of(method: str | Score) -> str:
 class Pruner:
     """A score function, and what its paper computes scores on."""
 
-    score: Score
+    score: ScoreFunction
     batch_size: int = 100
     """Number of transitions; as SNIP's in Arnob et al. 2021, section 4."""
     iterations: int = 1

@@ -16,6 +16,7 @@ from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.objective import Parts
+from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
@@ -37,8 +38,6 @@ AGENT_FIX = f"give an agent's {AGENT_FILE} or the folder that holds it"
 AgentMasks = dict[str, LayerTensors]
 """Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
 
-DENSE = "dense"
-"""Pruner name of agents that keep all their weights."""
 SMALL = "small"
 """Pruner name of dense agents with narrow hidden layers, which have as many weights as pruned ones."""
 

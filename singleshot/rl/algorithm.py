@@ -84,7 +84,7 @@ class Algorithm(ABC):
     @property
     def schedules(self) -> Mapping[str, Schedule]:
         """Schedules of the networks whose learning rate is not constant, by network."""
-        return dict.fromkeys(self.architectures, linear) if self.config.learning_rate_decay else {}
+        return dict.fromkeys(self.architectures, linear_decay) if self.config.learning_rate_decay else {}
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
@@ -120,6 +120,6 @@ class Algorithm(ABC):
         """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""
 
 
-def linear(done: Tensor) -> Tensor:
+def linear_decay(done: Tensor) -> Tensor:
     """1 - x of the fraction x of updates made."""
     return 1 - done

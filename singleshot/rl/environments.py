@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 
-Score = TypeVar("Score", float, NDArray[np.floating])
+Return = TypeVar("Return", float, NDArray[np.floating])
 Env = gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]
 
 
@@ -40,7 +40,7 @@ class Environment:
         """The id without its version, in messages."""
         return (self.id or "no environment").rpartition("-v")[0] or str(self.id)
 
-    def score(self, return_: Score) -> Score:
+    def score(self, return_: Return) -> Return:
         """D4RL's score 100 · (R - min) / (max - min) of undiscounted returns R (Fu et al. 2020, section 5.1).
 
         This is for returns only: multiply a standard deviation by 100 / (max - min), without subtracting min.

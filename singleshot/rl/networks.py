@@ -32,7 +32,7 @@ PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 """Names of the hidden layers in order, and of the heads that read the last hidden layer."""
 STATE = "state"
 """Name of the input that is a state of the environment. An MLP that has this input has it first."""
-LOG_STD_LIMITS = -4, 15
+VAE_LOG_STD_LIMITS = -4, 15
 """Lowest and highest log σ of a VAE's posterior, those of the code of BCQ's authors."""
 
 

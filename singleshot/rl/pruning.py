@@ -7,7 +7,7 @@ from torch import Tensor
 
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.objective import Objective
-from singleshot.pruning.pruner import Score
+from singleshot.pruning.pruner import ScoreFunction
 from singleshot.pruning.statistics import LayerCount, count_layers
 from singleshot.random_streams import stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
@@ -20,7 +20,7 @@ from singleshot.rl.randomness import Randomness
 def make_masks(
     algorithm: Algorithm,
     data: ReplayBuffer,
-    pruner: str | Score,
+    pruner: str | ScoreFunction,
     sparsity: float,
     seed: int = 0,
     config: PruningConfig | None = None,

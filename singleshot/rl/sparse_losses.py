@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import LOG_STD_LIMITS, Differentiated, SparseNetwork
+from singleshot.rl.networks import VAE_LOG_STD_LIMITS, Differentiated, SparseNetwork
 from singleshot.sparse.kernels import Floats
 from singleshot.sparse.perceptron import ForwardPass, to_array
 
@@ -22,7 +22,7 @@ def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -
     latent = ε.shape[1]
     encoder = _forward_pass(vae, "encoder.0", s, a)
     μ, raw_log_σ = encoder.y[:, :latent], encoder.y[:, latent:]
-    log_σ = raw_log_σ.clip(*LOG_STD_LIMITS)
+    log_σ = raw_log_σ.clip(*VAE_LOG_STD_LIMITS)
     σ = np.exp(log_σ)
     decoder = _forward_pass(vae, "decoder.0", s, μ + σ * ε)
     ã = np.tanh(decoder.y)

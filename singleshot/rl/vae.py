@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from singleshot.rl.execution import with_sparse_gradient
-from singleshot.rl.networks import LOG_STD_LIMITS, MLP, AnyNetwork, Architecture, mlp, perceptron
+from singleshot.rl.networks import MLP, VAE_LOG_STD_LIMITS, AnyNetwork, Architecture, mlp, perceptron
 
 WIDTH = 750
 ENCODER = ("encoder.0", "encoder.1")
@@ -39,7 +39,7 @@ def vae_architecture(state_size: int, action_size: int) -> Architecture:
 def encode(vae: AnyNetwork, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
     """μ and log σ of q(z | s, a): (K, batch, latent) each."""
     mean, log_std = perceptron(vae, ENCODER, POSTERIOR, state, action)
-    return mean, log_std.clamp(*LOG_STD_LIMITS)
+    return mean, log_std.clamp(*VAE_LOG_STD_LIMITS)
 
 
 def decode(vae: AnyNetwork, state: Tensor, z: Tensor) -> Tensor:

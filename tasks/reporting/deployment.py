@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from tasks.reporting import paper, results
+from tasks.reporting import paper, result_tables
 from tasks.reporting.look import (
     CHART_INCHES,
     MUTED,
@@ -51,7 +51,7 @@ EXPORTS = {
 
 def read_timings(found: Results) -> pandas.DataFrame:
     """The timings of networks that ran."""
-    timings = found.table(results.TIMINGS)
+    timings = found.table(result_tables.TIMINGS)
     return timings[timings["status"] == "ok"]
 
 
@@ -123,7 +123,7 @@ def actors_alone(timed: pandas.DataFrame) -> list[Row]:
 
 def exported_bytes(found: Results) -> list[Row]:
     """Sizes of the policies' ONNX files, means over agents."""
-    exports = found.table(results.EXPORTS)
+    exports = found.table(result_tables.EXPORTS)
     policies = exports[exports["kind"] == "policy"]
     rows = []
     for policy, own in policies.groupby(policies["model"].str.split("/").str[:2].str.join(" ")):
@@ -294,7 +294,7 @@ def short_names(models: pandas.Series) -> dict[str, str]:
 
 def not_timed(found: Results) -> list[Row]:
     """The runtimes without a time, and why."""
-    timings = found.table(results.TIMINGS)
+    timings = found.table(result_tables.TIMINGS)
     missing = timings[timings["status"] != "ok"]
     return [
         {
@@ -309,7 +309,7 @@ def not_timed(found: Results) -> list[Row]:
 
 def answers(found: Results) -> pandas.DataFrame:
     """The classifier's answers on each runtime."""
-    classified = found.table(results.CLASSIFICATION)
+    classified = found.table(result_tables.CLASSIFICATION)
     return classified[classified["status"] == "ok"]
 
 
@@ -372,7 +372,7 @@ def most_probable(answers: pandas.DataFrame) -> list[Row]:
 
 def compilers(found: Results) -> list[Row]:
     """The compilers that the report describes, their successors, and what else was timed."""
-    timings = found.table(results.TIMINGS)
+    timings = found.table(result_tables.TIMINGS)
     named = {runtime: compiler for compiler in paper.COMPILERS for runtime in compiler.runtimes}
     means = mean_speedups(speedups(read_timings(found)))
     rows: list[Row] = []

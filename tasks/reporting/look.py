@@ -14,10 +14,10 @@ import pandas
 from matplotlib.axes import Axes
 
 from singleshot.io.images import encode_jpeg, read_rgb
+from singleshot.pruning.variant import DENSE
 
 matplotlib.use("Agg")
 
-DENSE = "dense"
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
 PRUNERS = {
     DENSE: INK,

@@ -16,7 +16,17 @@ import jinja2
 from markupsafe import Markup, escape
 
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.reporting import deployment, look, paper, provenance, pruned_styles, pruning, results, style, words
+from tasks.reporting import (
+    deployment,
+    look,
+    paper,
+    provenance,
+    pruned_styles,
+    pruning,
+    result_tables,
+    style,
+    words,
+)
 from tasks.reporting.provenance import Departure
 from tasks.reporting.results import Results
 from tasks.reporting.statistics import BootstrapConfig
@@ -25,7 +35,7 @@ SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
 """The input directory with the templates and style sheet. It is an input because the digest of the source
 code covers only Python."""
-MODULES = (deployment, look, paper, provenance, pruned_styles, pruning, results, style, words)
+MODULES = (deployment, look, paper, provenance, pruned_styles, pruning, result_tables, style, words)
 """Modules whose functions the templates call."""
 
 

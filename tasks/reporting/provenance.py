@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singleshot.pruning.variant import percentage
-from tasks.reporting import paper, results
+from tasks.reporting import paper, result_tables, results
 from tasks.reporting.results import Results
 from tasks.reporting.words import Row, count, number
 
@@ -103,7 +103,7 @@ def packages(records: Sequence[Record]) -> list[Row]:
 
 def scale(found: Results, departures: Sequence[Departure]) -> list[Row]:
     """The scale of the experiments, here and in the papers."""
-    scores, studies = found.table(results.SCORES), found.table(results.STUDIES)
+    scores, studies = found.table(result_tables.SCORES), found.table(result_tables.STUDIES)
     if scores.empty:
         return []
     pruned = scores.loc[scores["sparsity"] > 0, "sparsity"]

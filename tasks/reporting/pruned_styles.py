@@ -5,7 +5,8 @@ from functools import partial
 
 import pandas
 
-from tasks.reporting.look import DENSE, Figure, chart, name, picture, pruner_keys
+from singleshot.pruning.variant import DENSE
+from tasks.reporting.look import Figure, chart, name, picture, pruner_keys
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import PRUNED_MEASURES, network_label, plot_pruned, variant
 from tasks.reporting.words import Row, listing, number, percent, written_as

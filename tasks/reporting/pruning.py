@@ -8,12 +8,11 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 
-from singleshot.pruning.variant import percentage
-from tasks.reporting import paper, results
+from singleshot.pruning.variant import DENSE, percentage
+from tasks.reporting import paper, result_tables, results
 from tasks.reporting.look import (
     BOUND,
     CHART_INCHES,
-    DENSE,
     FORMATS,
     INK,
     MUTED,
@@ -123,7 +122,7 @@ def agents_in_motion(found: Results) -> list[Panel]:
 
 def densities(found: Results) -> list[Row]:
     """The weights that each part keeps: retention says little if the policy keeps more of them."""
-    top = highest(found.table(results.LAYERS))
+    top = highest(found.table(result_tables.LAYERS))
     agents = ["environment", "algorithm", "pruner"]
     counts = top.groupby([*agents, "part"], sort=False)[["weights_kept", "weights_total"]].sum()
     kept = (100 * counts["weights_kept"] / counts["weights_total"]).unstack("part")
@@ -146,7 +145,7 @@ def same_density(rows: Sequence[Row]) -> str:
 
 def updates(found: Results) -> list[str]:
     """The number of updates of each algorithm's agents: `8,000 (BC)`."""
-    return _by_algorithm(found.table(results.SCORES).groupby("algorithm")["update"].max())
+    return _by_algorithm(found.table(result_tables.SCORES).groupby("algorithm")["update"].max())
 
 
 def best_pruners(top: pandas.DataFrame) -> list[str]:
@@ -283,7 +282,7 @@ def draw_retention(axis: Axes, rows: pandas.DataFrame) -> None:
 
 def performance_profiles(found: Results) -> Figure:
     """Chart: the fraction of runs above each score, dense and at the highest sparsity."""
-    profiles = found.table(results.PROFILES)
+    profiles = found.table(result_tables.PROFILES)
     dense = profiles["pruner"] == DENSE
     shown = profiles[dense | (profiles["sparsity"] == profiles["sparsity"].max())]
     panels = charts(draw_profile, shown, ["algorithm"], "Performance profiles of {}.")
@@ -313,7 +312,7 @@ def near_papers_claim(statistics: pandas.DataFrame) -> pandas.DataFrame:
 
 def heldout_losses(found: Results) -> list[Row]:
     """The last losses of agents without an environment."""
-    losses = found.table(results.HELDOUT)
+    losses = found.table(result_tables.HELDOUT)
     kind = ["environment", "algorithm", "pruner", "sparsity", "loss"]
     last = losses[losses["update"] == losses.groupby(kind[:2])["update"].transform("max")]
     means = last.groupby(kind)["value"].agg(mean="mean", seeds="count").reset_index()
@@ -333,7 +332,9 @@ def heldout_losses(found: Results) -> list[Row]:
 
 def other_pruners(found: Results) -> list[str]:
     """Pruners that the paper has no figure of."""
-    return [p for p in ordered(found.table(results.SCORES)["pruner"], PRUNERS) if p not in {DENSE, *PAPERS}]
+    return [
+        p for p in ordered(found.table(result_tables.SCORES)["pruner"], PRUNERS) if p not in {DENSE, *PAPERS}
+    ]
 
 
 def first_evaluations(scores: pandas.DataFrame) -> list[str]:
@@ -347,7 +348,7 @@ def _by_algorithm(updates: pandas.Series) -> list[str]:
 
 def learning_curves(found: Results, pruner: str) -> Figure:
     """Chart: the score by gradient updates, dense and at each sparsity of a pruner."""
-    scores = found.table(results.SCORES)
+    scores = found.table(result_tables.SCORES)
     own = scores[scores["pruner"].isin([DENSE, pruner])]
     sparsities = sorted(own.loc[own["pruner"] == pruner, "sparsity"].unique())
     if not sparsities:
@@ -426,7 +427,7 @@ def layers(found: Results) -> Iterator[tuple[str, Figure]]:
     def height(rows: pandas.DataFrame) -> float:
         return 0.8 + 0.34 * rows["layer"].nunique()
 
-    for environment, rows in highest(found.table(results.LAYERS)).groupby("environment", sort=False):
+    for environment, rows in highest(found.table(result_tables.LAYERS)).groupby("environment", sort=False):
         panels = charts(draw_layers, rows, ["algorithm", "network"], alt, "x", height)
         yield str(environment), Figure(panels, [Key(DENSE, INK), *pruner_keys(rows["pruner"])])
 

@@ -7,7 +7,7 @@ from math import isfinite, nan
 import pandas
 from PIL import Image
 
-from tasks.reporting import paper, results
+from tasks.reporting import paper, result_tables
 from tasks.reporting.look import Figure, Key, Panel, chart, picture
 from tasks.reporting.results import Results
 from tasks.reporting.style_figures import (
@@ -37,7 +37,7 @@ STYLIZED = "results/style/stylized/*"
 
 def pictures_of(found: Results, study: str) -> list[Optimised]:
     """The pictures of a study by Gatys et al.'s optimisation, without those that lack a file."""
-    rows = found.table(results.STUDIES)
+    rows = found.table(result_tables.STUDIES)
     return optimised(
         rows[rows["study"] == study],
         VARIED[study],
@@ -102,7 +102,7 @@ def _span(values: pandas.Series) -> str:
 
 def _of_photos(found: Results) -> pandas.DataFrame:
     """Rows of photos, not of videos: only photos have a row for the untouched picture."""
-    quality = found.table(results.QUALITY)
+    quality = found.table(result_tables.QUALITY)
     photos = set(quality.loc[quality["method"] == PHOTO, "image"])
     return quality[quality["image"].isin(photos)]
 

@@ -23,8 +23,8 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from singleshot.pruning.variant import variant_name
-from tasks.reporting.look import DENSE, OTHER, PRUNERS, SERIES
+from singleshot.pruning.variant import DENSE, variant_name
+from tasks.reporting.look import OTHER, PRUNERS, SERIES
 from tasks.reporting.look import name as word
 from tasks.reporting.words import exact_percent, number
 

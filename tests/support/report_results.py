@@ -9,7 +9,7 @@ import pandas
 import torch
 
 from singleshot.io.images import encode_jpeg, encode_png
-from tasks.reporting import results
+from tasks.reporting import result_tables, results
 
 LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
 VARIANTS = (("dense", 0.0), ("snip", 0.9), ("snip", 0.95), ("grasp", 0.95))
@@ -20,19 +20,19 @@ RUNTIMES = {"torch": "float32", "onnxruntime": "float32", "openvino-bf16": "bflo
 def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     """Write one of each file below `root`; equal bytes each time."""
     for source, rows in {
-        results.SCORES: _scores(seeds),
-        results.STATISTICS: _statistics(seeds),
-        results.PROFILES: _profiles(),
-        results.LAYERS: _layers(),
-        results.SIZES: _sizes(),
-        results.QUANTIZED: _quantized(),
-        results.STUDIES: _studies(root),
-        results.SPEED: _speed(),
-        results.QUALITY: _quality(),
-        results.PRUNED_STYLES: _pruned_styles(),
-        results.TIMINGS: _timings(),
-        results.EXPORTS: _exports(),
-        results.CLASSIFICATION: _classification(),
+        result_tables.SCORES: _scores(seeds),
+        result_tables.STATISTICS: _statistics(seeds),
+        result_tables.PROFILES: _profiles(),
+        result_tables.LAYERS: _layers(),
+        result_tables.SIZES: _sizes(),
+        result_tables.QUANTIZED: _quantized(),
+        result_tables.STUDIES: _studies(root),
+        result_tables.SPEED: _speed(),
+        result_tables.QUALITY: _quality(),
+        result_tables.PRUNED_STYLES: _pruned_styles(),
+        result_tables.TIMINGS: _timings(),
+        result_tables.EXPORTS: _exports(),
+        result_tables.CLASSIFICATION: _classification(),
     }.items():
         path = root / source.path
         path.parent.mkdir(parents=True, exist_ok=True)

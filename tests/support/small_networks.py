@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional
 
 from singleshot.io.images import encode_jpeg, encode_png
-from singleshot.rl.agents import DENSE, Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.pruning.variant import DENSE
+from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.environments import LOCOMOTION

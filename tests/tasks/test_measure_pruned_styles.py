@@ -16,7 +16,7 @@ from singleshot.style.evaluation.evaluator import Evaluator
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams, initial_network
 from singleshot.style.model_file import load_model
 from singleshot.style.perceptual_loss import LossNetwork, style_ratio
-from singleshot.style.pruning.masks import Mask, prunable
+from singleshot.style.pruning.masks import StyleMask, prunable
 from tasks.export_graph import ExportParams, graph_name
 from tasks.export_style import export_style
 from tasks.job import Job, Metrics
@@ -60,7 +60,7 @@ def inputs(tmp_path_factory):
     save_file(heads, directory / "heads.safetensors")
     weights = prunable(initial_network(4, 0))
     kept = {name: torch.rand(θ.shape, generator=generator) >= 0.99 for name, θ in weights.items()}
-    Mask({"pruner": "random", "sparsity": 0.99}, kept).save(directory / "mask.safetensors")
+    StyleMask({"pruner": "random", "sparsity": 0.99}, kept).save(directory / "mask.safetensors")
     inputs = {
         "photos": made["photos"],
         "painting": made["painting"],

@@ -11,7 +11,7 @@ import pkgutil
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
-from singleshot.pruning.pruner import Pruner, Score
+from singleshot.pruning.pruner import Pruner, ScoreFunction
 
 FOR_AGENTS = ("finetuned", "gradual", "rigl", "set", "small")
 """What `prune` of an agent takes besides pruners: they change masks in training, or need no mask."""
@@ -47,7 +47,7 @@ def _likely(name: str) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def find_pruner(method: str | Score) -> Pruner:
+def find_pruner(method: str | ScoreFunction) -> Pruner:
     """The pruner of that name, the pruner to which a control of that name belongs, or one's own with a score.
 
     Raises:

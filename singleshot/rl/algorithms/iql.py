@@ -76,7 +76,7 @@ class IQL(Algorithm):
 
     @property
     def schedules(self) -> Mapping[str, Schedule]:  # noqa: D102
-        return {**super().schedules, "actor": cosine}
+        return {**super().schedules, "actor": cosine_decay}
 
     def losses(
         self,
@@ -139,7 +139,7 @@ def actor_loss(actor: AnyNetwork, batch: Batch, weight: Tensor) -> Mapping[str, 
     return {"actor_loss": -(weight * log_likelihood).mean(dim=1)}
 
 
-def cosine(done: Tensor) -> Tensor:
+def cosine_decay(done: Tensor) -> Tensor:
     """(1 + cos π x) / 2 of the fraction x of updates made."""
     return (1 + (math.pi * done).cos()) / 2
 

@@ -15,7 +15,7 @@ from singleshot.rl.data.transitions import Episode
 from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.experts.policy import Expert, Returns
 
-Policy = Callable[[NDArray], NDArray]
+ExpertFunction = Callable[[NDArray], NDArray]
 """Observations (n, S) to actions (n, A)."""
 
 LOCKSTEP = 20
@@ -29,7 +29,7 @@ simulation is chaotic: a last bit that another processor rounds otherwise would 
 
 
 def roll_out(
-    policy: Policy,
+    policy: ExpertFunction,
     environment: Environment,
     action_noise: float,
     seed: int,

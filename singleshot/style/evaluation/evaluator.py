@@ -21,7 +21,7 @@ Gatys et al.'s optimisation is made from those of its own backbone: each looks b
 it."""
 
 
-class Scores(NamedTuple):
+class PictureScores(NamedTuple):
     """The scores of one picture: columns of quality.csv."""
 
     content_loss: float
@@ -34,7 +34,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Picture:
+class JudgedPicture:
     """A picture and the backbones' representations of it, which are computed once."""
 
     pixels: Tensor
@@ -60,20 +60,20 @@ class Evaluator:
         self.painting = self.represent(read_rgb(self.painting_file, short_side=size_px))
 
     @torch.no_grad()
-    def represent(self, pixels: Tensor) -> Picture:
+    def represent(self, pixels: Tensor) -> JudgedPicture:
         """The picture with these pixels, (3, H, W) in [0, 1], and its representations."""
         pixels = pixels.to(self.device)
         judged = {name: _style(judge, pixels) for name, judge in self.judges.items()}
-        return Picture(pixels, self.network.represent(pixels[None]), judged)
+        return JudgedPicture(pixels, self.network.represent(pixels[None]), judged)
 
     def painting_grams(self, short_side: int) -> Grams:
         """Gram matrices of the painting at another size."""
         return self.network.grams(read_rgb(self.painting_file, short_side=short_side))
 
-    def scores(self, x: Picture, photo: Picture) -> Scores:
+    def scores(self, x: JudgedPicture, photo: JudgedPicture) -> PictureScores:
         """Scores of a picture that was made from `photo` and has its size."""
         φ_x, φ_photo = x.representation, photo.representation
-        return Scores(
+        return PictureScores(
             float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),
             style_ratio(φ_x.grams, φ_photo.grams, self.painting.representation.grams),
             self._judged_ratio("vgg19", x, photo),
@@ -82,7 +82,7 @@ class Evaluator:
             self.lpips(x.pixels, photo.pixels),
         )
 
-    def _judged_ratio(self, judge: BackboneName, x: Picture, photo: Picture) -> float:
+    def _judged_ratio(self, judge: BackboneName, x: JudgedPicture, photo: JudgedPicture) -> float:
         return style_ratio(x.judged[judge], photo.judged[judge], self.painting.judged[judge])
 
 

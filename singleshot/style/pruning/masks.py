@@ -24,7 +24,7 @@ def prunable(network: TransformerNet) -> dict[str, Tensor]:
 
 
 @dataclass(frozen=True)
-class Mask:
+class StyleMask:
     """The weights of one network that are kept."""
 
     origin: Mapping[str, Any]
@@ -50,8 +50,8 @@ class Mask:
         modules.apply(network, self.kept)
 
 
-def load_mask(path: Path) -> Mask:
-    """Read a mask that :meth:`Mask.save` wrote.
+def load_mask(path: Path) -> StyleMask:
+    """Read a mask that :meth:`StyleMask.save` wrote.
 
     Raises:
         UserError: the file is missing, damaged or of another kind.
@@ -59,4 +59,4 @@ def load_mask(path: Path) -> Mask:
     fix = "make it again"
     file = read_tensor_file(path, fix)
     with reading(path, "the mask of a style's network", fix):
-        return Mask(json.loads(file.metadata["style_mask"]), file.tensors)
+        return StyleMask(json.loads(file.metadata["style_mask"]), file.tensors)

@@ -89,7 +89,6 @@ def test_a_convolutional_network_keeps_exactly_what_was_asked_for(resnet, method
     assert {name: mask.shape for name, mask in masks.items()} == expected
     total = sum(math.prod(shape) for shape in expected.values())
     assert kept(masks) == total - round(total * 0.9)
-    assert modules.sparsity_of(masks) == pytest.approx(0.9, abs=1e-6)
 
 
 def test_synflow_collapses_no_layer_in_its_hundred_rounds():
@@ -528,7 +527,7 @@ def test_attention_is_pruned_with_its_projections(method, sizes):
     masks = singleshot.prune(attention, loss, sparsity=0.75, method=method)
     weights = {name: θ.shape for name, θ in attention.named_parameters() if "bias" not in name}
     assert {name: mask.shape for name, mask in masks.items()} == weights
-    assert modules.sparsity_of(masks) == 0.75
+    assert kept(masks) == sum(mask.numel() for mask in masks.values()) / 4
     singleshot.apply(attention, masks)
     loss(attention).backward()
     for name, mask in masks.items():

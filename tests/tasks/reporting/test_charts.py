@@ -5,7 +5,7 @@ import pytest
 import report_results
 from matplotlib.figure import Figure
 
-from tasks.reporting import deployment, look, pruning, results, style, style_figures
+from tasks.reporting import deployment, look, pruning, result_tables, style, style_figures
 from tasks.reporting.results import Results
 
 
@@ -24,7 +24,7 @@ def vertices(collection):
 
 
 def test_learning_curves_are_means_with_bands_from_min_to_max(axis, found):
-    scores = found.table(results.SCORES)
+    scores = found.table(result_tables.SCORES)
     rows = scores[(scores["environment"] == "Hopper") & scores["pruner"].isin(["dense", "snip"])]
     pruning.draw_learning(axis, rows, "snip")
     dense, less, more = axis.get_lines()
@@ -57,7 +57,7 @@ def test_retention_has_a_dot_for_each_pruner_and_whiskers_where_there_is_an_inte
 
 
 def test_layers_are_means_beside_the_dense_layer(axis, found):
-    layers = found.table(results.LAYERS)
+    layers = found.table(result_tables.LAYERS)
     rows = layers[(layers["environment"] == "Hopper") & (layers["sparsity"] == 0.95)]
     pruning.draw_layers(axis, rows)
     dense, snip, _ = axis.get_lines()
@@ -66,7 +66,7 @@ def test_layers_are_means_beside_the_dense_layer(axis, found):
 
 
 def test_savings_and_memory_are_of_the_sizes(axis, found):
-    sizes = found.table(results.SIZES)
+    sizes = found.table(result_tables.SIZES)
     saving = pruning.savings(sizes[sizes["sparsity"] == 0.95])
     assert saving.to_dict() == pytest.approx(
         {
@@ -111,7 +111,7 @@ def test_speedups_are_over_pytorch_of_the_same_condition(axis):
 
 
 def test_pairs_are_of_policies_that_were_timed_both_ways(axis, found):
-    timings = found.table(results.TIMINGS)
+    timings = found.table(result_tables.TIMINGS)
     pairs = deployment.compacted_pairs(timings[timings["status"] == "ok"])
     assert len(pairs) == 6  # three runtimes, two batches; no style
     assert (pairs["masked"] / pairs["compacted"]).tolist() == pytest.approx([2] * 6)

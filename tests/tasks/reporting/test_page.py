@@ -12,10 +12,10 @@ from report_page import Reader, draw, in_a_line
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
-from tasks.reporting import look, results
+from tasks.reporting import look, result_tables, results
 from tasks.reporting.results import Results
 
-TABLES = [source for source in results.TABLES if source is not results.HELDOUT]
+TABLES = [source for source in result_tables.TABLES if source is not result_tables.HELDOUT]
 """Those of a run whose agents have environments."""
 
 
@@ -175,7 +175,7 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
 
 def test_table_1_is_the_sizes_beside_the_papers(drawn, small):
     rows = Reader(drawn[0]).table("method", "network", "ours, MB", "paper, MB", "ours / paper")
-    sizes = pandas.read_csv(small / results.SIZES.path)
+    sizes = pandas.read_csv(small / result_tables.SIZES.path)
     chosen = {
         "Dense Model": ("dense", 0.0, "dense"),
         "Dense Model Sparse Indexing": ("dense", 0.0, "dense_sparse_indexing"),
@@ -220,7 +220,7 @@ def test_table_i_is_the_speeds_beside_the_reports(drawn):
 
 def test_the_other_tables_are_the_csv_files(drawn, small):
     read = Reader(drawn[0])
-    timings = pandas.read_csv(small / results.TIMINGS.path)
+    timings = pandas.read_csv(small / result_tables.TIMINGS.path)
     timings["model"] = timings["model"].str.replace("/seed-0", "")
     for model, form, given, *cells in read.table(
         "network", "form", "input", "torch", "onnxruntime", "numba-sparse", "openvino-bf16"
@@ -240,7 +240,7 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     assert read.table("actor") == [
         ["HalfCheetah/bcq/snip-0.95/seed-0", "1", "256", "0.600", "4.0", "12"]  # 0.6 / 0.15, 0.6 / 0.05
     ]
-    statistics = pandas.read_csv(small / results.STATISTICS.path)
+    statistics = pandas.read_csv(small / result_tables.STATISTICS.path)
     rows = read.table("environment", "pruner", "sparsity", "score")  # all are of BCQ, and of two seeds
     assert len(rows) == len(statistics)
     for row, (_, line) in zip(rows, statistics.iterrows(), strict=True):
@@ -257,13 +257,13 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
 def test_no_winner_is_named_among_equal_numbers(small, no_charts, tmp_path):
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    studies = pandas.read_csv(root / results.STUDIES.path)
+    studies = pandas.read_csv(root / result_tables.STUDIES.path)
     studies.loc[studies["optimizer"] != "sgd", "total_loss"] = 20.0
-    studies.to_csv(root / results.STUDIES.path)
-    timings = pandas.read_csv(root / results.TIMINGS.path)
+    studies.to_csv(root / result_tables.STUDIES.path)
+    timings = pandas.read_csv(root / result_tables.TIMINGS.path)
     faster = timings["runtime"] == "onnxruntime"
     timings.loc[faster, "p50_ms"] *= 1.995  # to two digits the time of PyTorch
-    timings.to_csv(root / results.TIMINGS.path)
+    timings.to_csv(root / result_tables.TIMINGS.path)
     read = Reader(draw(root, tmp_path / "out")[0])
     assert "L-BFGS and Adam have the lowest: L-BFGS 20.0, Adam 20.0" in read.text
     assert "the highest mean speed is that of onnxruntime and torch, 1.0 times PyTorch's" in read.answers[4]
@@ -274,8 +274,10 @@ def test_no_winner_is_named_among_equal_numbers(small, no_charts, tmp_path):
     [(["fp16"], "as float16: kilobytes"), (["raw", "exponents"], "as float32 and coded float32: kilo")],
 )
 def test_rounded_values_are_named_as_what_there_is(small, tmp_path, kinds, said):
-    quantized = pandas.read_csv(small / results.QUANTIZED.path).replace({"values": {"int8": "exponents"}})
-    path = tmp_path / "run" / results.QUANTIZED.path
+    quantized = pandas.read_csv(small / result_tables.QUANTIZED.path).replace(
+        {"values": {"int8": "exponents"}}
+    )
+    path = tmp_path / "run" / result_tables.QUANTIZED.path
     path.parent.mkdir(parents=True)
     quantized[quantized["values"].isin(kinds)].to_csv(path)
     text = Reader(draw(tmp_path / "run", tmp_path / "out")[0]).text
@@ -345,8 +347,8 @@ def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path, 
 def test_without_pytorch_no_runtime_is_the_fastest(small, no_charts, tmp_path, runtimes):
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    timings = pandas.read_csv(root / results.TIMINGS.path)
-    timings[timings["runtime"].isin(runtimes)].to_csv(root / results.TIMINGS.path, index=False)
+    timings = pandas.read_csv(root / result_tables.TIMINGS.path)
+    timings[timings["runtime"].isin(runtimes)].to_csv(root / result_tables.TIMINGS.path, index=False)
     text, _ = draw(root, tmp_path / "out")
     assert "Not known: PyTorch, the baseline for the others, was not timed." in Reader(text).text
     assert not re.search(r"has – times|Traceback", Reader(text).text)
@@ -395,7 +397,9 @@ def test_cells_of_several_kinds_of_processor_are_told_apart(no_charts, tmp_path)
 def test_a_table_without_a_column_is_an_error_that_names_it(small, no_charts, tmp_path):
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    pandas.read_csv(root / results.SPEED.path).drop(columns="size_px").to_csv(root / results.SPEED.path)
+    pandas.read_csv(root / result_tables.SPEED.path).drop(columns="size_px").to_csv(
+        root / result_tables.SPEED.path
+    )
     with pytest.raises(UserError, match=r"results/style/speed.csv.*size_px.*dvc repro -f"):
         draw(root, tmp_path / "out")
 
@@ -411,7 +415,7 @@ def test_a_damaged_record_is_an_error_that_names_it(small, tmp_path):
 def test_names_are_text_never_markup(small, no_charts, tmp_path):
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    table = root / results.CLASSIFICATION.path
+    table = root / result_tables.CLASSIFICATION.path
     table.write_text(table.read_text().replace("tiger cat", "<script>alert(1)</script>"))
     text, _ = draw(root, tmp_path / "out", profile="<b>small</b>")
     assert "&lt;script&gt;alert(1)" in text
@@ -433,9 +437,9 @@ def test_the_first_number_says_if_dense_agents_have_hardly_learned(drawn, no_cha
     assert "says nothing yet" not in drawn[0]
     root = tmp_path / "run"
     shutil.copytree(small, root)
-    statistics = pandas.read_csv(root / results.STATISTICS.path)
+    statistics = pandas.read_csv(root / result_tables.STATISTICS.path)
     statistics["score_iqm"] /= 10
-    statistics.to_csv(root / results.STATISTICS.path, index=False)
+    statistics.to_csv(root / result_tables.STATISTICS.path, index=False)
     text, _ = draw(root, tmp_path / "out")
     interval, *_ = re.findall('class="interval">([^<]*)<', text)
     assert interval == "says nothing yet: after so few updates, dense agents score 5.0 of 100"

@@ -5,7 +5,8 @@ from report_page import Reader, draw
 from report_results import find, write_results
 
 from tasks.reporting import pruned_styles
-from tasks.reporting.results import PRUNED_STYLES, Results
+from tasks.reporting.result_tables import PRUNED_STYLES
+from tasks.reporting.results import Results
 
 NBSP = "\N{NO-BREAK SPACE}"
 

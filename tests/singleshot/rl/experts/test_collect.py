@@ -9,7 +9,7 @@ import pytest
 
 from singleshot.rl.data.transitions import Episode
 from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
-from singleshot.rl.experts.collect import ACTION_GRID, LOCKSTEP, Policy, roll_out
+from singleshot.rl.experts.collect import ACTION_GRID, LOCKSTEP, ExpertFunction, roll_out
 from singleshot.rl.experts.policy import load_expert
 
 ROOT = Path(__file__).parents[4]
@@ -37,7 +37,7 @@ def assert_equal(a: list[Episode], b: list[Episode]) -> None:
 
 
 def first(
-    policy: Policy, environment: Environment, count: int, noise: float = 0.1, seed: int = 0
+    policy: ExpertFunction, environment: Environment, count: int, noise: float = 0.1, seed: int = 0
 ) -> list[Episode]:
     return list(itertools.islice(roll_out(policy, environment, noise, seed), count))
 

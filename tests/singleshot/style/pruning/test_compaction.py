@@ -10,7 +10,7 @@ from singleshot.style.apply.tiling import Tile, stylized_bands
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.pruning.compaction import compact
-from singleshot.style.pruning.masks import Mask, prunable
+from singleshot.style.pruning.masks import StyleMask, prunable
 from singleshot.style.transformer_net import Residual, TransformerNet
 from tasks.job import Job
 from tasks.train_style import train_style
@@ -148,7 +148,7 @@ def test_a_trained_network_in_float32_also_in_tiles(tmp_path):
     generator = torch.Generator().manual_seed(7)
     weights = prunable(TransformerNet(WIDTH))
     kept = {name: torch.rand(θ.shape, generator=generator) >= 0.99 for name, θ in weights.items()}
-    Mask({"pruner": "random", "sparsity": 0.99}, kept).save(tmp_path / "mask.safetensors")
+    StyleMask({"pruner": "random", "sparsity": 0.99}, kept).save(tmp_path / "mask.safetensors")
     config = JohnsonConfig(width=WIDTH, image_px=32, style_px=32, batch_size=1, batches=3, learning_rate=0.01)
     inputs = {**style_inputs(tmp_path), "mask": tmp_path / "mask.safetensors"}
     list(train_style([Job(TrainStyleParams("stripes", config, 0), inputs, tmp_path)]))

@@ -9,7 +9,7 @@ from singleshot.errors import UserError
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams, initial_network, open_loss
 from singleshot.style.model_file import load_model
-from singleshot.style.pruning.masks import Mask, load_mask, prunable
+from singleshot.style.pruning.masks import StyleMask, load_mask, prunable
 from tasks.job import Checkpoint, Job
 from tasks.train_style import train_style
 
@@ -30,7 +30,7 @@ def mask(tmp_path):
     weights = prunable(initial_network(4, 0))
     kept = {name: torch.rand(θ.shape, generator=generator) >= 0.7 for name, θ in weights.items()}
     kept["stages.9.body.0.weight"][:] = False  # a whole layer
-    Mask(ORIGIN, kept).save(tmp_path / "mask.safetensors")
+    StyleMask(ORIGIN, kept).save(tmp_path / "mask.safetensors")
     return tmp_path / "mask.safetensors"
 
 
@@ -89,7 +89,7 @@ def test_interrupted_training_under_a_mask_ends_with_the_same_bytes(inputs, mask
 
 def test_a_mask_of_everything_changes_nothing_but_the_card(inputs, tmp_path):
     weights = prunable(initial_network(4, 0))
-    Mask(ORIGIN, {name: torch.ones_like(θ, dtype=torch.bool) for name, θ in weights.items()}).save(
+    StyleMask(ORIGIN, {name: torch.ones_like(θ, dtype=torch.bool) for name, θ in weights.items()}).save(
         tmp_path / "mask.safetensors"
     )
     list(
