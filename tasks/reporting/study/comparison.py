@@ -67,7 +67,8 @@ class Group:
     draws: Draws = "shared"
     updates: int | None = None
     """Number of updates; None: as many as most of the algorithm's agents have."""
-    batch_size: int = 100
+    batch_size: int | None = None
+    """Number of transitions in the batch of an update; None: that of most of the algorithm's agents."""
     failed_episodes: str | None = None
     """Share of the data's episodes that failed, empty for as many as there happen to be. None: the share in
     the main comparison."""
@@ -84,7 +85,7 @@ class Group:
         """The group with the same settings, but without pruning."""
         return replace(self, pruner=DENSE)
 
-    def key(self, usual_updates: int) -> tuple[object, ...]:
+    def key(self, usual_updates: int, usual_batch_size: int) -> tuple[object, ...]:
         """The values of the columns :data:`KEY` of the group's rows in the study's tables."""
         agents = (
             self.environment,
@@ -93,7 +94,7 @@ class Group:
             str(self.normalize_states),
             self.draws,
             self.updates or usual_updates,
-            str(self.batch_size),
+            str(self.batch_size or usual_batch_size),
             USUALLY_FAILED[self.draws] if self.failed_episodes is None else self.failed_episodes,
         )
         if self.pruner == DENSE:
@@ -132,7 +133,15 @@ class Study:
     @cached_property
     def usual_updates(self) -> Mapping[str, int]:
         """Number of updates that most of each algorithm's agents have."""
-        usual = self.agents.groupby("algorithm")["updates"].agg(lambda updates: updates.mode().iloc[0])
+        return self._usual("updates")
+
+    @cached_property
+    def usual_batch_sizes(self) -> Mapping[str, int]:
+        """Number of transitions in a batch that most of each algorithm's agents have."""
+        return self._usual("batch_size")
+
+    def _usual(self, column: str) -> Mapping[str, int]:
+        usual = self.agents.groupby("algorithm")[column].agg(lambda values: values.mode().iloc[0])
         return {str(algorithm): int(n) for algorithm, n in usual.items()}
 
     @cached_property
@@ -145,7 +154,8 @@ class Study:
 
     def key(self, group: Group) -> tuple[object, ...]:
         """The values of the columns :data:`KEY` of the group's rows."""
-        return group.key(self.usual_updates.get(group.algorithm, 0))
+        algorithm = group.algorithm
+        return group.key(self.usual_updates.get(algorithm, 0), self.usual_batch_sizes.get(algorithm, 0))
 
     def each(self, column: str) -> list:
         """The values of a column of agents, sorted."""
@@ -163,7 +173,7 @@ class Study:
             & (layers["pruning_iterations"] == "1")
             & (layers["scope"] == scope)
             & (layers["sparsity"] == Group.sparsity)
-            & (layers["batch_size"] == str(Group.batch_size))
+            & (layers["batch_size"] == layers["algorithm"].map(self.usual_batch_sizes).astype(str))
             & (layers["failed_episodes"] == layers["draws"].map(USUALLY_FAILED))
             & (layers["normalize_states"] == str(normalize_states))
             & (layers["pruning_normalize_states"] == str(normalize_states))

@@ -270,6 +270,23 @@ def test_long_training_is_compared_with_dense_agents_of_the_usual_length_if_few_
     assert f"{PERFORMS}, after 80 updates" in (directory / "README.md").read_text()
 
 
+def test_other_algorithms_have_rows_and_a_claim_of_their_own(study, tables):
+    """TD3+BC and IQL train on batches of 256, and the paper's own claims stay those of its algorithms."""
+
+    def added(scores):
+        own = rows_of(scores, environment="Hopper", algorithm="bc", updates=40)
+        return also(scores, own, algorithm="td3bc", batch_size=256)
+
+    directory = tables(added)
+    before, after = claims_of(study), claims_of(directory)
+    pandas.testing.assert_frame_equal(after.loc[[PERFORMS]], before.loc[[PERFORMS]])
+    snip_on_raw_states = (False, "SNIP, scope part")
+    others = after.loc[CLAIMS["others"].sentence, "Hopper, TD3+BC", *snip_on_raw_states]
+    assert others["value"] == before.loc[(PERFORMS, "Hopper, BC", *snip_on_raw_states), "value"]
+    assert "| Hopper, TD3+BC, raw |" in (directory / "scores.md").read_text()
+    assert "| TD3+BC | Hopper " in (directory / "README.md").read_text()
+
+
 OTHER_GROUPS = {
     "alternatives.md": ({"pruner": "erk"}, "| dense | SNIP | GraSP | SNIP, shuffled | random | ERK |"),
     "why.md": ({"pruner": "snip-blind"}, "| SNIP | SNIP, shuffled | SNIP, blind | dense |"),
