@@ -138,7 +138,10 @@ def blended(styles: Sequence[str]) -> Iterator[str]:
     """
     named = [share_of(style) for style in styles]
     if len(named) == 1:
-        yield named[0][0]
+        (name, share) = named[0]
+        if share != 1:
+            raise UserError(f"{styles[0]}: a share is for a blend of several styles; give --strength")
+        yield name
         return
     loaded = [load_model(style_model(name)) for name, _ in named]
     network = blend([network for network, _ in loaded], [share for _, share in named])

@@ -283,14 +283,20 @@ def stylize(
             metavar="X",
             min=0.05,
             max=20,
-            help="Size of strokes; 1 is that of a preview with sides of 768 px.",
+            help="Size of strokes; 1 is that of a preview whose long side has 768 px. In smaller pictures, "
+            "strokes are never finer than with 1.",
         ),
     ] = 1.0,
     preserve_color: Annotated[
         bool, typer.Option("--preserve-color", help="Keep the original's colours.")
     ] = False,
     mask: Annotated[
-        Path | None, typer.Option(metavar="PICTURE", help="The style goes where this picture is white.")
+        Path | None,
+        typer.Option(
+            metavar="PICTURE",
+            help="The style goes where this picture is white, in part where it is grey. It is scaled to each "
+            "input.",
+        ),
     ] = None,
     invert_mask: Annotated[
         bool, typer.Option("--invert-mask", help="The style goes where the mask is black.")

@@ -40,18 +40,30 @@ def style_model(style: str) -> Path:
     if model := found.get(style) or dashed.get(style):
         return model
     near = get_close_matches(style, found, n=1)
-    fix = f"did you mean {near[0]}? " if near else ""
-    fix += f"There are {', '.join(sorted(found))}" if found else "run `make repro` first"
+    fix = f"did you mean {near[0]}; " if near else ""
+    there_are = f"there are {', '.join(sorted(found))}"
+    fix += there_are if found else "learn one by `python -m pipelines learn-style`, or run `make repro` first"
     raise UserError(f"no style {style!r} in {STYLES} or {LEARNED}; {fix}")
 
 
 def share_of(style: str) -> tuple[str, float]:
-    """Name and share of `name:share`."""
-    name, colon, share = style.rpartition(":")
-    try:
-        return (name, float(share)) if colon else (style, 1.0)
-    except ValueError:  # a path with a colon
+    """Name and share of `name:share`.
+
+    Raises:
+        UserError: the share of a style is not a number above 0.
+    """
+    name, colon, text = style.rpartition(":")
+    if not colon:
         return style, 1.0
+    try:
+        share = float(text)
+    except ValueError:
+        if name not in styles():
+            return style, 1.0  # a path with a colon
+        share = 0.0
+    if not 0 < share < float("inf"):
+        raise UserError(f"{style}: the share {text!r} is no number above 0")
+    return name, share
 
 
 def complete_style(incomplete: str) -> list[str]:

@@ -192,11 +192,12 @@ def read_rgb(
     *,
     short_side: int | None = None,
     enlarge: bool = True,
+    background: str = "white",
     formats: tuple[str, ...] = FORMATS,
 ) -> Tensor:
     """Read the picture (3, H, W) in a file of one of Pillow's `formats`.
 
-    The picture is turned as its EXIF orientation says, converted to sRGB, laid over white where it is
+    The picture is turned as its EXIF orientation says, converted to sRGB, laid over `background` where it is
     transparent, and scaled (Lanczos) to a short side of `short_side` pixels; None keeps its size. Without
     `enlarge`, it is only scaled down. Of several frames, the first is read.
 
@@ -210,7 +211,7 @@ def read_rgb(
         pixels, alpha = visible(_loaded(opened, source, draft))
     rgb = Image.fromarray(pixels)
     if alpha is not None:
-        rgb = Image.composite(rgb, Image.new("RGB", rgb.size, "white"), alpha)
+        rgb = Image.composite(rgb, Image.new("RGB", rgb.size, background), alpha)
     if short_side and (enlarge or short_side < min(rgb.size)):
         rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous().float() / 255

@@ -1,3 +1,5 @@
+import base64
+import io
 import os
 import shutil
 import subprocess
@@ -84,10 +86,28 @@ def test_styles_are_blended_by_their_shares():
         assert style == "ink"
 
 
-@pytest.mark.parametrize(("styles", "words"), [(["ink", "x"], "no style 'x'"), (["ink:0", "ink"], "above 0")])
+@pytest.mark.parametrize(
+    ("styles", "words"),
+    [
+        (["ink", "x"], "no style 'x'"),
+        (["ink:0", "ink"], "ink:0: the share '0' is no number above 0$"),
+        (["ink:-0.5"], "'-0.5' is no number above 0$"),
+        (["ink:nan"], "'nan' is no number above 0$"),
+        (["ink:half"], "'half' is no number above 0$"),
+        (["ink:0.3"], "a share is for a blend of several styles; give --strength$"),
+    ],
+)
 def test_styles_that_do_not_blend(styles, words):
     with pytest.raises(UserError, match=words), blended(styles):
         pass
+
+
+def test_what_is_transparent_in_a_mask_is_outside_it():
+    mask = Image.new("LA", (4, 2), (255, 0))
+    mask.paste((255, 255), (0, 0, 2, 2))
+    mask.save("mask.png")
+    grey = np.asarray(Image.open(io.BytesIO(base64.b64decode(read_mask(Path("mask.png"), invert=False)))))
+    assert grey.tolist() == [[255, 255, 0, 0]] * 2
 
 
 def test_outside_a_mask_pictures_and_films_stay_as_they_are():

@@ -31,10 +31,12 @@ FEATHER = 0.2
 def read_mask(path: Path, *, invert: bool) -> str:
     """The mask in a picture file, for settings: the style goes where it is white, or black with `invert`.
 
+    Grey is a part of the style. What is transparent counts as black.
+
     Raises:
         UserError: the file is missing or no picture.
     """
-    luma = np.tensordot(np.array(LUMA, np.float32), read_rgb(path).numpy(), 1)
+    luma = np.tensordot(np.array(LUMA, np.float32), read_rgb(path, background="black").numpy(), 1)
     height, width = luma.shape
     scale = min(1.0, MASK_PX / max(height, width))
     size = max(1, round(scale * width)), max(1, round(scale * height))
