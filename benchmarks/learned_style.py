@@ -1,14 +1,16 @@
-"""Results of `learn-style` beside those of optimisation: `python -m benchmarks.learned_style NAME`.
+"""Results of `learn-style` beside those of optimisation: `python -m benchmarks.learned_style NAME…`.
 
-A network and Gatys et al.'s optimisation put the default profile's photos into the style of the painting
-that `learn-style` has learned as NAME. The network was trained with VGG16, the optimisation uses VGG19, and
-neither uses AlexNet. Needs the stage pictures, and some minutes per photo. Pictures
-are written to `--output` for inspection.
+Networks and Gatys et al.'s optimisation put the same photos into the style of the painting that
+`learn-style` has learned as NAME, or under several names. Networks were trained with VGG16, the optimisation
+uses VGG19, and none uses AlexNet. Needs the stage pictures, and some minutes per photo. Pictures are written
+to `--output` for inspection.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from torch import Tensor
 
 from benchmarks.command import check_inputs, positive, run_main
 from benchmarks.paired import heading, print_table
@@ -17,7 +19,7 @@ from pipelines.catalog.styles import judges, normalized
 from pipelines.cli.learn_style import WORK
 from pipelines.config.params import configuration
 from singleshot.errors import UserError
-from singleshot.io.images import encode_png
+from singleshot.io.images import encode_png, read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
@@ -42,17 +44,24 @@ COLUMNS = (
 def main() -> None:
     """Print a Markdown table, with what it was measured on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("name", help="name of the style, as given to learn-style")
+    parser.add_argument("names", nargs="+", metavar="name", help="names of styles, as given to learn-style")
+    parser.add_argument(
+        "--photos", type=Path, help="folder of photos (default: those of the profile default)"
+    )
     parser.add_argument("--iterations", type=positive(int), default=200, help="of the optimisation")
     parser.add_argument(
         "--output", type=Path, default=Path("build/learned_style"), help="folder for pictures"
     )
     options = parser.parse_args()
-    painting, model = learned(options.name)
+    styles = {name: learned(name) for name in options.names}
     check_inputs(BACKBONES, SAMPLES, stages="pictures")
     options.output.mkdir(parents=True, exist_ok=True)
     print(heading("torch"))
-    print_table(COLUMNS, _rows(painting, model, options.iterations, options.output))
+    painting, _ = styles[options.names[0]]
+    models = {name: model for name, (_, model) in styles.items()}
+    size_px = configuration("profile=default").style.quality.size_px
+    photos = dict(_photos(options.photos, size_px))
+    print_table(COLUMNS, _rows(painting, models, photos, size_px, options))
 
 
 def learned(name: str) -> tuple[Path, Path]:
@@ -67,28 +76,51 @@ def learned(name: str) -> tuple[Path, Path]:
     return painting, model
 
 
-def _rows(painting: Path, model: Path, iterations: int, output: Path) -> Iterator[tuple[str, ...]]:
+def _photos(folder: Path | None, size_px: int) -> Iterator[tuple[str, Tensor]]:
+    """Photos (3, H, W) in [0, 1] by name, whose short side is `size_px`.
+
+    Raises:
+        UserError: a file of the folder is no picture.
+    """
+    if folder:
+        for path in sorted(folder.iterdir()):
+            yield path.stem, read_rgb(path, short_side=size_px)
+        return
+    samples = PhotoSet.open(SAMPLES)
+    for name in configuration("profile=default").style.quality.photos:
+        yield name, samples.read(name, short_side=size_px)
+
+
+def _rows(
+    painting: Path,
+    models: Mapping[str, Path],
+    photos: Mapping[str, Tensor],
+    size_px: int,
+    options: argparse.Namespace,
+) -> Iterator[tuple[str, ...]]:
     config = configuration("profile=default")
-    quality = config.style.quality
     compared = {**judges(config.style.training.styles[0]), "painting": painting}
-    evaluator, photos = Evaluator(compared, quality.size_px, "cpu"), PhotoSet.open(SAMPLES)
-    network, card = load_model(model)
-    gatys = GatysConfig(iterations=iterations, size_px=quality.size_px)
+    evaluator = Evaluator(compared, size_px, "cpu")
+    networks = {name: load_model(model) for name, model in models.items()}
+    gatys = GatysConfig(iterations=options.iterations, size_px=size_px)
     vgg19 = load_backbone(normalized("vgg19"), pooling="average")
-    for name in quality.photos:
-        photo = evaluator.represent(photos.read(name, short_side=quality.size_px))
+    for name, pixels in photos.items():
+        photo = evaluator.represent(pixels)
         *_, last = optimize(photo.pixels, evaluator.painting.pixels, vgg19, gatys)
         pictures = {
             "the photo itself": photo.pixels,
-            f"network, {card.steps:,} batches": stylize(
-                network, photo.pixels[None], StylizeSettings(precision="float32")
-            )[0],
-            f"optimisation, {iterations} iterations": last.picture.clamp(0, 1),
+            **{
+                f"network {own}, {card.steps:,} batches": stylize(
+                    network, photo.pixels[None], StylizeSettings(precision="float32")
+                )[0]
+                for own, (network, card) in networks.items()
+            },
+            f"optimisation, {options.iterations} iterations": last.picture.clamp(0, 1),
         }
-        for by, pixels in pictures.items():
+        for by, picture in pictures.items():
             stem = f"{name}-{by.split(',')[0].replace(' ', '-')}"
-            (output / f"{stem}.png").write_bytes(encode_png(pixels))
-            yield name, by, *_judged(evaluator, evaluator.represent(pixels), photo)
+            (options.output / f"{stem}.png").write_bytes(encode_png(picture))
+            yield name, by, *_judged(evaluator, evaluator.represent(picture), photo)
 
 
 def _judged(evaluator: Evaluator, picture: JudgedPicture, photo: JudgedPicture) -> Iterator[str]:
