@@ -23,6 +23,7 @@ from tasks.reporting.study import figures
 from tasks.reporting.study.claims import (
     CLAIMS,
     KEPT,
+    OWN_ALGORITHMS,
     Claim,
     ClaimRow,
     Entry,
@@ -235,6 +236,22 @@ class Page:
         costs = iter(self.costs(recipes))
         rows = [(name(each), *(next(costs) for _ in pruners)) for each in algorithms]
         return _markdown(["agents", *map(name, pruners)], [row for row in rows if any(row[1:])])
+
+    def costs_of_others(self) -> str:
+        """What SNIP and a narrow dense network cost where the paper has no agents, on normalised states."""
+        agents = self.study.agents[~self.study.agents["algorithm"].isin(OWN_ALGORITHMS)]
+        lengths = sorted(set(zip(agents["algorithm"], agents["updates"].astype(int), strict=True)))
+        recipes = [
+            {"algorithm": algorithm, "updates": updates, "pruner": pruner, "normalize_states": True}
+            for algorithm, updates in lengths
+            for pruner in ("snip", "small")
+        ]
+        costs = [cost or NOT_RUN for cost in self.costs(recipes)]
+        rows = [
+            (name(algorithm), f"{updates:,}", snip, small)
+            for (algorithm, updates), snip, small in zip(lengths, costs[::2], costs[1::2], strict=True)
+        ]
+        return _markdown(["agents", "updates", "SNIP", "narrow dense network"], rows)
 
     def _shown(self, p: tuple[float, float] | None) -> bool:
         """Whether both adjusted p-values show a difference."""
