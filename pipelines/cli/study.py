@@ -242,12 +242,12 @@ def _settings(config: Config, agent: AgentSpec) -> Settings:
     if agent.pruner == DENSE:
         return dense
     # Agents without masks before training are scored on no batch. Their rows are those of magnitude scores.
-    batch_size = pruning.batch_size_of(agent.mask_pruner or "magnitude")
+    pruner = agent.mask_pruner or "magnitude"
     return dataclasses.replace(
         dense,
         scope=pruning.scope,
-        pruning_batch_size=str(batch_size),
-        pruning_iterations=str(pruning.iterations),
+        pruning_batch_size=str(pruning.batch_size_of(pruner)),
+        pruning_iterations=str(pruning.iterations_of(pruner)),
         pruning_normalize_states=str(pruning.normalizes(algorithm.normalize_states)),
     )
 

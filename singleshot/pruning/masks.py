@@ -34,9 +34,9 @@ class PruningConfig:
     different units, squared rewards or log-likelihoods, so a score counts relative to its network's mean
     |score|; otherwise the unit of reward would decide how sparse the actor gets. In every scope, scores are
     computed from the whole network's loss."""
-    iterations: int = 1
-    """Number of rounds of scoring and pruning. After round i of n, a fraction (1 - sparsity)^(i/n) of the
-    weights is left."""
+    iterations: int | None = None
+    """Number of rounds of scoring and pruning; null for the pruner's own (SynFlow 100, others 1). After round
+    i of n, a fraction (1 - sparsity)^(i/n) of the weights is left."""
     batch_size: int | None = None
     """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
     GraSP 200)."""
@@ -60,6 +60,10 @@ class PruningConfig:
         """Number of transitions to score with `pruner`: the configured number, else the pruner's default."""
         return self.batch_size or find_pruner(pruner).batch_size
 
+    def iterations_of(self, pruner: str | ScoreFunction) -> int:
+        """Number of rounds of `pruner`: the configured number, else the pruner's own."""
+        return self.iterations or find_pruner(pruner).iterations
+
 
 def prune_networks(
     objectives: Callable[[int], Mapping[str, Objective]],
@@ -70,7 +74,7 @@ def prune_networks(
     parts: Parts | None = None,
     observed: Mapping[str, Observed] | None = None,
 ) -> dict[str, Masks]:
-    """Masks of an agent's networks, with exactly N - round(N·sparsity) of N competing weights kept.
+    """Masks of a model's networks, with exactly N - round(N·sparsity) of N competing weights kept.
 
     `pruner` is the name of a module of :mod:`singleshot.pruning.pruners`, or `<pruner>-<control>` with a name
     of :data:`~singleshot.pruning.controls.CONTROLS`: the control then replaces the pruner's masks at the end.
@@ -86,8 +90,9 @@ def prune_networks(
     `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
     and has 0 kept weights in :func:`~singleshot.pruning.statistics.count_layers`.
 
-    Raises UserError for an unknown pruner, a sparsity outside [0, 1), or if there is not one finite score for
-    each weight.
+    Raises:
+        UserError: the pruner is unknown, the sparsity is outside [0, 1), or there is not one finite score for
+            each weight.
     """
     score = find_pruner(pruner).score
     name = name_of(pruner)
@@ -98,7 +103,8 @@ def prune_networks(
         network: {layer: torch.ones_like(θ, dtype=torch.bool) for layer, θ in ws.items()}
         for network, ws in weights.items()
     }
-    for i in range(config.iterations):
+    rounds = config.iterations_of(pruner)
+    for i in range(rounds):
         objective = objectives(i)
         scores = {
             network: score(_masked(objective[network], masks[network]), ws) for network, ws in weights.items()
@@ -106,7 +112,7 @@ def prune_networks(
         _check(scores, weights, name)
         if i == 0 and sparsity:
             _check_signal(scores, name)
-        reached = _sparsity_after(i + 1, config.iterations, sparsity)
+        reached = _sparsity_after(i + 1, rounds, sparsity)
         masks = select(scores, masks, reached, config.scope, parts or {})
     if isinstance(pruner, str) and "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
@@ -171,11 +177,14 @@ def _check_layer(score: Any, θ: Tensor, pruner: str, network: str, layer: str) 
 def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
     """Raise UserError if all scores of a network are 0, and warn of layers of which all are."""
     for network, own in scores.items():
+        # A layer may have biases alone, such as IQL's log σ.
+        own = {layer: score for layer, score in own.items() if score.numel()}
         silent = [layer for layer, score in own.items() if not score.any()]
         if len(silent) == len(own):
             raise UserError(
                 f"{pruner}'s scores of {network or 'the model'} are all 0 and choose no weights: the loss "
-                "does not change with them; is it multiplied by 0, or by weights that begin at 0?"
+                "does not change with them; is it of another model, or multiplied by 0, or by weights that "
+                "begin at 0?"
             )
         for layer in silent:
             logger.warning(

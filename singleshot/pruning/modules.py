@@ -141,7 +141,7 @@ def prune(
     if not weights:
         raise UserError(f"{type(model).__name__} has no linear, convolutional or attention layer to prune")
     pruner = find_pruner(method)
-    rounds = pruner.iterations if iterations is None else whole("iterations", iterations, 1)
+    rounds = None if iterations is None else whole("iterations", iterations, 1)
     config = PruningConfig(scope=scope, iterations=rounds)
     evaluate = _LossOf(model, loss, seed)
     # The flow has a copy of the model, which all rounds share.
@@ -176,10 +176,11 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
 
     The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
-    set to zero again, as moments from before would move them. `masks` is what :func:`prune` returns; a second
-    call replaces the masks of the first. A copy by `copy.deepcopy` has the masks, too. `state_dict` does not
-    hold them: apply them again to a model that was read from a file, or whose parameters were replaced by
-    `load_state_dict(…, assign=True)`.
+    set to zero again, as moments from before would move them. Frozen weights obey their masks, too. `masks`
+    is what :func:`prune` returns; a second call replaces the masks of the first, but weights that are zero
+    stay so: to compare sparsities, prune copies of the model. A copy by `copy.deepcopy` has the masks, too.
+    `state_dict` does not hold them: apply them again to a model that was read from a file, or whose
+    parameters were replaced by `load_state_dict(…, assign=True)`.
 
     Raises:
         UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.

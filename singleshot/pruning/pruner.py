@@ -24,6 +24,6 @@ class Pruner:
     batch_size: int = 100
     """Number of transitions; as SNIP's in Arnob et al. 2021, section 4."""
     iterations: int = 1
-    """Number of rounds of scoring and pruning in which :func:`singleshot.prune` uses it by default."""
+    """Number of rounds of scoring and pruning; as in its paper."""
     needs_flow: bool = False
     """Whether it reads the objective's `flow`, for which :func:`singleshot.prune` copies the model."""
