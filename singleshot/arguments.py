@@ -1,9 +1,15 @@
 """Checks of what scripts give as arguments, which may be anything."""
 
+import contextlib
+import os
+from collections.abc import Iterator
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
-from singleshot.errors import UserError
+from safetensors import SafetensorError
+
+from singleshot.errors import UserError, in_a_line
 
 EXAMPLE = "prune(…, sparsity=0.95, method='snip')"
 
@@ -44,3 +50,43 @@ def check_sparsity(sparsity: Any) -> None:
     """
     if not isinstance(sparsity, Real):
         raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {EXAMPLE}")
+
+
+def as_path(given: Any) -> Path:
+    """A path that a script gave.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise UserError(f"{shown(given)} is no path; give a text or a pathlib.Path")
+    return Path(given)
+
+
+def new_file(path: str | Path, example: str) -> Path:
+    """The path of a file that is to be written; its folder is made.
+
+    Raises:
+        UserError: it is a folder or a device, or its folder can't be made.
+    """
+    file = as_path(path)
+    if file.is_dir():
+        raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
+    if file.exists() and not file.is_file():  # which writing would replace by a file
+        raise UserError(f"{file}: a device or a pipe; give the path of a file")
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+@contextlib.contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Tell why a file can't be written.
+
+    Raises:
+        UserError: it can't.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error

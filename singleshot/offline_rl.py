@@ -18,11 +18,14 @@ as in a sweep.
 import contextlib
 import dataclasses
 import difflib
-import os
+import logging
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import gymnasium
@@ -30,11 +33,10 @@ import numpy as np
 import pydantic
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
-from singleshot.arguments import check_method, check_sparsity, shown, whole
-from singleshot.errors import UserError, in_a_line
+from singleshot.arguments import as_path, check_method, check_sparsity, new_file, shown, whole, writing
+from singleshot.errors import UserError
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
@@ -51,7 +53,7 @@ from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, spaces_of
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.play import evaluate
 from singleshot.rl.networks import AnyNetwork
@@ -60,6 +62,8 @@ from singleshot.rl.training.stack import Stack, flushed_denormals
 
 OWN_DATA = "data"
 """Name of the environment in the specification of an agent that was trained on one's own data."""
+logger = logging.getLogger(__name__)
+
 RECORDS = 100
 """Number of records of the losses in a training."""
 VECTORS = ("observations", "actions", "next_observations")
@@ -126,7 +130,7 @@ class Dataset:
         cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
     ) -> Self:
         """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
-        file = _path(path)
+        file = as_path(path)
         if not file.exists():
             raise UserError(f"{path}: no such file; give the path of one in D4RL's format, HDF5")
         return cls._of(read_d4rl(file).transitions, action_low, action_high)
@@ -139,7 +143,7 @@ class Dataset:
 
         Bounds of actions are as for arrays.
         """
-        if kept := local_minari(str(_path(name))):
+        if kept := local_minari(str(as_path(name))):
             return cls._of(read_minari(kept).transitions, action_low, action_high)
         with tempfile.TemporaryDirectory() as directory:
             fetched = fetch_minari(str(name), Path(directory))
@@ -260,14 +264,17 @@ class TrainedAgent:
                 no episode.
         """
         episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
-        returns, _ = evaluate(self.agent, _environment(environment), episodes, seed)
+        environment = _environment(environment)
+        if spaces_of(environment).time_limit is None:
+            logger.warning("%s has no time limit: this ends only when its episodes do", environment.name)
+        returns, _ = evaluate(self.agent, environment, episodes, seed)
         return returns
 
     def heldout_losses(self, data: Dataset) -> dict[str, float]:
         """Means of the losses on other data, and of the squared error of its actions (`action_error`).
 
         Raises:
-            UserError: the data has other sizes or other bounds of actions.
+            UserError: the data has states or actions of other sizes.
         """
         agent, transitions = self.agent, _dataset(data).transitions
         sizes = agent.algorithm.state_size, agent.algorithm.action_size
@@ -281,8 +288,8 @@ class TrainedAgent:
         Raises:
             UserError: the path is a folder or can't be written, or the agent has not been trained.
         """
-        agent, file = self.agent, _new_file(path, "agent.safetensors")
-        with _writing(file):
+        agent, file = self.agent, new_file(path, "agent.safetensors")
+        with writing(file):
             agent.save(file)
 
     def export(self, path: str | Path, opset: int = 18) -> None:
@@ -306,7 +313,7 @@ class TrainedAgent:
             raise UserError(
                 f"export needs more packages ({error}): pip install '.[export]' in the checkout"
             ) from error
-        file = _new_file(path, "agent.onnx")
+        file = new_file(path, "agent.onnx")
         network = policy_network(agent, forms_of(agent.spec)[-1])
         with tempfile.TemporaryDirectory() as directory:
             source = Path(directory) / "agent.safetensors"
@@ -314,7 +321,7 @@ class TrainedAgent:
             card = card_of(network, file.stem, "unknown", source)
         graph = to_onnx(network, card, opset)
         _check_opset(graph.opset_import[0].version, opset)
-        with _writing(file):
+        with writing(file):
             onnx.save(graph, file)
 
     if not TYPE_CHECKING:  # type checkers shall go on to tell attributes that are not there
@@ -402,7 +409,8 @@ class TrainableAgent(TrainedAgent):
     def fit(self, updates: float, *, progress: bool = True) -> Self:
         """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
 
-        An interrupted training goes on when it is called again with the same number.
+        A training that Ctrl-C interrupted goes on when it is called again with the same number, to the same
+        agent.
 
         Raises:
             UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
@@ -430,7 +438,8 @@ class TrainableAgent(TrainedAgent):
         with bar, flushed_denormals():
             while stack.update < updates:
                 before = stack.update
-                stack.train_until(stack.next_stop(every))
+                with _uninterrupted():
+                    stack.train_until(stack.next_stop(every))
                 bar.update(stack.update - before)
                 if stack.update % every == 0 or stack.update == updates:
                     self._record(stack)
@@ -486,40 +495,10 @@ def load(path: str | Path, seed: int = 0) -> TrainedAgent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    file = _path(path)
+    file = as_path(path)
     if not file.exists():
         raise UserError(f"{path}: no such file; give one that an agent's save(path) wrote")
     return TrainedAgent(agents.load_agent(file), seed)
-
-
-def _path(given: Any) -> Path:
-    if not isinstance(given, str | os.PathLike):
-        raise UserError(f"{shown(given)} is no path; give a text or a pathlib.Path")
-    return Path(given)
-
-
-def _new_file(path: str | Path, example: str) -> Path:
-    """The path of a file that is to be written; its folder is made.
-
-    Raises:
-        UserError: it is a folder or a device, or its folder can't be made.
-    """
-    file = _path(path)
-    if file.is_dir():
-        raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
-    if file.exists() and not file.is_file():  # which writing would replace by a file
-        raise UserError(f"{file}: a device or a pipe; give the path of a file")
-    with _writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    return file
-
-
-@contextlib.contextmanager
-def _writing(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error
 
 
 def _check_opset(written: int, wanted: int) -> None:
@@ -527,6 +506,22 @@ def _check_opset(written: int, wanted: int) -> None:
     if written != wanted:
         lowest, highest = OPSETS
         raise UserError(f"opset is {wanted}, PyTorch writes {lowest} to {highest}; give one of these")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait: an update that is made in part would be made again when training goes on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python interrupts the main thread alone
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    before = signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if waiting and callable(before):
+        before(*waiting[0])
 
 
 def _environment(given: Any) -> Environment:

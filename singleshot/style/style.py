@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from singleshot.arguments import as_path, new_file, writing
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
 from singleshot.style.apply.light import bounded
@@ -40,11 +41,17 @@ class Style:
         Raises:
             UserError: the file is missing, truncated, or no style's model.
         """
-        return cls(*load_model(Path(path)))
+        return cls(*load_model(as_path(path)))
 
     def save(self, path: str | Path) -> None:
-        """Write the style to a model file."""
-        save_model(self.network, self.card, Path(path))
+        """Write the style to a model file, in a folder that it makes.
+
+        Raises:
+            UserError: the path is a folder or can't be written.
+        """
+        file = new_file(path, "style.safetensors")
+        with writing(file):
+            save_model(self.network, self.card, file)
 
     def __call__(
         self,

@@ -1,6 +1,7 @@
 """`singleshot.rl` as a notebook uses it: arrays in, an agent out, no file of the repository."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -24,6 +25,7 @@ from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE
+from singleshot.rl.training.learner import Learner
 from singleshot.rl.training.stack import Stack
 
 N, STATES, ACTIONS = 300, 5, 2
@@ -143,6 +145,42 @@ def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
     assert stopped.losses == through.losses
     for layer, weights in through.agent.networks["vae"].weights.items():
         assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
+
+
+def test_ctrl_c_within_an_update_waits_for_its_end(data, monkeypatch):
+    """Else an update of which the critic's part was made would be made again."""
+    through, stopped = made("TD3BC", data), made("TD3BC", data)
+    through.fit(30, progress=False)
+    minimize, calls = Learner.minimize, iter(range(1000))
+
+    def interrupted(self, name, terms):
+        minimize(self, name, terms)
+        if next(calls) == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Learner, "minimize", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(30, progress=False)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.undo()
+    stopped.fit(30, progress=False)
+    for name, network in through.agent.networks.items():
+        for layer, weights in network.weights.items():
+            assert torch.equal(stopped.agent.networks[name].weights[layer], weights)
+
+
+@pytest.mark.parametrize("algorithm", ["BC", "TD3BC"])
+def test_synflow_takes_the_rounds_of_its_paper(data, algorithm):
+    """In one round, it removes whole layers (Tanaka et al. 2020, figure 1)."""
+    pruned = made(algorithm, data).prune("synflow", 0.95)
+    assert all(layer.weights_kept for layer in pruned.layers)
+    rounds = made(algorithm, data).prune("synflow", 0.95, iterations=100)
+    assert pruned.layers == rounds.layers
+
+
+def test_a_layer_without_weights_is_not_warned_of(data, caplog):
+    made("IQL", data).prune("snip", 0.9)
+    assert "log_std" not in caplog.text
 
 
 def test_reinitialised_agents_have_the_same_masks_and_other_weights():
@@ -310,6 +348,18 @@ def test_terminals_are_zero_or_one(value):
     states, actions, rewards, following, _ = arrays(n=3)
     with pytest.raises(UserError, match=rf"'terminals' holds {float(value)} at \(1,\); give 1 or true"):
         singleshot.rl.Dataset(states, actions, rewards, following, [0.0, value, 1.0])
+
+
+def test_an_environment_that_may_never_end_is_told(data, caplog):
+    agent = made("BC", data).fit(1, progress=False)
+    inverted_pendulum = "gymnasium.envs.mujoco.inverted_pendulum_v5:InvertedPendulumEnv"
+    gymnasium.register("Endless-v0", entry_point=inverted_pendulum)
+    try:
+        with pytest.raises(UserError):  # its sizes are others
+            agent.evaluate("Endless-v0", 1)
+    finally:
+        del gymnasium.registry["Endless-v0"]
+    assert "Endless has no time limit" in caplog.text
 
 
 def test_an_agent_is_evaluated_in_the_environment_of_its_data():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -45,10 +46,10 @@ class StylizeSettings:
     """Whether faces stay as in the photo."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.strength <= 1:
-            raise UserError(f"strength is {self.strength}; it has to be from 0 to 1")
-        if self.stroke is not None and not 0.05 <= self.stroke <= 20:
-            raise UserError(f"stroke is {self.stroke}; it has to be from 0.05 to 20")
+        limits = (("strength", self.strength, 0, 1), ("stroke", self.stroke, 0.05, 20))
+        for name, value, least, most in limits:
+            if value is not None and not (isinstance(value, Real) and least <= value <= most):
+                raise UserError(f"{name} is {value!r}; it has to be a number from {least} to {most}")
 
 
 FULL_STYLE = StylizeSettings()

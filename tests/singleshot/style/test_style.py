@@ -79,6 +79,27 @@ def test_a_mistake_is_one_line(style, photo, said) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"strength": "a"}, "strength is 'a'; it has to be a number from 0 to 1"),
+        ({"stroke": 21}, "stroke is 21"),
+    ],
+)
+def test_settings_out_of_range_are_one_line(style, settings, said) -> None:
+    with pytest.raises(UserError, match=said):
+        style(np.zeros((40, 40, 3), np.uint8), **settings)
+
+
+def test_paths_that_are_none_or_a_folder_are_one_line(style, tmp_path) -> None:
+    with pytest.raises(UserError, match="None is no path"):
+        Style.load(None)
+    with pytest.raises(UserError, match="a folder; give the path of a file"):
+        style.save(tmp_path)
+    style.save(tmp_path / "new/mine.safetensors")
+    assert Style.load(tmp_path / "new/mine.safetensors").card == style.card
+
+
 def test_the_example_runs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert doctest.testmod(module).failed == 0
