@@ -28,7 +28,7 @@ from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation import episode as played
 from singleshot.sparse.packed import pack
 from singleshot.style.backbones import Backbone, save_backbone
-from singleshot.style.pruning.masks import Mask, prunable
+from singleshot.style.pruning.masks import StyleMask, prunable
 from singleshot.style.transformer_net import TransformerNet
 
 HOPPER = (11, 3)
@@ -113,7 +113,7 @@ def _backbone(path: Path) -> None:
 
 def _mask(path: Path) -> None:
     kept = {name: θ > 0 for name, θ in prunable(TransformerNet(4)).items()}
-    Mask({"pruner": "snip", "sparsity": 0.5}, kept).save(path)
+    StyleMask({"pruner": "snip", "sparsity": 0.5}, kept).save(path)
 
 
 def _pruned_policy(path: Path) -> None:
