@@ -123,6 +123,7 @@ OTHER = {
     "offline_rl.data.minari": {"Hopper": "mujoco/hopper/expert-v0"},
     "offline_rl.data.d4rl": {"Hopper": {"url": "http://127.0.0.1/hopper.hdf5", "sha256": None}},
     "offline_rl.pruning.scope": "layer",
+    "offline_rl.pruning.iterations": 7,
     "offline_rl.pruning.batch_size": 7,
     "offline_rl.pruning.normalize_states": True,
     "offline_rl.evaluation.final_episodes": 7,
