@@ -26,6 +26,7 @@ from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture
 from singleshot.style.gatys import GatysConfig, optimize
 from singleshot.style.model_file import load_model
+from tasks.measure_quality import QualityConfig
 
 LAYERS = ("relu1_1", "relu3_1", "relu5_1")
 """Layers of VGG19 for colours, strokes and shapes."""
@@ -59,9 +60,13 @@ def main() -> None:
     print(heading("torch"))
     painting, _ = styles[options.names[0]]
     models = {name: model for name, (_, model) in styles.items()}
-    size_px = configuration("profile=default").style.quality.size_px
-    photos = dict(_photos(options.photos, size_px))
-    print_table(COLUMNS, _rows(painting, models, photos, size_px, options))
+    config = configuration("profile=default").style
+    photos = dict(_photos(options.photos, config.quality))
+    evaluator = Evaluator(
+        {**judges(config.training.styles[0]), "painting": painting}, config.quality.size_px, "cpu"
+    )
+    gatys = GatysConfig(iterations=options.iterations, size_px=config.quality.size_px)
+    print_table(COLUMNS, _rows(evaluator, models, photos, gatys, options.output))
 
 
 def learned(name: str) -> tuple[Path, Path]:
@@ -76,33 +81,29 @@ def learned(name: str) -> tuple[Path, Path]:
     return painting, model
 
 
-def _photos(folder: Path | None, size_px: int) -> Iterator[tuple[str, Tensor]]:
-    """Photos (3, H, W) in [0, 1] by name, whose short side is `size_px`.
+def _photos(folder: Path | None, quality: QualityConfig) -> Iterator[tuple[str, Tensor]]:
+    """Photos (3, H, W) in [0, 1] by name, of the size of `quality`; without a folder, its own.
 
     Raises:
         UserError: a file of the folder is no picture.
     """
     if folder:
         for path in sorted(folder.iterdir()):
-            yield path.stem, read_rgb(path, short_side=size_px)
+            yield path.stem, read_rgb(path, short_side=quality.size_px)
         return
     samples = PhotoSet.open(SAMPLES)
-    for name in configuration("profile=default").style.quality.photos:
-        yield name, samples.read(name, short_side=size_px)
+    for name in quality.photos:
+        yield name, samples.read(name, short_side=quality.size_px)
 
 
 def _rows(
-    painting: Path,
+    evaluator: Evaluator,
     models: Mapping[str, Path],
     photos: Mapping[str, Tensor],
-    size_px: int,
-    options: argparse.Namespace,
+    gatys: GatysConfig,
+    output: Path,
 ) -> Iterator[tuple[str, ...]]:
-    config = configuration("profile=default")
-    compared = {**judges(config.style.training.styles[0]), "painting": painting}
-    evaluator = Evaluator(compared, size_px, "cpu")
     networks = {name: load_model(model) for name, model in models.items()}
-    gatys = GatysConfig(iterations=options.iterations, size_px=size_px)
     vgg19 = load_backbone(normalized("vgg19"), pooling="average")
     for name, pixels in photos.items():
         photo = evaluator.represent(pixels)
@@ -115,11 +116,11 @@ def _rows(
                 )[0]
                 for own, (network, card) in networks.items()
             },
-            f"optimisation, {options.iterations} iterations": last.picture.clamp(0, 1),
+            f"optimisation, {gatys.iterations} iterations": last.picture.clamp(0, 1),
         }
         for by, picture in pictures.items():
             stem = f"{name}-{by.split(',')[0].replace(' ', '-')}"
-            (options.output / f"{stem}.png").write_bytes(encode_png(picture))
+            (output / f"{stem}.png").write_bytes(encode_png(picture))
             yield name, by, *_judged(evaluator, evaluator.represent(picture), photo)
 
 

@@ -115,11 +115,8 @@ def _entry(study: Study, own: Group, estimate: Paired | None, masks: str = "") -
     if estimate:
         longer = own.updates if own.updates != study.usual_updates[own.algorithm] else 0
         unusual = f", {longer:,} updates" if longer else ""
-        unusual += (
-            f", batches of {own.batch_size}"
-            if own.batch_size != study.usual_batch_sizes[own.algorithm]
-            else ""
-        )
+        if own.batch_size != study.usual_batch_sizes[own.algorithm]:
+            unusual += f", batches of {own.batch_size}"
         yield Entry(
             agents=f"{own.environment}, {name(own.algorithm)}{unusual}",
             normalize_states=own.normalize_states,

@@ -227,31 +227,33 @@ class Page:
 
     def mask_costs(self, pruners: Sequence[str], *, normalize_states: bool) -> str:
         """A table of what masks cost: a row for each algorithm that was run, a column for each pruner."""
-        algorithms = self.study.each("algorithm")
-        recipes = [
-            {"algorithm": each, "pruner": pruner, "normalize_states": normalize_states}
-            for each in algorithms
-            for pruner in pruners
+        kinds = [
+            {"algorithm": each, "normalize_states": normalize_states} for each in self.study.each("algorithm")
         ]
-        costs = iter(self.costs(recipes))
-        rows = [(name(each), *(next(costs) for _ in pruners)) for each in algorithms]
+        rows = [(name(kind["algorithm"]), *costs) for kind, costs in self._costs_by_pruner(kinds, pruners)]
         return _markdown(["agents", *map(name, pruners)], [row for row in rows if any(row[1:])])
 
     def costs_of_others(self) -> str:
         """What SNIP and a narrow dense network cost where the paper has no agents, on normalised states."""
         agents = self.study.agents[~self.study.agents["algorithm"].isin(OWN_ALGORITHMS)]
         lengths = sorted(set(zip(agents["algorithm"], agents["updates"].astype(int), strict=True)))
-        recipes = [
-            {"algorithm": algorithm, "updates": updates, "pruner": pruner, "normalize_states": True}
+        kinds = [
+            {"algorithm": algorithm, "updates": updates, "normalize_states": True}
             for algorithm, updates in lengths
-            for pruner in ("snip", "small")
         ]
-        costs = [cost or NOT_RUN for cost in self.costs(recipes)]
         rows = [
-            (name(algorithm), f"{updates:,}", snip, small)
-            for (algorithm, updates), snip, small in zip(lengths, costs[::2], costs[1::2], strict=True)
+            (name(kind["algorithm"]), f"{kind['updates']:,}", *(cost or NOT_RUN for cost in costs))
+            for kind, costs in self._costs_by_pruner(kinds, ("snip", "small"))
         ]
         return _markdown(["agents", "updates", "SNIP", "narrow dense network"], rows)
+
+    def _costs_by_pruner(
+        self, kinds: Sequence[Mapping[str, Any]], pruners: Sequence[str]
+    ) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
+        """Each kind of agents, with the cost of each pruner; both tests are corrected over all of them."""
+        costs = iter(self.costs([{**kind, "pruner": pruner} for kind in kinds for pruner in pruners]))
+        for kind in kinds:
+            yield kind, [next(costs) for _ in pruners]
 
     def _shown(self, p: tuple[float, float] | None) -> bool:
         """Whether both adjusted p-values show a difference."""
