@@ -30,6 +30,7 @@ from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
 from singleshot.export.classifier import Preparation
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
+from singleshot.style.apply.stylize import StylizeSettings
 
 PAGE = Path(__file__).with_name("page")
 BATCH_SIZE = "X-Batch-Size"
@@ -193,9 +194,17 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         media_type: Annotated[Written, Depends(accepted)],
         body: Annotated[bytes, Depends(picture_to_stylize)],
         strength: Annotated[float, Query(ge=0, le=1)] = 1.0,
+        stroke: Annotated[float | None, Query(ge=0.05, le=20)] = None,
+        keep_faces: bool = False,
     ) -> Response:
-        """Stylise a picture. `strength` 0 is the original, 1 the full style."""
-        return Response(await services.stylize(style, body, strength, media_type), media_type=media_type)
+        """Stylise a picture.
+
+        `strength` 0 is the original, 1 the full style. `stroke` is the size of strokes relative to those of
+        a preview of 768 px; without it, the network draws them in its own size. `keep_faces` leaves faces as
+        they are.
+        """
+        settings = StylizeSettings(strength, stroke=stroke, keep_faces=keep_faces)
+        return Response(await services.stylize(style, body, settings, media_type), media_type=media_type)
 
     @app.post(
         "/classify",

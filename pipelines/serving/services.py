@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.batching import BatchQueue
@@ -18,6 +19,9 @@ from pipelines.serving.pictures import Written, decode, encode
 from singleshot.export.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
 from singleshot.export.onnx_model import OnnxModel, load_onnx
 from singleshot.export.sparse_policy import FastestPolicy
+from singleshot.style.apply.regions import faces
+from singleshot.style.apply.strokes import with_strokes
+from singleshot.style.apply.stylize import StylizeSettings, finished
 from singleshot.style.transformer_net import MIN_SIDE_PX
 
 ANSWERS = 5
@@ -72,15 +76,23 @@ class Services:
             actions.update(zip(indices, self._policies[policy](**inputs)["action"], strict=True))
         return [actions[i] for i in range(len(decisions))]
 
-    async def stylize(self, style: str, body: bytes, strength: float, media_type: Written) -> bytes:
+    async def stylize(self, style: str, body: bytes, settings: StylizeSettings, media_type: Written) -> bytes:
         """Stylise the file of a picture; returns a file."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._stylizer, self._stylize, style, body, strength, media_type)
+        return await loop.run_in_executor(self._stylizer, self._stylize, style, body, settings, media_type)
 
-    def _stylize(self, style: str, body: bytes, strength: float, media_type: Written) -> bytes:
-        picture = decode(body, self._config.stylize.max_pixels, MIN_SIDE_PX)
-        (stylised,) = self._networks[style](pictures=picture[None].numpy())["stylised"]
-        return encode(torch.lerp(picture, torch.from_numpy(stylised), strength), media_type)
+    def _stylize(self, style: str, body: bytes, settings: StylizeSettings, media_type: Written) -> bytes:
+        network = self._networks[style]
+        picture = decode(body, self._config.stylize.max_pixels, MIN_SIDE_PX)[None]
+
+        def draw(small: Tensor) -> Tensor:
+            return torch.from_numpy(network(pictures=small.numpy())["stylised"])
+
+        result = finished(picture, with_strokes(picture, settings.stroke, draw), settings)[0]
+        if settings.keep_faces:
+            frame = picture[0].mul(255).round().byte().permute(1, 2, 0).contiguous().numpy()
+            result = torch.lerp(result, picture[0], torch.from_numpy(faces(frame)))
+        return encode(result, media_type)
 
     async def classify(self, classifier: str, body: bytes, preparation: Preparation) -> list[Answer]:
         """The most probable classes of a picture, given as a file, the most probable first."""

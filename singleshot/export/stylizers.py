@@ -13,9 +13,8 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.export.runtimes import RUNTIMES, installed_version, open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles, Prepared
 from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
-from singleshot.style.apply.strokes import enlarged, scaled_down, small_size
+from singleshot.style.apply.strokes import small_size, with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
-from singleshot.style.apply.tiling import to_float
 from singleshot.style.model_file import load_model
 from singleshot.style.pruning.compaction import compact
 from singleshot.style.video.segments import Stylizer, torch_stylizer
@@ -65,12 +64,11 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
     def stylize_frames(frames: Tensor) -> Tensor:
         return torch.cat([stylize_frame(frame) for frame in frames.contiguous().split(1)])
 
+    def draw(picture: Tensor) -> Tensor:
+        return torch.from_numpy(prepared.run({PICTURES: picture.numpy()})[STYLISED])
+
     def stylize_frame(frame: Tensor) -> Tensor:
-        small = scaled_down(frame, (height, width))
-        result = torch.from_numpy(prepared.run({PICTURES: to_float(small).numpy()})[STYLISED])
-        if small is not frame:
-            result = enlarged(frame[0], small[0], result[0])[None]
-        return finished(frame, result, params.settings)
+        return finished(frame, with_strokes(frame, params.settings.stroke, draw), params.settings)
 
     return Stylizer(stylize_frames, at_once)
 

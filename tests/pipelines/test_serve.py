@@ -15,6 +15,7 @@ import pytest
 import requests
 from PIL import Image
 from serving_clients import MAX_BODY, act, photo, pixels_of, refused, serving_config, stylize
+from skimage import data
 from small_graphs import (
     BC,
     BCQ,
@@ -74,6 +75,29 @@ def test_strength_blends_and_other_formats_are_taken(url):
     assert np.array_equal(pixels_of(untouched.content), original)
     half = stylize(url, content, "image/jpeg", params={"strength": 0.5})
     assert near(pixels_of(half.content), expected_pixels(content, 0.5))
+
+
+def test_strokes_are_drawn_in_a_smaller_picture(url):
+    content = photo(190, 190)
+    negative = 255 - pixels_of(content)
+    assert np.array_equal(pixels_of(stylize(url, content, params={"stroke": 1}).content), negative)
+    coarse = pixels_of(stylize(url, content, params={"stroke": 20}).content)  # 38 pixels, a fifth
+    assert np.abs(coarse.astype(int) - negative).mean() > 20  # the noise's colours are gone
+    means = [pixels.reshape(38, 5, 38, 5, 3).mean(axis=(1, 3)) for pixels in (coarse, negative)]
+    assert np.abs(means[0] - means[1]).mean() < 10
+    for stroke in (0, 21, "large"):
+        assert refused(stylize(url, content, params={"stroke": stroke}), 422, "stroke")
+
+
+def test_faces_can_stay_as_they_are(url):
+    astronaut = Image.fromarray(data.astronaut()[:380, 40:420]).resize((190, 190), Image.Resampling.BOX)
+    buffer = io.BytesIO()
+    astronaut.save(buffer, "PNG")
+    pixels = np.asarray(astronaut)
+    kept = pixels_of(stylize(url, buffer.getvalue(), params={"keep_faces": "true"}).content)
+    assert np.array_equal(kept[55:65, 88:98], pixels[55:65, 88:98])  # the nose
+    assert np.array_equal(kept[-30:], 255 - pixels[-30:])
+    assert np.array_equal(kept[:, -30:], 255 - pixels[:, -30:])
 
 
 @pytest.mark.parametrize("name", ["HEIF", "AVIF", "GIF", "BMP", "WEBP"])

@@ -125,6 +125,67 @@ def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
     assert np.array_equal(saved, shown(page, 1))
 
 
+def test_what_the_brush_paints_stays_as_in_the_picture(page):
+    pixels, content = picture(96, 128)
+    choose(page, content)
+    wait_for_style(page, 96, 128)
+    slide(page, "#brush-size", 40)
+    original = page.locator("#styles canvas").first
+    original.click()
+    kept = np.abs(shown(page, 1) - pixels).max(axis=2) <= 1
+    styled = np.abs(shown(page, 1) - (255 - pixels)).max(axis=2) <= 1
+    y, x = np.mgrid[:96, :128]
+    distance = np.hypot(y - 47.5, x - 63.5)
+    assert kept[distance < 12].all()  # the brush is 51 pixels wide, and soft from a half of that on
+    assert styled[distance > 28].all()
+    page.click("#mask-swap")
+    assert np.abs(shown(page, 1) - pixels)[distance > 28].max() <= 1
+    page.click("#mask-clear")
+    assert np.array_equal(shown(page, 1), 255 - pixels)
+    assert np.array_equal(shown(page, 0), pixels)
+    page.select_option("#brush", "style")
+    page.click("#mask-swap")
+    original.click()
+    assert np.array_equal(shown(page, 1)[distance < 12], (255 - pixels)[distance < 12])
+
+
+def test_a_mask_is_read_from_a_file(page):
+    pixels, content = picture(96, 128)
+    choose(page, content)
+    wait_for_style(page, 96, 128)
+    mask = np.zeros((96, 128), np.uint8)
+    mask[:, 64:] = 255
+    file = io.BytesIO()
+    Image.fromarray(mask).save(file, "PNG")
+    page.set_input_files(
+        "#mask-file", {"name": "mask.png", "mimeType": "image/png", "buffer": file.getvalue()}
+    )
+    canvas = "document.querySelectorAll('#styles canvas')[1]"
+    before = page.evaluate(f"({PIXELS})({canvas})")
+    page.wait_for_function(f"before => ({PIXELS})({canvas}) != before", arg=before)
+    assert np.array_equal(shown(page, 1), np.where(mask[..., None], 255 - pixels, pixels))
+    damaged = {"name": "mask.png", "mimeType": "image/png", "buffer": b"no picture"}
+    page.set_input_files("#mask-file", damaged)
+    page.get_by_text("This mask is no picture").wait_for()
+
+
+def test_strokes_and_faces_are_the_servers(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/stylize/" in request.url else None)
+    wait_for_style(page, 288, 384)
+    for change in (
+        "stroke => { stroke.value = 300; stroke.dispatchEvent(new Event('change')); }",
+        "stroke => document.getElementById('keep-faces').click()",
+    ):
+        with page.expect_request(re.compile("/stylize/")):
+            page.locator("#stroke").evaluate(change)
+        wait_for_style(page, 288, 384)
+    queries = [url.partition("?")[2] for url in asked]
+    assert queries[-2:] == ["stroke=3&keep_faces=false", "stroke=3&keep_faces=true"]
+    # The negative, drawn at 256 pixels and brought up, is as sharp as the picture.
+    assert np.abs(shown(page, 1) - (255 - shown(page, 0))).mean() < 3
+
+
 def test_a_picture_is_dropped_on_the_page_and_scaled_to_what_was_chosen(page):
     _, content = picture(300, 600)
     page.select_option("#side", "256")
@@ -187,8 +248,10 @@ def test_two_styles_are_mixed_as_the_command_mixes_them(page):
     page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
     bodies = {"dark": grey(64), "light": grey(224)}
     page.route(
-        "**/stylize/*",
-        lambda route: route.fulfill(body=bodies[route.request.url.split("/")[-1]], content_type="image/png"),
+        re.compile("/stylize/"),
+        lambda route: route.fulfill(
+            body=bodies["dark" if "/dark?" in route.request.url else "light"], content_type="image/png"
+        ),
     )
     page.reload()
     page.get_by_text("2 of 2 styles.").wait_for()
@@ -225,6 +288,7 @@ def test_the_camera_is_seen_in_a_style_until_it_is_stopped(page):
 
 
 def test_a_page_without_a_camera_says_so(page):
+    page.locator("#camera-first option").first.wait_for(state="attached")
     page.evaluate(
         "() => { navigator.mediaDevices.getUserMedia ="
         " async () => { throw new DOMException('', 'NotFoundError'); }; }"  # a bare function would be called
@@ -239,7 +303,9 @@ def test_a_style_is_said_to_be_pruned_by_as_much_as_it_is(page):
         for sparsity, pruner in ((0.98, "random"), (0.995, "snip"))
     ]
     page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
-    page.route("**/stylize/**", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
+    page.route(
+        re.compile("/stylize/"), lambda route: route.fulfill(body=picture()[1], content_type="image/png")
+    )
     page.reload()
     page.get_by_text("2 of 2 styles.").wait_for()
     assert page.locator("#styles .tag.pruned").all_inner_texts() == [
@@ -252,7 +318,9 @@ def test_a_style_is_said_to_be_pruned_by_as_much_as_it_is(page):
 def test_a_learned_style_is_shown_with_its_painting(page):
     style = {"name": "mine", "sparsity": 0, "pruner": None, "painting": True}
     page.route("**/models", lambda route: route.fulfill(json={"style": [style], "policy": []}))
-    page.route("**/stylize/mine", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
+    page.route(
+        re.compile("/stylize/mine"), lambda route: route.fulfill(body=picture()[1], content_type="image/png")
+    )
     page.route("**/paintings/mine", lambda route: route.fulfill(body=picture()[1], content_type="image/png"))
     page.reload()
     painting = page.get_by_alt_text("the painting of mine")

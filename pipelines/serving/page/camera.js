@@ -15,7 +15,8 @@ function frame(video) {
 }
 
 async function stylized(style, jpeg) {
-  const bitmap = await createImageBitmap(await (await post(path("stylize", style), jpeg)).blob());
+  const asked = `?keep_faces=${byId("camera-faces").checked}`;
+  const bitmap = await createImageBitmap(await (await post(path("stylize", style) + asked, jpeg)).blob());
   const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
   context.drawImage(bitmap, 0, 0);
   return context.getImageData(0, 0, bitmap.width, bitmap.height);

@@ -4,13 +4,15 @@ import * as agents from "./agents.js";
 import * as camera from "./camera.js";
 import { ask, byId, say } from "./common.js";
 import { classify } from "./classifier.js";
+import * as mask from "./mask.js";
 import { drawn, listen, open } from "./picture.js";
-import { blendAll, inEveryStyle, mix } from "./styles.js";
+import { again, blendAll, inEveryStyle, mix } from "./styles.js";
 
-for (const [id, unit] of [["strength", "%"], ["colour", "%"], ["mix", "%"], ["camera-share", "%"], ["force", "N"]])
+const BLENDING = ["strength", "colour", "mix"];
+for (const id of [...BLENDING, "stroke", "brush-size", "camera-share", "force"])
   byId(id).addEventListener("input", event => {
-    event.target.nextElementSibling.textContent = `${event.target.value} ${unit}`;
-    if (unit === "%") blendAll();
+    event.target.nextElementSibling.textContent = `${event.target.value} ${id === "force" ? "N" : "%"}`;
+    if (BLENDING.includes(id)) blendAll();
   });
 for (const id of ["mix-first", "mix-second"]) byId(id).addEventListener("change", mix);
 
@@ -19,6 +21,8 @@ try {
   models.style.sort((a, b) => a.name.localeCompare(b.name));
   const use = number => Promise.all([inEveryStyle(models.style, number), classify(number)]);
   listen(use);
+  mask.listen(blendAll);
+  for (const id of ["stroke", "keep-faces"]) byId(id).addEventListener("change", () => again(models.style));
   camera.listen(models.style);
   agents.listen(models.policy);
   await open(drawn(), use);

@@ -1,27 +1,32 @@
 /** The picture in every style, blended with the original as the sliders say, to look at and to download. */
 
 import { byId, draw, path, post, pruning, say } from "./common.js";
+import { begin, shares } from "./mask.js";
 import { between } from "./mixing.js";
 import { picture } from "./picture.js";
 
-const results = [];    // {canvas, save, name, pixels} of each style
+const results = [];    // {canvas, name, pixels} of each style
+let round = 0;         // number of the latest round of requests: earlier ones are dropped
 const luma = (d, i) => 0.299 * d[i] + 0.587 * d[i + 1] + 0.114 * d[i + 2];
 
-/** The picture blended with its stylised version, and the style's colours with the picture's own. */
+/** The picture blended with its stylised version inside the mask, and the style's colours with the picture's own. */
 function blended(pixels) {
   const strength = byId("strength").value / 100, colour = byId("colour").value / 100;
   const from = picture.shown.data, to = pixels.data, mixed = new ImageData(picture.shown.width, picture.shown.height);
-  const out = mixed.data;
+  const out = mixed.data, inside = shares();
   for (let i = 0; i < out.length; i += 4) {
-    const difference = luma(to, i) - luma(from, i);
+    const difference = luma(to, i) - luma(from, i), share = inside ? strength * inside[i] / 255 : strength;
     for (let k = i; k < i + 3; k++) {
       const own = Math.min(255, Math.max(0, from[k] + difference));
-      out[k] = from[k] + strength * (own + colour * (to[k] - own) - from[k]);
+      out[k] = from[k] + share * (own + colour * (to[k] - own) - from[k]);
     }
     out[i + 3] = 255;
   }
   return mixed;
 }
+
+/** What the server is asked for besides the style. */
+const asked = () => `?stroke=${byId("stroke").value / 100}&keep_faces=${byId("keep-faces").checked}`;
 
 /** A figure with an empty canvas, among the styles or elsewhere. */
 function place(name, tag, kind, where = "styles") {
@@ -55,16 +60,23 @@ function painting(name) {
 }
 
 export async function inEveryStyle(styles, number) {
-  say("style-error", ""); byId("styles").replaceChildren(); results.length = 0;
-  draw(place("The picture", "original", "").canvas, picture.shown);
+  byId("styles").replaceChildren();
+  begin(place("The picture", "original", "").canvas, blendAll);
+  return again(styles, number);
+}
+
+/** The same picture once more, with other strokes or faces. */
+export async function again(styles, number = picture.number) {
+  const own = ++round, stale = () => own !== round || number !== picture.number;
+  say("style-error", ""); byId("styles").replaceChildren(byId("styles").firstElementChild); results.length = 0;
   if (!styles.length) return say("style-status", "No style is served; `dvc repro export` exports some.");
   for (const [i, style] of styles.entries()) {
     say("style-status", `Style ${i + 1} of ${styles.length} …`);
     const start = performance.now();
     try {
-      const response = await post(path("stylize", style.name), picture.png);
+      const response = await post(path("stylize", style.name) + asked(), picture.png);
       const bitmap = await createImageBitmap(await response.blob());
-      if (number !== picture.number) return;
+      if (stale()) return;
       const time = `${Math.round(performance.now() - start)} ms`;
       const { canvas, caption } = place(style.name, pruning(style), style.sparsity ? "pruned" : "dense");
       caption.querySelector(".time").textContent = time;
@@ -76,7 +88,7 @@ export async function inEveryStyle(styles, number) {
       results.push({ canvas, name: style.name, pixels: context.getImageData(0, 0, width, height) });
       draw(canvas, blended(results.at(-1).pixels));
     } catch (error) {
-      if (number !== picture.number) return;
+      if (stale()) return;
       say("style-error", `${style.name}: ${error.message}`);
     }
   }

@@ -6,7 +6,7 @@ is fine in the photo is brought back by a guided filter (He and Sun 2015, "Fast 
 pixel, the stylised picture is a times the photo's luma plus b, with a and b found in the small picture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import cv2
 import numpy as np
@@ -84,9 +84,17 @@ def brought_up(photo: Tensor, small: Tensor, stylized: Tensor) -> Iterator[tuple
         yield top, torch.from_numpy(band.clip(0, 1)).permute(2, 0, 1)
 
 
-def enlarged(photo: Tensor, small: Tensor, stylized: Tensor) -> Tensor:
-    """All bands of :func:`brought_up`: (3, H, W) in [0, 1]."""
-    return torch.cat([band for _, band in brought_up(photo, small, stylized)], dim=1)
+def with_strokes(photo: Tensor, stroke: float | None, draw: Callable[[Tensor], Tensor]) -> Tensor:
+    """A photo (1, 3, H, W), in [0, 1] or uint8, stylised with strokes of a size: (1, 3, H, W) in [0, 1].
+
+    `draw` stylises a picture (1, 3, h, w) in [0, 1], which may be smaller than the photo.
+    """
+    height, width = photo.shape[-2:]
+    small = scaled_down(photo, small_size(height, width, stroke))
+    drawn = draw(to_float(small))
+    if small is photo:
+        return drawn
+    return torch.cat([band for _, band in brought_up(photo[0], small[0], drawn[0])], dim=1)[None]
 
 
 def _local_model(luma: NDArray[np.float32], stylized: NDArray[np.float32]) -> NDArray[np.float32]:

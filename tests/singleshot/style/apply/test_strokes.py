@@ -5,9 +5,13 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.style.apply import strokes as module
-from singleshot.style.apply.strokes import brought_up, enlarged, scaled_down, small_size
+from singleshot.style.apply.strokes import brought_up, scaled_down, small_size
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.transformer_net import TransformerNet
+
+
+def enlarged(photo, small, stylized):
+    return torch.cat([band for _, band in brought_up(photo, small, stylized)], dim=1)
 
 
 @pytest.fixture(scope="module")
