@@ -181,8 +181,8 @@ def test_strokes_and_faces_are_the_servers(page):
             page.locator("#stroke").evaluate(change)
         wait_for_style(page, 288, 384)
     queries = [url.partition("?")[2] for url in asked]
-    assert queries[-2:] == ["stroke=3&keep_faces=false", "stroke=3&keep_faces=true"]
-    # The negative, drawn at 256 pixels and brought up, is as sharp as the picture.
+    assert queries[-2:] == ["stroke=6&keep_faces=false", "stroke=6&keep_faces=true"]
+    # The negative, drawn at 128 pixels and brought up, is as sharp as the picture.
     assert np.abs(shown(page, 1) - (255 - shown(page, 0))).mean() < 3
 
 

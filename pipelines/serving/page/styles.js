@@ -25,8 +25,11 @@ function blended(pixels) {
   return mixed;
 }
 
-/** What the server is asked for besides the style. */
-const asked = () => `?stroke=${byId("stroke").value / 100}&keep_faces=${byId("keep-faces").checked}`;
+/** What the server is asked for besides the style. Its strokes of 1 are those of a picture of 768 pixels, and 20 at most. */
+function asked() {
+  const own = 768 / Math.max(picture.shown.width, picture.shown.height);
+  return `?stroke=${Math.min(20, byId("stroke").value / 100 * own)}&keep_faces=${byId("keep-faces").checked}`;
+}
 
 /** A figure with an empty canvas, among the styles or elsewhere. */
 function place(name, tag, kind, where = "styles") {
