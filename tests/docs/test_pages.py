@@ -126,7 +126,8 @@ def test_the_citation_is_valid():
     assert {"authors", "cff-version", "message", "title"} <= citation.keys()
     assert citation["cff-version"] == "1.2.0"
     assert citation["type"] == "software"
-    assert isinstance(citation["date-released"], datetime.date)
+    released = f"## {citation['version']} (unreleased)" not in (ROOT / "CHANGELOG.md").read_text()
+    assert released == isinstance(citation.get("date-released"), datetime.date)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
     for work in (citation, *citation["references"]):
@@ -138,6 +139,11 @@ def test_the_citation_is_valid():
     assert [work["year"] for work in citation["references"][:2]] == [2021, 2019]
     families = [{author["family-names"] for author in work["authors"]} for work in citation["references"]]
     assert [sorted(names)[0] for names in families] == ["Arnob", "Hyyppä", "Shen"]
+
+
+def test_the_readme_counts_the_agents_of_the_study():
+    (planned,) = re.findall(r"of ([\d,]+) that are planned", (ROOT / "docs/study/methods.md").read_text())
+    assert f"| `study` | {planned} in all its experiments |" in (ROOT / "README.md").read_text()
 
 
 def test_completion_is_a_script_that_bash_reads():
