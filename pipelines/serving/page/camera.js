@@ -1,6 +1,6 @@
 /** The camera in one style, or between two, at the rate that the server gives. */
 
-import { byId, path, post, say } from "./common.js";
+import { byId, say, stylized } from "./common.js";
 import { between } from "./mixing.js";
 
 let stream = null;
@@ -14,20 +14,13 @@ function frame(video) {
   return new Promise(done => canvas.toBlob(done, "image/jpeg", 0.9));
 }
 
-async function stylized(style, jpeg) {
-  const asked = `?keep_faces=${byId("camera-faces").checked}`;
-  const bitmap = await createImageBitmap(await (await post(path("stylize", style) + asked, jpeg)).blob());
-  const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
-  context.drawImage(bitmap, 0, 0);
-  return context.getImageData(0, 0, bitmap.width, bitmap.height);
-}
-
 /** A picture of the frame in the chosen styles: in one of them where the other has no share. */
 async function drawn(jpeg) {
   const share = byId("camera-share").value / 100, [a, b] = [byId("camera-first").value, byId("camera-second").value];
-  if (!b || share === 0) return stylized(a, jpeg);
-  if (share === 1) return stylized(b, jpeg);
-  return between(...await Promise.all([stylized(a, jpeg), stylized(b, jpeg)]), share);
+  const inStyle = style => stylized(style, jpeg, `keep_faces=${byId("camera-faces").checked}`);
+  if (!b || share === 0) return inStyle(a);
+  if (share === 1) return inStyle(b);
+  return between(...await Promise.all([inStyle(a), inStyle(b)]), share);
 }
 
 export function stop() {

@@ -24,6 +24,14 @@ export const path = (route, name) => `${route}/${name.split("/").map(encodeURICo
 
 export const post = (address, body) => ask(address, { method: "POST", body, headers: { "Content-Type": body.type } });
 
+/** A picture file in a style, as ImageData; `query` is what the server is asked for besides the style. */
+export async function stylized(style, file, query) {
+  const bitmap = await createImageBitmap(await (await post(`${path("stylize", style)}?${query}`, file)).blob());
+  const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+  context.drawImage(bitmap, 0, 0);
+  return context.getImageData(0, 0, bitmap.width, bitmap.height);
+}
+
 export function draw(canvas, image) {
   canvas.width = image.width; canvas.height = image.height;
   canvas.getContext("2d").putImageData(image, 0, 0);

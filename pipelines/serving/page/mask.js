@@ -5,10 +5,10 @@ import { picture } from "./picture.js";
 
 const TINT = [11, 102, 195];    // of what is kept, on the shown picture
 const mask = new OffscreenCanvas(1, 1), context = mask.getContext("2d", { willReadFrequently: true });
-let used = false, shown = null;
+let red = null, shown = null;
 
 /** The style's share of each pixel, as the bytes of an image whose red counts; null is the whole picture. */
-export const shares = () => used ? context.getImageData(0, 0, mask.width, mask.height).data : null;
+export const shares = () => red;
 
 function fill(colour, operation = "source-over") {
   context.globalCompositeOperation = operation;
@@ -18,7 +18,6 @@ function fill(colour, operation = "source-over") {
 
 /** The picture, tinted where it is kept. */
 function show() {
-  const red = shares();
   if (!red) return draw(shown, picture.shown);
   const tinted = new ImageData(new Uint8ClampedArray(picture.shown.data), mask.width), out = tinted.data;
   for (let i = 0; i < out.length; i += 4)
@@ -26,7 +25,10 @@ function show() {
   draw(shown, tinted);
 }
 
-function clear() { used = false; fill("white"); say("mask-error", ""); show(); }
+function clear() { red = null; fill("white"); say("mask-error", ""); show(); }
+
+/** Take the mask as it has been drawn. */
+function take() { red = context.getImageData(0, 0, mask.width, mask.height).data; show(); }
 
 /** A soft dot of the brush, around a place on the shown picture. */
 function dot(event) {
@@ -35,14 +37,13 @@ function dot(event) {
   const grey = byId("brush").value === "keep" ? 0 : 255;
   soft.addColorStop(0, `rgb(${grey} ${grey} ${grey})`); soft.addColorStop(1, `rgb(${grey} ${grey} ${grey} / 0)`);
   context.fillStyle = soft; context.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
-  used = true;
 }
 
 /** Begin with the style everywhere in a new picture, which `canvas` shows; `changed` is called after each change. */
 export function begin(canvas, changed) {
   shown = canvas; mask.width = picture.shown.width; mask.height = picture.shown.height;
   clear();
-  const paint = event => { if (event.buttons & 1) { dot(event); show(); changed(); } };
+  const paint = event => { if (event.buttons & 1) { dot(event); take(); changed(); } };
   canvas.style.touchAction = "none"; canvas.style.cursor = "crosshair";
   for (const kind of ["pointerdown", "pointermove"]) canvas.addEventListener(kind, paint);
 }
@@ -50,7 +51,7 @@ export function begin(canvas, changed) {
 /** Let the controls change the mask. */
 export function listen(changed) {
   byId("mask-clear").addEventListener("click", () => { clear(); changed(); });
-  byId("mask-swap").addEventListener("click", () => { used = true; fill("white", "difference"); show(); changed(); });
+  byId("mask-swap").addEventListener("click", () => { fill("white", "difference"); take(); changed(); });
   byId("mask-file").addEventListener("change", async event => {
     const file = event.target.files[0];
     if (!file) return;
@@ -58,7 +59,7 @@ export function listen(changed) {
       const bitmap = await createImageBitmap(file);
       say("mask-error", ""); fill("black");
       context.filter = "grayscale(1)"; context.drawImage(bitmap, 0, 0, mask.width, mask.height); context.filter = "none";
-      used = true; show(); changed();
+      take(); changed();
     } catch { say("mask-error", "This mask is no picture that your browser can read. Try a PNG."); }
     event.target.value = "";
   });

@@ -1,6 +1,6 @@
 /** The picture in every style, blended with the original as the sliders say, to look at and to download. */
 
-import { byId, draw, path, post, pruning, say } from "./common.js";
+import { byId, draw, path, pruning, say, stylized } from "./common.js";
 import { begin, shares } from "./mask.js";
 import { between } from "./mixing.js";
 import { picture } from "./picture.js";
@@ -28,7 +28,7 @@ function blended(pixels) {
 /** What the server is asked for besides the style. Its strokes of 1 are those of a picture of 768 pixels, and 20 at most. */
 function asked() {
   const own = 768 / Math.max(picture.shown.width, picture.shown.height);
-  return `?stroke=${Math.min(20, byId("stroke").value / 100 * own)}&keep_faces=${byId("keep-faces").checked}`;
+  return `stroke=${Math.min(20, byId("stroke").value / 100 * own)}&keep_faces=${byId("keep-faces").checked}`;
 }
 
 /** A figure with an empty canvas, among the styles or elsewhere. */
@@ -77,8 +77,7 @@ export async function again(styles, number = picture.number) {
     say("style-status", `Style ${i + 1} of ${styles.length} …`);
     const start = performance.now();
     try {
-      const response = await post(path("stylize", style.name) + asked(), picture.png);
-      const bitmap = await createImageBitmap(await response.blob());
+      const pixels = await stylized(style.name, picture.png, asked());
       if (stale()) return;
       const time = `${Math.round(performance.now() - start)} ms`;
       const { canvas, caption } = place(style.name, pruning(style), style.sparsity ? "pruned" : "dense");
@@ -86,10 +85,8 @@ export async function again(styles, number = picture.number) {
       const below = Object.assign(document.createElement("span"), { className: "of" });
       if (style.painting) below.append(painting(style.name));
       below.append(saving(canvas, style.name)); caption.append(below);
-      const { width, height } = picture.shown, context = new OffscreenCanvas(width, height).getContext("2d");
-      context.drawImage(bitmap, 0, 0);
-      results.push({ canvas, name: style.name, pixels: context.getImageData(0, 0, width, height) });
-      draw(canvas, blended(results.at(-1).pixels));
+      results.push({ canvas, name: style.name, pixels });
+      draw(canvas, blended(pixels));
     } catch (error) {
       if (stale()) return;
       say("style-error", `${style.name}: ${error.message}`);
