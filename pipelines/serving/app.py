@@ -30,7 +30,7 @@ from pipelines.serving.services import Decision, Services
 from pipelines.serving.watching import MAX_AGENTS, Watching
 from singleshot.export.classifier import Preparation
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
-from singleshot.style.apply.stylize import StylizeSettings
+from singleshot.style.apply.stylize import STRENGTHS, STROKES, StylizeSettings
 
 PAGE = Path(__file__).with_name("page")
 BATCH_SIZE = "X-Batch-Size"
@@ -193,8 +193,8 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         style: Annotated[str, Depends(known_style)],
         media_type: Annotated[Written, Depends(accepted)],
         body: Annotated[bytes, Depends(picture_to_stylize)],
-        strength: Annotated[float, Query(ge=0, le=1)] = 1.0,
-        stroke: Annotated[float | None, Query(ge=0.05, le=20)] = None,
+        strength: Annotated[float, Query(ge=STRENGTHS[0], le=STRENGTHS[1])] = 1.0,
+        stroke: Annotated[float | None, Query(ge=STROKES[0], le=STROKES[1])] = None,
         keep_faces: bool = False,
     ) -> Response:
         """Stylise a picture.
