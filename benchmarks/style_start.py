@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from tqdm import tqdm
 
 from benchmarks.command import check_inputs, positive, run_main
 from pipelines.catalog.paths import BACKBONES, PHOTOS
@@ -32,13 +33,14 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.drawn_at_random import draw_at_random
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import initial_network
+from singleshot.style.losses import levels, levels_loss
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss, style_loss
 from singleshot.style.precision import autocast, resolve
-from singleshot.style.schedule import STRONGEST_STYLE, STYLE_WEIGHT
+from singleshot.style.schedule import LEVELS_WEIGHT, STRONGEST_STYLE, STYLE_WEIGHT
 from singleshot.style.start import START, START_WIDTH, save_start
 from singleshot.style.transformer_net import InstanceNorm, TransformerNet
 
-SIDE_PX, PAINTINGS, LEARNING_RATE, WARMUP = 96, 36, 0.002, 20
+SIDE_PX, LEARNING_RATE, WARMUP = 128, 0.002, 20
 TOWARDS = 8
 """Number of Reptile's steps towards one painting."""
 
@@ -47,13 +49,16 @@ def main() -> None:
     """Train, and write the start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--way", choices=WAYS, default="norms")
-    parser.add_argument("--batches", type=positive(int), default=4000, help="of one photo")
+    parser.add_argument("--batches", type=positive(int), default=6000, help="of one photo")
+    parser.add_argument("--paintings", type=positive(int), default=72, help="to learn from")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, default=START)
     options = parser.parse_args()
     check_inputs(BACKBONES, PHOTOS, stages="pictures")
     torch.set_num_threads(1)
-    network = initial_network(START_WIDTH, seed=0).train()
-    WAYS[options.way](network, _Losses(), list(_rates(options.batches)))
+    network = initial_network(START_WIDTH, seed=0).to(options.device).train()
+    losses = _Losses(options.paintings, options.device)
+    WAYS[options.way](network, losses, list(_rates(options.batches)))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     save_start(network, options.output)
     print(f"{options.output}: {time.process_time() / 60:.1f} minutes of one core")
@@ -68,16 +73,19 @@ def _rates(batches: int) -> Iterator[float]:
 class _Losses:
     """What the networks are trained with: photos, drawn paintings, and VGG16."""
 
-    def __init__(self) -> None:
-        self.dtype = resolve("auto", "cpu")
-        self.vgg16 = LossNetwork(load_backbone(trained("vgg16")), self.dtype)
+    def __init__(self, paintings: int, device: str) -> None:
+        self.paintings, self.device = paintings, device
+        self.dtype = resolve("auto", device)
+        self.vgg16 = LossNetwork(load_backbone(trained("vgg16")).to(device), self.dtype)
         self.photos = PhotoSet.open(PHOTOS)
         self.of_painting = functools.cache(self._of_painting)
 
     def style(self, network: TransformerNet, step: int, painting: int) -> Tensor:
-        """The perceptual loss of a photo in a painting's style."""
+        """The loss of a photo in a painting's style, with the levels loss as in learn-style."""
         x = self._photo(step)
-        return self.of_painting(painting)(self._stylized(network, x), self.vgg16.content(x)).total
+        ŷ = self._stylized(network, x)
+        perceptual, light = self.of_painting(painting)
+        return perceptual(ŷ, self.vgg16.content(x)).total + LEVELS_WEIGHT * levels_loss(ŷ, light)
 
     def copy(self, network: TransformerNet, step: int) -> Tensor:
         """How far a photo's picture is from the photo, in VGG16's features and in pixels."""
@@ -87,33 +95,33 @@ class _Losses:
         return functional.mse_loss(self.vgg16.represent(ŷ).content, self.vgg16.content(x)) + 100 * pixels
 
     def _stylized(self, network: TransformerNet, x: Tensor) -> Tensor:
-        with autocast("cpu", self.dtype):
+        with autocast(self.device, self.dtype):
             return network(x)
 
     def _photo(self, step: int) -> Tensor:
         batch = self.photos.batch(0, step, 1, SIDE_PX, augment=True)
-        return batch.contiguous(memory_format=torch.channels_last)
+        return batch.to(self.device, memory_format=torch.channels_last)
 
     @torch.no_grad()
-    def _of_painting(self, painting: int) -> PerceptualLoss:
-        """The loss of a drawn painting, with a style weight as in learn-style."""
+    def _of_painting(self, painting: int) -> tuple[PerceptualLoss, Tensor]:
+        """The loss of a drawn painting, with a style weight as in learn-style, and the painting's levels."""
         size = int(np.random.default_rng(painting).integers(204, 360))
-        grams = self.vgg16.grams(draw_at_random(painting, size))
-        loss = PerceptualLoss(self.vgg16, grams, LossWeights(1, STYLE_WEIGHT, 0))
-        photos = self.photos.batch(0, 0, 4, SIDE_PX, augment=True)
+        picture = draw_at_random(painting, size)
+        loss = PerceptualLoss(self.vgg16, self.vgg16.grams(picture), LossWeights(1, STYLE_WEIGHT, 0))
+        photos = self.photos.batch(0, 0, 4, SIDE_PX, augment=True).to(self.device)
         begins = loss.style_weight * float(style_loss(self.vgg16.represent(photos).grams, loss.painting))
         loss.style_weight *= min(1, STRONGEST_STYLE / begins)
-        return loss
+        return loss, levels(picture[None]).to(self.device)
 
 
 def _norms(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
     norms = [module for module in network.modules() if isinstance(module, InstanceNorm)]
     filters = [p for m in network.modules() if isinstance(m, nn.Conv2d) for p in m.parameters()]
     initial = [p.detach() for norm in norms for p in (norm.weight, norm.bias)]
-    own = [[nn.Parameter(p.clone()) for p in initial] for _ in range(PAINTINGS)]
+    own = [[nn.Parameter(p.clone()) for p in initial] for _ in range(losses.paintings)]
     optimizer = torch.optim.Adam([*filters, *(p for each in own for p in each)])
-    for step, rate in enumerate(rates):
-        painting = step % PAINTINGS
+    for step, rate in enumerate(tqdm(rates, unit="batch")):
+        painting = step % losses.paintings
         _put(norms, own[painting])
         _update(optimizer, losses.style(network, step, painting), rate)
     _put(norms, [nn.Parameter(torch.stack(copies).mean(dim=0)) for copies in zip(*own, strict=True)])
@@ -123,8 +131,8 @@ def _reptile(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -
     weights = list(network.parameters())
     optimizer = torch.optim.Adam(weights, betas=(0.0, 0.999))
     start = [weight.detach().clone() for weight in weights]
-    for step, rate in enumerate(rates):
-        _update(optimizer, losses.style(network, step, step // TOWARDS % PAINTINGS), 1)
+    for step, rate in enumerate(tqdm(rates, unit="batch")):
+        _update(optimizer, losses.style(network, step, step // TOWARDS % losses.paintings), 1)
         if (step + 1) % TOWARDS == 0 or step + 1 == len(rates):
             with torch.no_grad():
                 for weight, before in zip(weights, start, strict=True):
@@ -133,7 +141,7 @@ def _reptile(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -
 
 def _copy(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
     optimizer = torch.optim.Adam(network.parameters())
-    for step, rate in enumerate(rates):
+    for step, rate in enumerate(tqdm(rates, unit="batch")):
         _update(optimizer, losses.copy(network, step), rate)
 
 

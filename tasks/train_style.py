@@ -182,17 +182,19 @@ class _Training:
         The pace is the mean of that of these batches and that of the whole training, as the load changes.
         """
         done = batches * work(self.config)
+        before = self.elapsed / given
         self.elapsed += seconds
         self.worked += done
         pace = (seconds / done + self.elapsed / self.worked) / 2
         left = max(0.0, given - self.elapsed) / pace
-        planned = plan(self.config, self.step, len(self.photos), left=left, gone=self.elapsed / given)
+        gone = self.elapsed / given
+        planned = plan(self.config, self.step, len(self.photos), left=left, gone=gone, before=before)
         if planned.config == self.config:
             return False
         self.plans.append(planned)
-        before = self.config
+        was = self.config
         self._follow(planned)
-        return replace(before, batches=None) != replace(self.config, batches=None)
+        return replace(was, batches=None) != replace(self.config, batches=None)
 
     def _follow(self, planned: Plan) -> None:
         """Go on by a plan."""

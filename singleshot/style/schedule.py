@@ -23,7 +23,11 @@ MARGIN = 1.25
 """Number of times `ENOUGH_BATCHES` that there has to be time for so that training goes to a larger size. It
 goes to a smaller one where there is no longer time for `ENOUGH_BATCHES` / `MARGIN`."""
 GROWS_UNTIL = 0.25
-"""Part of the time in which training may go to a larger size."""
+"""Part of the time in which training may go to a larger size, if there is time for so many batches."""
+LARGER_FROM = 0.5
+"""Part of the time after which pictures have the next larger side, since the photos to stylise are larger
+still. In the time of 400 batches of 128 px, 200 of them and then 89 of 192 px leave a style ratio by VGG19 of
+0.34 instead of 0.39 (a starry night) and 0.55 instead of 0.59 (a wave)."""
 MOST_BATCHES = 60_000
 """Upper bound of the number of batches: two epochs of COCO in batches of 4, as in the paper."""
 FAST_BATCHES = 3000
@@ -78,13 +82,16 @@ def work(size: JohnsonConfig) -> float:
     return size.batch_size * (size.image_px / 128) ** 2 * (0.6 + 0.4 * size.width / 16)
 
 
-def plan(now: JohnsonConfig, step: int, photos: int, *, left: float, gone: float) -> Plan:
+def plan(now: JohnsonConfig, step: int, photos: int, *, left: float, gone: float, before: float) -> Plan:
     """The plan after `step` batches with the settings `now`.
 
-    `left` is the :func:`work` that there is time for, `gone` the part of the time that is over, and `photos`
-    the number of different photos.
+    `left` is the :func:`work` that there is time for, `gone` the part of the time that is over, `before` that
+    part when the plan before was made, and `photos` the number of different photos.
     """
-    size = _size(now, step, left, gone)
+    if gone < LARGER_FROM:
+        size = _size(now, step, left, gone)
+    else:
+        size = _larger(now) if before < LARGER_FROM else now
     batches = max(step, min(MOST_BATCHES, step + round(left / work(size))))
     config = replace(size, batches=batches)
     if gone < GROWS_UNTIL:
@@ -111,6 +118,11 @@ def _size(now: JohnsonConfig, step: int, left: float, gone: float) -> JohnsonCon
     smaller = [replace(size, width=now.width) for size in sizes]
     smaller = [size for size in smaller if work(size) < work(now)] or [now]
     return next((size for size in smaller if lasts(size) >= ENOUGH_BATCHES), smaller[-1])
+
+
+def _larger(now: JohnsonConfig) -> JohnsonConfig:
+    sides = sorted(size.image_px for size in SIZES if size.image_px > now.image_px)
+    return replace(now, image_px=sides[0]) if sides else now
 
 
 @torch.no_grad()

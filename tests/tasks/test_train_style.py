@@ -1,6 +1,7 @@
 import csv
 import hashlib
 import io
+import itertools
 from dataclasses import asdict, replace
 
 import pytest
@@ -263,7 +264,8 @@ def test_a_training_grows_with_its_time_and_shrinks_when_the_machine_slows_down(
     list(train_style([job]))
     network, card = load_model(job.output / "model.safetensors")
     plans = card.settings["plans"]
-    assert [(each["width"], each["image_px"]) for each in (plans[0], plans[-1])] == [(8, 64), (8, 32)]
+    planned = [(each["width"], each["image_px"]) for each in plans]
+    assert [size for size, _ in itertools.groupby(planned)] == [(8, 64), (8, 32), (8, 64)]  # half of the time
     assert network.width == card.settings["johnson"]["width"] == 8
     assert now[0] == pytest.approx(1000, rel=0.1)
 

@@ -13,8 +13,8 @@ from singleshot.style.schedule import FAST, SIZES, SLOW, plan, style_weight, wor
 SMALLEST = SIZES[-1]
 
 
-def planned(left, gone=0.0, step=5, now=SMALLEST, photos=11):
-    return plan(now, step, photos, left=left, gone=gone).config
+def planned(left, gone=0.0, step=5, now=SMALLEST, photos=11, before=0.0):
+    return plan(now, step, photos, left=left, gone=gone, before=before).config
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,22 @@ def test_work_is_as_it_was_measured() -> None:
     assert [work(size) for size in SIZES] == pytest.approx([s / 0.25 for s in measured], rel=0.1)
 
 
-def test_it_does_not_grow_late_but_gives_way_at_any_time() -> None:
+def test_it_does_not_grow_late_but_gives_way_until_half_of_the_time() -> None:
     large = replace(SMALLEST, width=32, image_px=256)
     assert planned(8000, gone=0.3).image_px == 128
     assert planned(5000, gone=0.3, now=large).image_px == 256  # 890 batches
     smaller = planned(3000, gone=0.3, now=large)
     assert (smaller.width, smaller.image_px) == (32, 128)  # a network keeps its width
-    assert planned(10, gone=0.9, now=large, step=900).image_px == 256  # nearly done
+    assert planned(10, gone=0.9, before=0.8, now=large, step=900).image_px == 256  # nearly done
+
+
+@pytest.mark.parametrize(("side", "larger"), [(128, 192), (192, 256), (256, 256)])
+def test_pictures_have_the_next_larger_side_in_the_second_half_however_few_batches(side, larger) -> None:
+    now = replace(SMALLEST, image_px=side)
+    later = planned(90, gone=0.51, before=0.49, step=90, now=now)
+    assert (later.image_px, later.width) == (larger, now.width)
+    assert later.batches == 90 + round(90 / work(later))
+    assert planned(40, gone=0.53, before=0.51, step=100, now=later).image_px == larger  # once
 
 
 def test_a_size_that_has_just_enough_time_stays() -> None:
@@ -60,7 +69,7 @@ def test_rate_and_augmentation_are_settled_early() -> None:
     assert (many.learning_rate, many.augment) == (FAST, False)
     long = planned(200_000)
     assert (long.learning_rate, long.batches) == (SLOW, 5 + round(200_000 / work(SIZES[0])))
-    assert planned(1000, gone=0.5, now=long).learning_rate == SLOW
+    assert planned(1000, gone=0.5, before=0.4, now=long).learning_rate == SLOW
 
 
 def test_there_is_an_end() -> None:
