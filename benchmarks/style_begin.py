@@ -1,8 +1,9 @@
 """What a style becomes of several starts: `python -m benchmarks.style_begin`.
 
-From each start, a network of learn-style's smallest size is trained for a number of batches, then judged on
-photos that no training saw. VGG19 and AlexNet, by which style ratios are measured, trained none of them. With
-`--gatys`, optimisation of the same photos follows, in as much processor time as the last training took.
+From each start, a network is trained for a number of batches of one photo, by default of learn-style's
+smallest size, in float32, then judged on photos that no training saw. VGG19 and AlexNet, by which style
+ratios are measured, trained none of them. With `--gatys`, optimisation of the same photos follows, in as much
+processor time as the last training took.
 A contact sheet for each painting is written to `--output`. Needs the stage pictures.
 """
 
@@ -30,7 +31,7 @@ from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.evaluator import Evaluator, PictureScores
 from singleshot.style.gatys import GatysConfig, Iterate, optimize
-from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.schedule import FAST, SIZES, style_weight
 from singleshot.style.start import START
@@ -50,6 +51,9 @@ def main() -> None:
     parser.add_argument("--paintings", type=Path, nargs="+", default=[painting_of("waves")])
     parser.add_argument("--photos", type=Path, help="folder of photos; by default those of style.quality")
     parser.add_argument("--levels", type=float, default=SIZES[-1].levels_weight, help="weight of their loss")
+    parser.add_argument("--image-px", type=positive(int), default=SIZES[-1].image_px, help="of the photos")
+    parser.add_argument("--width", type=positive(int), default=SIZES[-1].width, help="of the network")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--gatys", action="store_true", help="also optimise the photos")
     parser.add_argument("--output", type=Path, default=Path("build/style_begin"))
     options = parser.parse_args()
@@ -67,7 +71,14 @@ def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[obje
     shown, captions, seconds = list(photos), [f"photo, for {name}"] * len(photos), 0.0
     for start in options.starts:
         for batches in options.batches:
-            pictures, seconds = _trained(painting, start, batches, options.levels, photos)
+            config = replace(
+                SIZES[-1],
+                batches=batches,
+                image_px=options.image_px,
+                width=options.width,
+                levels_weight=options.levels,
+            )
+            pictures, seconds = _trained(painting, start, config, options.device, photos)
             beginning = Path(start).stem
             yield name, beginning, batches, f"{seconds:.0f}", *_means(evaluator, pictures, photos)
             shown += pictures
@@ -94,24 +105,22 @@ def _photos(folder: Path | None) -> list[Tensor]:
 
 
 def _trained(
-    painting: Path, start: str, batches: int, levels: float, photos: Sequence[Tensor]
+    painting: Path, start: str, config: JohnsonConfig, device: str, photos: Sequence[Tensor]
 ) -> tuple[list[Tensor], float]:
     """The photos by a network trained for this benchmark, and its seconds of processor time."""
     inputs: Mapping[str, Path] = {"photos": PHOTOS, "painting": painting, "backbone": trained("vgg16")}
     config = replace(
-        SIZES[-1],
-        batches=batches,
+        config,
         learning_rate=FAST,
         augment=True,
         style_weight=style_weight(PhotoSet.open(PHOTOS), inputs, "cpu"),
-        levels_weight=levels,
-        checkpoint_every=batches,
+        precision="float32",
     )
     if start != RANDOM:
         inputs = {**inputs, "start": Path(start)}
     with tempfile.TemporaryDirectory() as output:
         began = process_time()
-        list(train_style([Job(TrainStyleParams("learned", config), inputs, Path(output))]))
+        list(train_style([Job(TrainStyleParams("learned", config), inputs, Path(output), device=device)]))
         seconds = process_time() - began
         network, _ = load_model(Path(output) / "model.safetensors")
     settings = StylizeSettings(precision="float32")
