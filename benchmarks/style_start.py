@@ -49,8 +49,8 @@ def main() -> None:
     """Train, and write the start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--way", choices=WAYS, default="norms")
-    parser.add_argument("--batches", type=positive(int), default=6000, help="of one photo")
-    parser.add_argument("--paintings", type=positive(int), default=72, help="to learn from")
+    parser.add_argument("--batches", type=positive(int), default=2448, help="of one photo")
+    parser.add_argument("--paintings", type=positive(int), default=144, help="to learn from")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, default=START)
     options = parser.parse_args()
