@@ -69,16 +69,11 @@ def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[obje
     photos = _photos(options.photos)
     name = painting.parent.name if painting.name == "painting.png" else painting.stem
     shown, captions, seconds = list(photos), [f"photo, for {name}"] * len(photos), 0.0
+    config = _config(painting, options)
     for start in options.starts:
         for batches in options.batches:
-            config = replace(
-                SIZES[-1],
-                batches=batches,
-                image_px=options.image_px,
-                width=options.width,
-                levels_weight=options.levels,
-            )
-            pictures, seconds = _trained(painting, start, config, options.device, photos)
+            training = replace(config, batches=batches)
+            pictures, seconds = _trained(painting, start, training, options.device, photos)
             beginning = Path(start).stem
             yield name, beginning, batches, f"{seconds:.0f}", *_means(evaluator, pictures, photos)
             shown += pictures
@@ -104,18 +99,29 @@ def _photos(folder: Path | None) -> list[Tensor]:
     ]
 
 
+def _inputs(painting: Path) -> Mapping[str, Path]:
+    return {"photos": PHOTOS, "painting": painting, "backbone": trained("vgg16")}
+
+
+def _config(painting: Path, options: argparse.Namespace) -> JohnsonConfig:
+    """What all trainings of a painting share."""
+    return replace(
+        SIZES[-1],
+        image_px=options.image_px,
+        width=options.width,
+        levels_weight=options.levels,
+        style_weight=style_weight(PhotoSet.open(PHOTOS), _inputs(painting), "cpu"),
+        learning_rate=FAST,
+        augment=True,
+        precision="float32",
+    )
+
+
 def _trained(
     painting: Path, start: str, config: JohnsonConfig, device: str, photos: Sequence[Tensor]
 ) -> tuple[list[Tensor], float]:
     """The photos by a network trained for this benchmark, and its seconds of processor time."""
-    inputs: Mapping[str, Path] = {"photos": PHOTOS, "painting": painting, "backbone": trained("vgg16")}
-    config = replace(
-        config,
-        learning_rate=FAST,
-        augment=True,
-        style_weight=style_weight(PhotoSet.open(PHOTOS), inputs, "cpu"),
-        precision="float32",
-    )
+    inputs = _inputs(painting)
     if start != RANDOM:
         inputs = {**inputs, "start": Path(start)}
     with tempfile.TemporaryDirectory() as output:

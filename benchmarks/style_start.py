@@ -17,7 +17,7 @@ import argparse
 import functools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +58,7 @@ def main() -> None:
     torch.set_num_threads(1)
     network = initial_network(START_WIDTH, seed=0).to(options.device).train()
     losses = _Losses(options.paintings, options.device)
-    WAYS[options.way](network, losses, list(_rates(options.batches)))
+    WAYS[options.way](network, losses, tqdm(list(_rates(options.batches)), unit="batch"))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     save_start(network, options.output)
     print(f"{options.output}: {time.process_time() / 60:.1f} minutes of one core")
@@ -114,24 +114,24 @@ class _Losses:
         return loss, levels(picture[None]).to(self.device)
 
 
-def _norms(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
+def _norms(network: TransformerNet, losses: _Losses, rates: Collection[float]) -> None:
     norms = [module for module in network.modules() if isinstance(module, InstanceNorm)]
     filters = [p for m in network.modules() if isinstance(m, nn.Conv2d) for p in m.parameters()]
     initial = [p.detach() for norm in norms for p in (norm.weight, norm.bias)]
     own = [[nn.Parameter(p.clone()) for p in initial] for _ in range(losses.paintings)]
     optimizer = torch.optim.Adam([*filters, *(p for each in own for p in each)])
-    for step, rate in enumerate(tqdm(rates, unit="batch")):
+    for step, rate in enumerate(rates):
         painting = step % losses.paintings
         _put(norms, own[painting])
         _update(optimizer, losses.style(network, step, painting), rate)
     _put(norms, [nn.Parameter(torch.stack(copies).mean(dim=0)) for copies in zip(*own, strict=True)])
 
 
-def _reptile(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
+def _reptile(network: TransformerNet, losses: _Losses, rates: Collection[float]) -> None:
     weights = list(network.parameters())
     optimizer = torch.optim.Adam(weights, betas=(0.0, 0.999))
     start = [weight.detach().clone() for weight in weights]
-    for step, rate in enumerate(tqdm(rates, unit="batch")):
+    for step, rate in enumerate(rates):
         _update(optimizer, losses.style(network, step, step // TOWARDS % losses.paintings), 1)
         if (step + 1) % TOWARDS == 0 or step + 1 == len(rates):
             with torch.no_grad():
@@ -139,9 +139,9 @@ def _reptile(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -
                     weight.copy_(before.lerp_(weight, rate))
 
 
-def _copy(network: TransformerNet, losses: _Losses, rates: Sequence[float]) -> None:
+def _copy(network: TransformerNet, losses: _Losses, rates: Collection[float]) -> None:
     optimizer = torch.optim.Adam(network.parameters())
-    for step, rate in enumerate(tqdm(rates, unit="batch")):
+    for step, rate in enumerate(rates):
         _update(optimizer, losses.copy(network, step), rate)
 
 

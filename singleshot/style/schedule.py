@@ -121,8 +121,8 @@ def _size(now: JohnsonConfig, step: int, left: float, gone: float) -> JohnsonCon
 
 
 def _larger(now: JohnsonConfig) -> JohnsonConfig:
-    sides = sorted(size.image_px for size in SIZES if size.image_px > now.image_px)
-    return replace(now, image_px=sides[0]) if sides else now
+    larger = (size.image_px for size in SIZES if size.image_px > now.image_px)
+    return replace(now, image_px=min(larger, default=now.image_px))
 
 
 @torch.no_grad()
