@@ -1,22 +1,24 @@
 """What a style becomes of several starts: `python -m benchmarks.style_begin`.
 
 From each start, a network is trained for a number of batches of one photo, by default of learn-style's
-smallest size, in float32, then judged on photos that no training saw. VGG19 and AlexNet, by which style
-ratios are measured, trained none of them. With `--gatys`, optimisation of the same photos follows, in as much
-processor time as the last training took.
+smallest size, in float32, then judged on photos that no training saw. `--batches 585:128,260:192` are 585 of
+128 px, then 260 of 192 px, as many as learn-style makes in five minutes on two quiet cores of an AMD EPYC.
+VGG19 and AlexNet, by which style ratios are measured, trained none of the networks. With `--gatys`,
+optimisation of the same photos follows, in as much processor time as the last training took.
 A contact sheet for each painting is written to `--output`. Needs the stage pictures.
 """
 
 import argparse
 import itertools
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from benchmarks.command import check_inputs, positive, run_main
 from benchmarks.paired import heading, print_table
@@ -31,14 +33,14 @@ from singleshot.style.contact_sheet import contact_sheet
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.evaluator import Evaluator, PictureScores
 from singleshot.style.gatys import GatysConfig, Iterate, optimize
-from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
-from singleshot.style.model_file import load_model
+from singleshot.style.johnson import JohnsonConfig, Trainer, initial_network, open_levels, open_loss
 from singleshot.style.schedule import FAST, SIZES, style_weight
 from singleshot.style.start import START
-from tasks.job import Job
-from tasks.train_style import train_style
+from singleshot.style.transformer_net import TransformerNet
 
 RANDOM = "random"
+Phases: TypeAlias = tuple[tuple[int, int], ...]
+"""Numbers of batches and the sides of their photos, in pixels, in turn."""
 COLUMNS = ("painting", "begins with", "batches", "seconds", *PictureScores._fields, "colours' distance")
 SIDE_PX = 256
 
@@ -47,11 +49,18 @@ def main() -> None:
     """Print a Markdown table with a row for each training: means over the photos."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("starts", nargs="*", default=[RANDOM, str(START)], help="files, or `random`")
-    parser.add_argument("--batches", type=positive(int), nargs="+", default=[150])
+    parser.add_argument(
+        "--batches",
+        type=_phases,
+        nargs="+",
+        default=["150"],
+        metavar="N[:PX][,N:PX]",
+        help="of photos of PX pixels",
+    )
     parser.add_argument("--paintings", type=Path, nargs="+", default=[painting_of("waves")])
     parser.add_argument("--photos", type=Path, help="folder of photos; by default those of style.quality")
     parser.add_argument("--levels", type=float, default=SIZES[-1].levels_weight, help="weight of their loss")
-    parser.add_argument("--image-px", type=positive(int), default=SIZES[-1].image_px, help="of the photos")
+    parser.add_argument("--seed", type=int, default=0, help="of the photos' order")
     parser.add_argument("--width", type=positive(int), default=SIZES[-1].width, help="of the network")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--gatys", action="store_true", help="also optimise the photos")
@@ -69,15 +78,16 @@ def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[obje
     photos = _photos(options.photos)
     name = painting.parent.name if painting.name == "painting.png" else painting.stem
     shown, captions, seconds = list(photos), [f"photo, for {name}"] * len(photos), 0.0
-    config = _config(painting, options)
+    config, settings = _config(painting, options), StylizeSettings(precision="float32")
     for start in options.starts:
-        for batches in options.batches:
-            training = replace(config, batches=batches)
-            pictures, seconds = _trained(painting, start, training, options.device, photos)
+        for phases in options.batches:
+            network, seconds = _trained(painting, start, config, phases, options)
+            pictures = [stylize(network, photo[None], settings)[0] for photo in photos]
             beginning = Path(start).stem
+            batches = ", then ".join(f"{count:,} of {side} px" for count, side in phases)
             yield name, beginning, batches, f"{seconds:.0f}", *_means(evaluator, pictures, photos)
             shown += pictures
-            captions += [f"{beginning}\n{batches} batches"] * len(photos)
+            captions += [f"{beginning}\n{batches}"] * len(photos)
     if options.gatys:
         pictures, iterations = _optimised(evaluator, photos, seconds / len(photos))
         means = _means(evaluator, pictures, photos)
@@ -86,6 +96,13 @@ def _rows(painting: Path, options: argparse.Namespace) -> Iterator[Sequence[obje
         captions += [f"optimisation\n{iterations} iterations"] * len(photos)
     sheet = contact_sheet([middle(picture, SIDE_PX) for picture in shown], captions, columns=len(photos))
     (options.output / f"{name}.jpg").write_bytes(encode_jpeg(sheet))
+
+
+def _phases(text: str) -> Phases:
+    """`585:128,260:192` as numbers of batches and sides of their photos."""
+    number = positive(int)
+    phases = [phase.partition(":") for phase in text.split(",")]
+    return tuple((number(count), number(side or str(SIZES[-1].image_px))) for count, _, side in phases)
 
 
 def _photos(folder: Path | None) -> list[Tensor]:
@@ -100,37 +117,34 @@ def _photos(folder: Path | None) -> list[Tensor]:
 
 
 def _inputs(painting: Path) -> Mapping[str, Path]:
-    return {"photos": PHOTOS, "painting": painting, "backbone": trained("vgg16")}
+    return {"painting": painting, "backbone": trained("vgg16")}
 
 
 def _config(painting: Path, options: argparse.Namespace) -> JohnsonConfig:
     """What all trainings of a painting share."""
     return replace(
         SIZES[-1],
-        image_px=options.image_px,
         width=options.width,
         levels_weight=options.levels,
         style_weight=style_weight(PhotoSet.open(PHOTOS), _inputs(painting), "cpu"),
         learning_rate=FAST,
-        augment=True,
-        precision="float32",
     )
 
 
 def _trained(
-    painting: Path, start: str, config: JohnsonConfig, device: str, photos: Sequence[Tensor]
-) -> tuple[list[Tensor], float]:
-    """The photos by a network trained for this benchmark, and its seconds of processor time."""
-    inputs = _inputs(painting)
-    if start != RANDOM:
-        inputs = {**inputs, "start": Path(start)}
-    with tempfile.TemporaryDirectory() as output:
-        began = process_time()
-        list(train_style([Job(TrainStyleParams("learned", config), inputs, Path(output), device=device)]))
-        seconds = process_time() - began
-        network, _ = load_model(Path(output) / "model.safetensors")
-    settings = StylizeSettings(precision="float32")
-    return [stylize(network, photo[None], settings)[0] for photo in photos], seconds
+    painting: Path, start: str, config: JohnsonConfig, phases: Phases, options: argparse.Namespace
+) -> tuple[TransformerNet, float]:
+    """A network trained for this benchmark, and its seconds of processor time."""
+    inputs, photos = _inputs(painting), PhotoSet.open(PHOTOS)
+    device, seed, dtype = options.device, options.seed, torch.float32
+    network = initial_network(config.width, seed, None if start == RANDOM else Path(start)).to(device)
+    loss, levels = open_loss(inputs, config, device, dtype), open_levels(inputs, config)
+    sides = [side for count, side in phases for _ in range(count)]
+    trainer = Trainer(network, loss, config, levels=levels, batches=len(sides), seed=seed, dtype=dtype)
+    began = process_time()
+    for step, side in enumerate(tqdm(sides, f"{painting.stem}, {Path(start).stem}", unit="batch")):
+        trainer.update(photos.batch(seed, step, 1, side, augment=True))
+    return network.cpu().eval(), process_time() - began
 
 
 def _optimised(evaluator: Evaluator, photos: Sequence[Tensor], seconds: float) -> tuple[list[Tensor], int]:

@@ -9,7 +9,7 @@ reptile  The network takes some steps towards one painting, then goes a part of 
 copy     The network learns to copy photos, and no painting.
 
 Photos are those of the stage pictures, which leaves out the ones that styles are measured on; VGG16's weights
-come from there too. On a machine of one kind, the same command makes the same bytes.
+come from there too. On CPUs of one kind, the same command makes the same bytes.
 `python -m benchmarks.style_begin` compares what styles become of several starts.
 """
 
@@ -34,9 +34,8 @@ from singleshot.style.datasets.drawn_at_random import draw_at_random
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import initial_network
 from singleshot.style.losses import levels, levels_loss
-from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss, style_loss
-from singleshot.style.precision import autocast, resolve
-from singleshot.style.schedule import LEVELS_WEIGHT, STRONGEST_STYLE, STYLE_WEIGHT
+from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss
+from singleshot.style.schedule import LEVELS_WEIGHT, STYLE_WEIGHT, style_factor
 from singleshot.style.start import START, START_WIDTH, save_start
 from singleshot.style.transformer_net import InstanceNorm, TransformerNet
 
@@ -49,15 +48,17 @@ def main() -> None:
     """Train, and write the start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--way", choices=WAYS, default="norms")
-    parser.add_argument("--batches", type=positive(int), default=2448, help="of one photo")
-    parser.add_argument("--paintings", type=positive(int), default=144, help="to learn from")
+    parser.add_argument("--batches", type=positive(int), default=2880)
+    parser.add_argument("--batch-size", type=positive(int), default=4, help="number of photos in a batch")
+    parser.add_argument("--paintings", type=positive(int), default=36, help="to learn from")
+    parser.add_argument("--seed", type=int, default=0, help="of the first weights and of the photos' order")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--output", type=Path, default=START)
     options = parser.parse_args()
     check_inputs(BACKBONES, PHOTOS, stages="pictures")
     torch.set_num_threads(1)
-    network = initial_network(START_WIDTH, seed=0).to(options.device).train()
-    losses = _Losses(options.paintings, options.device)
+    network = initial_network(START_WIDTH, options.seed).to(options.device).train()
+    losses = _Losses(options)
     WAYS[options.way](network, losses, tqdm(list(_rates(options.batches)), unit="batch"))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     save_start(network, options.output)
@@ -73,33 +74,29 @@ def _rates(batches: int) -> Iterator[float]:
 class _Losses:
     """What the networks are trained with: photos, drawn paintings, and VGG16."""
 
-    def __init__(self, paintings: int, device: str) -> None:
-        self.paintings, self.device = paintings, device
-        self.dtype = resolve("auto", device)
-        self.vgg16 = LossNetwork(load_backbone(trained("vgg16")).to(device), self.dtype)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.paintings, self.device = options.paintings, options.device
+        self.seed, self.batch_size = options.seed, options.batch_size
+        self.vgg16 = LossNetwork(load_backbone(trained("vgg16")).to(self.device), torch.float32)
         self.photos = PhotoSet.open(PHOTOS)
         self.of_painting = functools.cache(self._of_painting)
 
     def style(self, network: TransformerNet, step: int, painting: int) -> Tensor:
-        """The loss of a photo in a painting's style, with the levels loss as in learn-style."""
-        x = self._photo(step)
-        ŷ = self._stylized(network, x)
+        """The loss of photos in a painting's style, with the levels loss as in learn-style."""
+        x = self._photos(step)
+        ŷ = network(x)
         perceptual, light = self.of_painting(painting)
         return perceptual(ŷ, self.vgg16.content(x)).total + LEVELS_WEIGHT * levels_loss(ŷ, light)
 
     def copy(self, network: TransformerNet, step: int) -> Tensor:
-        """How far a photo's picture is from the photo, in VGG16's features and in pixels."""
-        x = self._photo(step)
-        ŷ = self._stylized(network, x)
+        """How far photos' pictures are from the photos, in VGG16's features and in pixels."""
+        x = self._photos(step)
+        ŷ = network(x)
         pixels = functional.mse_loss(ŷ, x)
         return functional.mse_loss(self.vgg16.represent(ŷ).content, self.vgg16.content(x)) + 100 * pixels
 
-    def _stylized(self, network: TransformerNet, x: Tensor) -> Tensor:
-        with autocast(self.device, self.dtype):
-            return network(x)
-
-    def _photo(self, step: int) -> Tensor:
-        batch = self.photos.batch(0, step, 1, SIDE_PX, augment=True)
+    def _photos(self, step: int) -> Tensor:
+        batch = self.photos.batch(self.seed, step, self.batch_size, SIDE_PX, augment=True)
         return batch.to(self.device, memory_format=torch.channels_last)
 
     @torch.no_grad()
@@ -108,9 +105,7 @@ class _Losses:
         size = int(np.random.default_rng(painting).integers(204, 360))
         picture = draw_at_random(painting, size)
         loss = PerceptualLoss(self.vgg16, self.vgg16.grams(picture), LossWeights(1, STYLE_WEIGHT, 0))
-        photos = self.photos.batch(0, 0, 4, SIDE_PX, augment=True).to(self.device)
-        begins = loss.style_weight * float(style_loss(self.vgg16.represent(photos).grams, loss.painting))
-        loss.style_weight *= min(1, STRONGEST_STYLE / begins)
+        loss.style_weight *= style_factor(loss, self.photos, self.device)
         return loss, levels(picture[None]).to(self.device)
 
 
