@@ -47,8 +47,8 @@ With a weight of 3 they are 11.8 and 0.11, and figures can be made out."""
 PHOTOS = 4
 """Number of photos on which that loss is measured."""
 TEMPORAL_WEIGHT = 400.0
-"""Weight of the temporal loss. With the default profile's weight, skies in the style of Van Gogh's starry night
-have no strokes. A weight of 300 makes videos flicker only 0.4 times as much as one of 0 does
+"""Weight of the temporal loss. With the default profile's weight, skies in the style of Van Gogh's starry
+night have no strokes. A weight of 300 makes videos flicker only 0.4 times as much as one of 0 does
 (`python -m benchmarks.style_temporal`); with 400, they flicker 0.9 times as much as with 300."""
 LEVELS_WEIGHT = 100.0
 """Weight of the levels loss. Without it, 150 batches leave colours at 0.73 of a photo's distance to a starry
