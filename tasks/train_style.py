@@ -167,8 +167,8 @@ class _Training:
                 if self._planned_anew(given, now - counted, self.step - begun):
                     photos = self._reader()
                 counted = now
-            yield Progress(self.step / self.trainer.batches)
             last = self.step == self.trainer.batches
+            yield Progress(1.0 if last else self._done())
             if shown := last or self._preview_is_due():
                 yield from self._show(last)
             if not last and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
@@ -204,6 +204,12 @@ class _Training:
         self.config = self.trainer.config = planned.config
         self.trainer.batches = planned.config.batches
         self.batches = _Batches(self.photos, self.config, self.params.seed)
+
+    def _done(self) -> float:
+        """The part of the training that is over: of its time, if it has a given one."""
+        if (given := self.params.seconds) is not None:
+            return min(1.0, self.elapsed / given)
+        return self.step / self.trainer.batches
 
     def _preview_is_due(self) -> bool:
         if (given := self.params.seconds) is None:

@@ -323,6 +323,8 @@ def stylize(
         if not Path(style).is_file():
             style_model(share_of(style)[0])
     _check_inputs([*inputs, *(more or [])])
+    if mask:
+        check_exists(mask)
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
     from singleshot.style.apply.regions import read_mask

@@ -60,6 +60,23 @@ class ActAnswer(BaseModel):
     policy: str
 
 
+class StylizeQuery(BaseModel):
+    """How a picture is stylised."""
+
+    model_config = ConfigDict(extra="forbid")
+    strength: Annotated[float, Field(ge=STRENGTHS[0], le=STRENGTHS[1])] = 1.0
+    stroke: Annotated[float, Field(ge=STROKES[0], le=STROKES[1])] | None = None
+    keep_faces: bool = False
+
+
+class ClassifyQuery(BaseModel):
+    """By which classifier a picture is classified, and how it is prepared."""
+
+    model_config = ConfigDict(extra="forbid")
+    classifier: str | None = None
+    preparation: Preparation = "right"
+
+
 class ClassAnswer(BaseModel):
     """A class that a picture may show."""
 
@@ -193,9 +210,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         style: Annotated[str, Depends(known_style)],
         media_type: Annotated[Written, Depends(accepted)],
         body: Annotated[bytes, Depends(picture_to_stylize)],
-        strength: Annotated[float, Query(ge=STRENGTHS[0], le=STRENGTHS[1])] = 1.0,
-        stroke: Annotated[float | None, Query(ge=STROKES[0], le=STROKES[1])] = None,
-        keep_faces: bool = False,
+        query: Annotated[StylizeQuery, Query()],
     ) -> Response:
         """Stylise a picture.
 
@@ -203,7 +218,7 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
         a preview of 768 px; without it, the network draws them in its own size. `keep_faces` leaves faces as
         they are.
         """
-        settings = StylizeSettings(strength, stroke=stroke, keep_faces=keep_faces)
+        settings = StylizeSettings(query.strength, stroke=query.stroke, keep_faces=query.keep_faces)
         return Response(await services.stylize(style, body, settings, media_type), media_type=media_type)
 
     @app.post(
@@ -215,16 +230,16 @@ def build_app(models: Sequence[Model], config: ServingConfig) -> FastAPI:
     )
     async def classify(
         body: Annotated[bytes, Depends(picture_to_classify)],
-        classifier: str | None = None,
-        preparation: Preparation = "right",
+        query: Annotated[ClassifyQuery, Query()],
     ) -> ClassifyAnswer:
         """The most probable classes of a picture, among ImageNet's.
 
         `preparation` is how it is scaled and normalised: `right`, or with the report's mistakes.
         """
         there = list(cards["classifier"])
-        name = _known("classifier", (there or [""])[0] if classifier is None else classifier, there)
-        found = await services.classify(name, body, preparation)
+        asked = (there or [""])[0] if query.classifier is None else query.classifier
+        name = _known("classifier", asked, there)
+        found = await services.classify(name, body, query.preparation)
         answers = [ClassAnswer(label=each.label, probability=each.probability) for each in found]
         return ClassifyAnswer(answers=answers, classifier=name)
 

@@ -19,9 +19,10 @@ from pipelines.serving.pictures import Written, decode, encode
 from singleshot.export.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
 from singleshot.export.onnx_model import OnnxModel, load_onnx
 from singleshot.export.sparse_policy import FastestPolicy
-from singleshot.style.apply.regions import faces
+from singleshot.style.apply.regions import placed
 from singleshot.style.apply.strokes import with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished
+from singleshot.style.apply.tiling import to_float
 from singleshot.style.transformer_net import MIN_SIDE_PX
 
 ANSWERS = 5
@@ -83,16 +84,14 @@ class Services:
 
     def _stylize(self, style: str, body: bytes, settings: StylizeSettings, media_type: Written) -> bytes:
         network = self._networks[style]
-        picture = decode(body, self._config.stylize.max_pixels, MIN_SIDE_PX)[None]
+        picture = decode(body, self._config.stylize.max_pixels, MIN_SIDE_PX)[None].mul(255).round().byte()
 
         def draw(small: Tensor) -> Tensor:
-            return torch.from_numpy(network(pictures=small.numpy())["stylised"])
+            return torch.from_numpy(network(pictures=to_float(small).numpy())["stylised"])
 
-        result = finished(picture, with_strokes(picture, settings.stroke, draw), settings)[0]
-        if settings.keep_faces:
-            frame = picture[0].mul(255).round().byte().permute(1, 2, 0).contiguous().numpy()
-            result = torch.lerp(result, picture[0], torch.from_numpy(faces(frame)))
-        return encode(result, media_type)
+        result = finished(picture, with_strokes(picture, settings.stroke, draw), settings)
+        (answer,) = placed(picture, result, settings)
+        return encode(answer / 255, media_type)
 
     async def classify(self, classifier: str, body: bytes, preparation: Preparation) -> list[Answer]:
         """The most probable classes of a picture, given as a file, the most probable first."""

@@ -5,17 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor
 from tqdm import tqdm
 
 from singleshot.errors import UserError
 from singleshot.io.animations import Animation, read_animation
 from singleshot.io.images import NamedBytes, Picture, Source, StoredAs, name_of, read_picture
 from singleshot.io.whole_file import whole_file
-from singleshot.style.apply.light import bounded
-from singleshot.style.apply.regions import within
+from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, check_size, stylize
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.segments import stylized_film, torch_stylizer
@@ -65,7 +62,8 @@ def stylize_pictures(
                     bar.update()
 
         for batch in _batches(readable(), batch_size):
-            results = _stylized(network, torch.stack([picture.pixels for _, picture in batch]), settings)
+            pictures = torch.stack([picture.pixels for _, picture in batch])
+            results = placed(pictures, stylize(network, pictures, settings), settings)
             for (target, picture), result in zip(batch, results, strict=True):
                 bar.update()
                 try:
@@ -92,7 +90,8 @@ def stylize_stream(network: TransformerNet, file: Path | None, settings: Stylize
         content = _film(network, animation, settings, 1, source)
     else:
         picture = _read(source)
-        (result,) = _stylized(network, picture.pixels[None], settings)
+        pixels = picture.pixels[None]
+        (result,) = placed(pixels, stylize(network, pixels, settings), settings)
         content = _encoded(picture.stored, source, lambda: picture.encode(result))
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
@@ -102,16 +101,6 @@ def _read(source: Source) -> Picture:
     picture = read_picture(source)
     check_size(picture.pixels.shape[2], picture.pixels.shape[1], name_of(source))
     return picture
-
-
-def _stylized(network: TransformerNet, pictures: Tensor, settings: StylizeSettings) -> Iterator[Tensor]:
-    """Stylise pictures, uint8 (N, 3, H, W), within the bounds of their own light."""
-    for picture, result in zip(pictures, stylize(network, pictures, settings), strict=True):
-        original, frame = (
-            np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()) for pixels in (picture, result)
-        )
-        placed = within(original, bounded(original, frame), settings.mask, settings.keep_faces)
-        yield torch.from_numpy(placed).permute(2, 0, 1)
 
 
 def _film(

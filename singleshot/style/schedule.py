@@ -28,6 +28,9 @@ LARGER_FROM = 0.5
 """Part of the time after which pictures have the next larger side, since the photos to stylise are larger
 still. In the time of 400 batches of 128 px, 200 of them and then 89 of 192 px leave a style ratio by VGG19 of
 0.34 instead of 0.39 (a starry night) and 0.55 instead of 0.59 (a wave)."""
+LARGER_BATCHES = 200
+"""Number of batches below which pictures stay as they are: so few leave a style faint in any case, and larger
+ones would be fewer still."""
 MOST_BATCHES = 60_000
 """Upper bound of the number of batches: two epochs of COCO in batches of 4, as in the paper."""
 FAST_BATCHES = 3000
@@ -91,7 +94,7 @@ def plan(now: JohnsonConfig, step: int, photos: int, *, left: float, gone: float
     if gone < LARGER_FROM:
         size = _size(now, step, left, gone)
     else:
-        size = _larger(now) if before < LARGER_FROM else now
+        size = _larger(now, step, left) if before < LARGER_FROM else now
     batches = max(step, min(MOST_BATCHES, step + round(left / work(size))))
     config = replace(size, batches=batches)
     if gone < GROWS_UNTIL:
@@ -120,9 +123,10 @@ def _size(now: JohnsonConfig, step: int, left: float, gone: float) -> JohnsonCon
     return next((size for size in smaller if lasts(size) >= ENOUGH_BATCHES), smaller[-1])
 
 
-def _larger(now: JohnsonConfig) -> JohnsonConfig:
-    larger = (size.image_px for size in SIZES if size.image_px > now.image_px)
-    return replace(now, image_px=min(larger, default=now.image_px))
+def _larger(now: JohnsonConfig, step: int, left: float) -> JohnsonConfig:
+    sides = (size.image_px for size in SIZES if size.image_px > now.image_px)
+    larger = replace(now, image_px=min(sides, default=now.image_px))
+    return larger if step + left / work(larger) >= LARGER_BATCHES else now
 
 
 def style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:

@@ -36,6 +36,7 @@ from pipelines.serving.server import running
 from singleshot.errors import UserError
 from singleshot.export.classifier import PREPROCESSING, preprocess
 from singleshot.io.images import read_rgb
+from singleshot.style.apply.light import bounded
 
 STATES = {"state": [0.0] * STATE}
 
@@ -89,6 +90,10 @@ def test_strokes_are_drawn_in_a_smaller_picture(url):
         assert refused(stylize(url, content, params={"stroke": stroke}), 422, "stroke")
 
 
+def test_a_misspelt_setting_is_refused_and_not_ignored(url):
+    assert refused(stylize(url, photo(), params={"strenght": 0.3}), 422, "strenght")
+
+
 def test_faces_can_stay_as_they_are(url):
     astronaut = Image.fromarray(data.astronaut()[:380, 40:420]).resize((190, 190), Image.Resampling.BOX)
     buffer = io.BytesIO()
@@ -96,8 +101,18 @@ def test_faces_can_stay_as_they_are(url):
     pixels = np.asarray(astronaut)
     kept = pixels_of(stylize(url, buffer.getvalue(), params={"keep_faces": "true"}).content)
     assert np.array_equal(kept[55:65, 88:98], pixels[55:65, 88:98])  # the nose
-    assert np.array_equal(kept[-30:], 255 - pixels[-30:])
-    assert np.array_equal(kept[:, -30:], 255 - pixels[:, -30:])
+    negative = bounded(pixels, 255 - pixels)
+    assert np.array_equal(kept[-30:], negative[-30:])
+    assert np.array_equal(kept[:, -30:], negative[:, -30:])
+
+
+def test_black_stays_black_as_in_the_commands_pictures(url):
+    pixels = np.full((64, 64, 3), 255, np.uint8)
+    pixels[:, :32] = 0
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    answer = pixels_of(stylize(url, buffer.getvalue()).content)  # the graph's would be a negative
+    assert not answer[:, :29].any()
 
 
 @pytest.mark.parametrize("name", ["HEIF", "AVIF", "GIF", "BMP", "WEBP"])

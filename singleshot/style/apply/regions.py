@@ -2,16 +2,21 @@
 
 import base64
 import io
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from singleshot.io.images import LUMA, Frame, read_rgb
+from singleshot.style.apply.light import bounded
+from singleshot.style.apply.stylize import StylizeSettings
 
 if TYPE_CHECKING:
     from skimage.feature import Cascade
@@ -59,6 +64,20 @@ def within(original: Frame, result: Frame, mask: str | None, keep_faces: bool) -
     if share.min() == 1:
         return result
     return cv2.blendLinear(result, original, share, 1 - share).astype(np.uint8, copy=False)
+
+
+def placed(pictures: Tensor, results: Tensor, settings: StylizeSettings) -> Iterator[Tensor]:
+    """Yield results as they are shown: in the originals' light, where the mask says, and not over faces.
+
+    Pictures and their stylised results are uint8 (N, 3, H, W). See :func:`within` and
+    :func:`~singleshot.style.apply.light.bounded`.
+    """
+    for picture, result in zip(pictures, results, strict=True):
+        original, frame = (
+            np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()) for pixels in (picture, result)
+        )
+        own = within(original, bounded(original, frame), settings.mask, settings.keep_faces)
+        yield torch.from_numpy(own).permute(2, 0, 1)
 
 
 def faces(picture: Frame) -> NDArray[np.float32]:

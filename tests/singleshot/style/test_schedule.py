@@ -48,12 +48,16 @@ def test_it_does_not_grow_late_but_gives_way_until_half_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(("side", "larger"), [(128, 192), (192, 256), (256, 256)])
-def test_pictures_have_the_next_larger_side_in_the_second_half_however_few_batches(side, larger) -> None:
+def test_pictures_have_the_next_larger_side_in_the_second_half(side, larger) -> None:
     now = replace(SMALLEST, image_px=side)
-    later = planned(90, gone=0.51, before=0.49, step=90, now=now)
+    later = planned(490, gone=0.51, before=0.49, step=100, now=now)
     assert (later.image_px, later.width) == (larger, now.width)
-    assert later.batches == 90 + round(90 / work(later))
-    assert planned(40, gone=0.53, before=0.51, step=100, now=later).image_px == larger  # once
+    assert later.batches == 100 + round(490 / work(later))
+    assert planned(40, gone=0.53, before=0.51, step=110, now=later).image_px == larger  # once
+
+
+def test_few_batches_do_not_become_fewer_for_larger_pictures() -> None:
+    assert planned(8, gone=0.51, before=0.49, step=8).image_px == 128
 
 
 def test_a_size_that_has_just_enough_time_stays() -> None:
