@@ -63,7 +63,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         weight = style_weight(PhotoSet.open(inputs["photos"]), inputs, device)
         johnson = dataclasses.replace(SIZES[-1], style_weight=weight, learning_rate=FAST, augment=True)
         params = TrainStyleParams(name, johnson, seconds=seconds, unseen=config.style.quality.photos)
-        cell = Cell(name, train_style, params, inputs, {"style": name})
+        cell = Cell(name, train_style, params, inputs, {"style": name}, size=max(1, round(seconds)))
         if not store.has(cell):
             if (output / "model.safetensors").exists():
                 raise UserError(
@@ -71,7 +71,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
                     "time or another version of this program; give another --name, or remove it"
                 )
             _tell(name, seconds, inputs, device, cores)
-        fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True)
+        fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True, unit="second")
     store.link(cell, output)
     shutil.copyfile(inputs["painting"], output / "painting.png")
     _finish(output)
