@@ -246,6 +246,7 @@ def sizes(monkeypatch):
     sizes = [replace(TINY, width=width, image_px=px, batch_size=1, batches=None) for width, px in kinds]
     monkeypatch.setattr(schedule, "SIZES", tuple(sizes))
     monkeypatch.setattr(schedule, "ENOUGH_BATCHES", 60)
+    monkeypatch.setattr(schedule, "LARGER_BATCHES", 20)
     return sizes
 
 
