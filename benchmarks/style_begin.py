@@ -53,14 +53,14 @@ def main() -> None:
         "--batches",
         type=_phases,
         nargs="+",
-        default=["150"],
+        default=[_phases("150")],
         metavar="N[:PX][,N:PX]",
         help="of photos of PX pixels",
     )
     parser.add_argument("--paintings", type=Path, nargs="+", default=[painting_of("waves")])
     parser.add_argument("--photos", type=Path, help="folder of photos; by default those of style.quality")
     parser.add_argument("--levels", type=float, default=SIZES[-1].levels_weight, help="weight of their loss")
-    parser.add_argument("--seed", type=int, default=0, help="of the photos' order")
+    parser.add_argument("--seed", type=int, default=0, help="of random weights and the photos' order")
     parser.add_argument("--width", type=positive(int), default=SIZES[-1].width, help="of the network")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--gatys", action="store_true", help="also optimise the photos")

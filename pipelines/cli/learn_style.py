@@ -154,16 +154,16 @@ def _tell(name: str, seconds: float, inputs: dict[str, Path], device: str, cores
 def _finish(output: Path) -> None:
     _, card = load_model(output / "model.safetensors")
     (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n", encoding="utf-8")
-    looks = f"on photos that it has not seen: {in_words(card.scores)} ("
+    looks = f"on photos that it has not seen: {in_words(card.scores)}"
     if card.steps < FEW_BATCHES:
         looks = (
             f"not yet a style: it is faint before some {FEW_BATCHES} batches, and there was time for "
-            f"{card.steps}; give more --minutes, or begin when the machine has less else to do ("
+            f"{card.steps}; give more --minutes, or begin when the machine has less else to do"
         )
     johnson = card.settings["johnson"]
     print(
         f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.steps:,} batches, at last of "
         f"{johnson['batch_size']} x {johnson['image_px']} px, a network of width {johnson['width']}\n"
-        f"{looks}{card.scores[STROKES]:.0%} of a photo's distance to the painting is left, by AlexNet)\n"
+        f"{looks} ({card.scores[STROKES]:.0%} of a photo's distance to the painting is left, by AlexNet)\n"
         f"next: python -m pipelines stylize -s {output.name} -i photo.jpg -o out"
     )

@@ -11,7 +11,7 @@ from PIL import Image
 from singleshot.arguments import as_path, new_file, writing
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
-from singleshot.style.apply.light import bounded
+from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
@@ -88,5 +88,5 @@ class Style:
                 f"the array is {pixels.dtype} of shape {pixels.shape}; it has to be uint8 of shape (H, W, 3)"
             )
         picture = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None]
-        result = stylize(self.network, picture, settings)[0].permute(1, 2, 0).contiguous().numpy()
-        return bounded(np.ascontiguousarray(pixels), result)
+        (result,) = placed(picture, stylize(self.network, picture, settings), settings)
+        return result.permute(1, 2, 0).numpy()
