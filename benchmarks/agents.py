@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from singleshot.rl.agents import AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
@@ -48,43 +48,26 @@ def updating(
     data: ReplayBuffer,
     updates: int,
     *,
-    stack: int = 1,
-    device: str = "cpu",
     execution: Execution = "auto",
 ) -> Callable[[], None]:
-    """A function that updates a stack of agents (seeds 0, 1, …) under SNIP's masks; sparsity 0 is dense."""
+    """A function that updates an agent (seed 0) under SNIP's masks; sparsity 0 is dense."""
     config = CONFIGS[algorithm_name]
-    specs = [
-        AgentSpec(ENVIRONMENT, algorithm_name, "snip" if sparsity else "dense", sparsity, seed)
-        for seed in range(stack)
-    ]
-    algorithm = make_algorithm(specs[0], config, SPACES.observation_size, SPACES.action_size)
-    own = [
-        make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)
-        if sparsity
-        else dense_masks(algorithm)
-        for spec in specs
-    ]
-    masks = {
-        name: {layer: torch.stack([agent[name][layer].mT for agent in own]) for layer in layers}
-        for name, layers in own[0].items()
-    }
-    seeds = [spec.seed for spec in specs]
-    learner = Learner(
-        initial_networks(algorithm, seeds),
-        algorithm,
-        masks if sparsity else None,
-        device,
-        execution,
-        TrainingConfig().updates,
-    )
-    randomness = Randomness("training", seeds, device=device)
+    spec = AgentSpec(ENVIRONMENT, algorithm_name, "snip" if sparsity else "dense", sparsity, 0)
+    algorithm = make_algorithm(spec, config, SPACES.observation_size, SPACES.action_size)
+    masks = None
+    if sparsity:
+        made = make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)
+        masks = {
+            name: {layer: torch.stack([mask.mT]) for layer, mask in layers.items()}
+            for name, layers in made.items()
+        }
+    networks = initial_networks(algorithm, [0])
+    learner = Learner(networks, algorithm, masks, "cpu", execution, TrainingConfig().updates)
+    randomness = Randomness("training", [0])
 
     def run() -> None:
         for number in range(updates):
             batch = data.sample(randomness, config.batch_size)
             learner.update(batch, randomness, whole=number % algorithm.delay == 0)
-        if device == "cuda":
-            torch.cuda.synchronize()
 
     return run

@@ -37,11 +37,3 @@ def check_inputs(*paths: Path, stages: str) -> None:
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: not there; `dvc repro {stages}` makes it")
-
-
-def check_device(device: str) -> None:
-    """Raise a UserError if PyTorch does not have the device, `cpu` or `cuda`."""
-    import torch  # takes seconds, and many benchmarks don't need it
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU here; give --device cpu")

@@ -52,7 +52,7 @@ PHOTOS = 4
 TEMPORAL_WEIGHT = 400.0
 """Weight of the temporal loss. With the default profile's weight, skies in the style of Van Gogh's starry
 night have no strokes. A weight of 300 makes videos flicker only 0.4 times as much as one of 0 does
-(`python -m benchmarks.style_temporal`); with 400, they flicker 0.9 times as much as with 300."""
+(`benchmarks/results/style_temporal.md`); with 400, they flicker 0.9 times as much as with 300."""
 LEVELS_WEIGHT = 100.0
 """Weight of the levels loss. Without it, 150 batches leave colours at 0.73 of a photo's distance to a starry
 night, with it at 0.34, and the style ratio by AlexNet is 0.87 instead of 0.81."""

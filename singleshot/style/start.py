@@ -1,6 +1,6 @@
 """The network that `learn-style` begins with: trained on many drawn paintings, it knows how to copy a photo.
 
-`python -m benchmarks.style_start` makes the file.
+`benchmarks/results/style_start.md` says how the file was made.
 """
 
 from pathlib import Path

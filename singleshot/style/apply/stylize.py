@@ -15,7 +15,8 @@ from singleshot.style.precision import Precision, autocast, channels_last, resol
 from singleshot.style.transformer_net import MIN_SIDE_PX, TransformerNet
 
 WHOLE_BYTES = 30
-"""Peak memory of whole pictures, in bytes per pixel and per channel of `width` (benchmarks/style_tiles)."""
+"""Peak memory of whole pictures, in bytes per pixel and per channel of `width`
+(benchmarks/results/style_tiles.md)."""
 TILE_BYTES = 90
 """The same for tiles. It is more because of the rows around a tile and the memory that the allocator
 keeps."""

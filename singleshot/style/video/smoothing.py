@@ -16,7 +16,7 @@ from singleshot.style.video.motion import MIN_SIDE, Grey, grey, optical_flow, ta
 
 HISTORY = 0.5
 """Fraction of a pixel's colour that comes from the previous frame. A half nearly halves the warping error;
-more blurs strokes and gains little (`python -m benchmarks.style_temporal`)."""
+more blurs strokes and gains little (`benchmarks/results/style_temporal.md`)."""
 TOLERANCE = 10.0
 """Difference between the original and its previous frame, in grey levels from 0 to 255, at which the previous
 frame still counts with a factor of 0.6; at twice this difference, the factor is 0.14."""
