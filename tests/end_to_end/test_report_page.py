@@ -6,6 +6,7 @@ from browsers import TOO_WIDE
 from waiting import PATIENCE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = pytest.mark.slow
 
 BROKEN = "[...document.images].filter(image => !image.complete || !image.naturalWidth).length"
 

@@ -280,7 +280,12 @@ def test_a_second_run_computes_nothing(smoke):
     output = smoke.repro()
     assert progress(output) == NOTHING_RAN
     assert re.findall("Running stage '(.*)'", output) == ["packages", "register"]
-    # Where it runs changes no result: another executor and tracking address leave every stage as it is.
+    assert smoke.results() == before
+
+
+@pytest.mark.slow
+def test_another_executor_and_tracking_address_leave_every_stage_as_it_is(smoke):
+    before = smoke.results()
     smoke.compose("profile=smoke", "executor=ray", "tracking.uri=sqlite:///mlflow.db-elsewhere")
     output = smoke.repro()
     assert progress(output) == NOTHING_RAN
@@ -288,6 +293,7 @@ def test_a_second_run_computes_nothing(smoke):
     assert smoke.results() == before
 
 
+@pytest.mark.slow
 def test_an_edited_conf_stops_the_run_with_one_line(smoke):
     profile = smoke.path / "conf/profile/smoke.yaml"
     profile.write_text(profile.read_text().replace("updates: 20", "updates: 30"))
