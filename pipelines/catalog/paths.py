@@ -41,7 +41,7 @@ STYLIZED = Path("results/style/stylized")
 QUALITY = Path(result_tables.QUALITY.path)
 ITERATIONS = Path("results/style/iterations.csv")
 SPEED = Path(result_tables.SPEED.path)
-PRUNED_STYLES = Path(result_tables.PRUNED_STYLES.path)
+PRUNED_STYLES = Path("results/style/pruning.csv")
 PRUNED_PICTURES = Path("results/style/pruned")
 
 EXPORTS = Path(result_tables.EXPORTS.path)

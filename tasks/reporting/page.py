@@ -21,7 +21,6 @@ from tasks.reporting import (
     look,
     paper,
     provenance,
-    pruned_styles,
     pruning,
     result_tables,
     style,
@@ -35,7 +34,7 @@ SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
 """The input directory with the templates and style sheet. It is an input because the digest of the source
 code covers only Python."""
-MODULES = (deployment, look, paper, provenance, pruned_styles, pruning, result_tables, style, words)
+MODULES = (deployment, look, paper, provenance, pruning, result_tables, style, words)
 """Modules whose functions the templates call."""
 
 

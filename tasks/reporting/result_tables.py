@@ -53,12 +53,6 @@ QUALITY = ResultTable(
     "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips, "
     "warping_error_ratio",
 )
-PRUNED_STYLES = ResultTable(
-    "results/style/pruning.csv",
-    "style, pruner, sparsity, weights_kept, channels_total, channels_kept, parameters, style_ratio, "
-    "style_ratio_alexnet, content_loss, ssim, lpips, size_px, threads, torch_seconds, onnxruntime_seconds, "
-    "torch_compacted_seconds, onnxruntime_compacted_seconds",
-)
 TIMINGS = ResultTable(
     "results/deployment/timings.csv",
     "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, version, form, "
@@ -70,6 +64,6 @@ CLASSIFICATION = ResultTable(
     "photo, preprocessing, runtime, status, reason, rank, label, probability, same_top5_as_torch",
 )
 TABLES = (
-    SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, PRUNED_STYLES,
-    TIMINGS, EXPORTS, CLASSIFICATION,
+    SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS,
+    EXPORTS, CLASSIFICATION,
 )  # fmt: skip

@@ -20,7 +20,6 @@ PICTURES = (
     f"{ANIMATIONS}still.jpg",
     "results/style/gatys/*/*/*.png",
     "results/style/gatys/*/*/summary.json",
-    "results/style/pruned/*/*.png",
     "results/style/stylized/*/large/*.jpg",
     "results/style/stylized/*/photos/*.jpg",
     "models/styles/*/contact_sheet.jpg",

@@ -1,4 +1,4 @@
-"""Optimised and pruned style networks: their histories and measurements, for charts.
+"""Pictures that were optimised one by one: the histories of their losses, for charts.
 
 Columns of `studies.csv`, which has one row for each iteration of an optimisation:
 
@@ -23,10 +23,8 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
-from singleshot.pruning.variant import DENSE, variant_name
-from tasks.reporting.look import OTHER, PRUNERS, SERIES
-from tasks.reporting.look import name as word
-from tasks.reporting.words import exact_percent, number
+from tasks.reporting.look import SERIES
+from tasks.reporting.words import number
 
 LABELS = {
     "vgg16": "VGG-16",
@@ -115,44 +113,6 @@ def plot_seconds(axis: Axes, pictures: Sequence[Optimised]) -> None:
     axis.margins(x=0.45)
     axis.grid(visible=False, axis="y")
     axis.set_xlabel("seconds")
-
-
-PRUNED_MEASURES = {
-    "style_ratio_alexnet": "style ratio by AlexNet",
-    "content_loss": "content loss",
-    "ssim": "SSIM",
-    "onnxruntime_compacted_seconds": "seconds, compacted",
-}
-"""Columns of `pruning.csv` that are drawn against sparsity for pruned networks, with their labels."""
-
-
-def variant(row: pandas.Series) -> str:
-    """The name of the variant in a row of `pruning.csv`, e.g. `dense` or `snip-0.98`."""
-    return variant_name(row["pruner"], row["sparsity"])
-
-
-def network_label(row: pandas.Series) -> str:
-    """The variant as readers see it, e.g. `dense` or `SNIP 98 %`."""
-    return DENSE if row["pruner"] == DENSE else f"{word(row['pruner'])} {exact_percent(row['sparsity'])}"
-
-
-def plot_pruned(axis: Axes, rows: pandas.DataFrame, column: str) -> None:
-    """Plot a column of `pruning.csv` against sparsity: a line for each pruner, from the dense network on."""
-    dense = rows[rows["pruner"] == DENSE]
-    of_dense = dense["onnxruntime_seconds" if column == "onnxruntime_compacted_seconds" else column]
-    for pruner, own in rows[rows["pruner"] != DENSE].groupby("pruner", sort=False):
-        line = own.sort_values("sparsity")
-        axis.plot(
-            [*dense["sparsity"], *line["sparsity"]],
-            [*of_dense, *line[column]],
-            "o-",
-            color=PRUNERS.get(str(pruner), OTHER),
-            label=word(str(pruner)),
-        )
-    # An SSIM may be negative.
-    axis.set_ylim(1.1 * min(0, rows[column].min()), 1.1 * max(rows[column].max(), of_dense.max()))
-    axis.set_xlabel("fraction of weights pruned")
-    axis.set_ylabel(PRUNED_MEASURES[column])
 
 
 VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer", "paintings": "style"}

@@ -29,7 +29,6 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         result_tables.STUDIES: _studies(root),
         result_tables.SPEED: _speed(),
         result_tables.QUALITY: _quality(),
-        result_tables.PRUNED_STYLES: _pruned_styles(),
         result_tables.TIMINGS: _timings(),
         result_tables.EXPORTS: _exports(),
         result_tables.CLASSIFICATION: _classification(),
@@ -39,8 +38,6 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
         pandas.DataFrame(rows, columns=source.columns.split(", ")).to_csv(path, index=False)
     for name in ("chelsea", "before_after"):
         _write(root / f"results/style/stylized/swirls/photos/{name}.jpg", encode_jpeg(_noise(30, 40)))
-    for network in ("photo", "dense", "snip-0.9", "snip-0.98", "random-0.98"):
-        _write(root / f"results/style/pruned/swirls/{network}.png", encode_png(_noise(30, 40)))
     for name in ("picture", "detail"):
         _write(root / f"results/style/stylized/swirls/large/{name}.jpg", encode_jpeg(_noise(30, 40)))
     _write(root / "models/styles/swirls/contact_sheet.jpg", encode_jpeg(_noise(30, 40)))
@@ -161,14 +158,6 @@ def _quality():
     yield "swirls", "johnson", "chelsea", 0.31, 0.4, 0.62, 0.4, 0.5, None
     yield "swirls", "gatys-vgg19", "chelsea", 0.4, 0.12, 0.58, 0.35, 0.6, None
     yield "swirls", "johnson", "clip.mp4", 0.9, 0.9, 0.9, 0.4, 0.5, 1.5  # a video: in no mean of photos
-
-
-def _pruned_styles():
-    same = 512, 1, 0.2, 0.16
-    yield "swirls", "dense", 0.0, 1000, 100, 100, 1100, 0.3, 0.25, 7.5, 0.37, 0.53, *same, None, None
-    yield "swirls", "snip", 0.9, 100, 100, 90, 900, 0.32, 0.26, 7.6, 0.36, 0.54, *same, 0.19, 0.15
-    yield "swirls", "snip", 0.98, 20, 100, 41, 275, 0.41, 0.33, 8.1, 0.35, 0.55, *same, 0.12, 0.08
-    yield "swirls", "random", 0.98, 20, 100, 98, 1050, 0.55, 0.5, 9.6, 0.29, 0.62, *same, 0.2, 0.16
 
 
 def _timings():

@@ -1,4 +1,3 @@
-import io
 import json
 
 import pandas
@@ -82,27 +81,3 @@ def test_a_label_says_whatever_differs(studies, pictures):
     (directory / "vgg19-l1-lbfgs-swirls").rename(directory / "vgg16-l1-lbfgs-swirls")
     labels = [variant.label for variant in style_figures.optimised(rows, "loss", directory.joinpath)]
     assert labels == ["VGG-19, MSE", "VGG-16, L1", "VGG-19, smooth L1", "VGG-19, Huber"]
-
-
-PRUNING = """
-style,pruner,sparsity,style_ratio_alexnet,content_loss,ssim,onnxruntime_seconds,onnxruntime_compacted_seconds
-dots,dense,0.0,0.3,7.5,0.4,0.2,
-dots,snip,0.98,0.4,8.0,0.35,0.2,0.1
-dots,snip,0.9,0.35,7.6,0.38,0.2,0.19
-dots,random,0.98,0.6,9.0,0.3,0.2,0.2
-"""
-
-
-def test_pruned_networks_are_drawn_against_sparsity_from_the_dense_one_on():
-    rows = pandas.read_csv(io.StringIO(PRUNING))
-    curves = []
-    for column in style_figures.PRUNED_MEASURES:
-        axis = Figure().add_subplot()
-        style_figures.plot_pruned(axis, rows, column)
-        curves.append(
-            {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axis.get_lines()}
-        )
-    assert curves[0] == {"SNIP": [(0, 0.3), (0.9, 0.35), (0.98, 0.4)], "random": [(0, 0.3), (0.98, 0.6)]}
-    assert curves[1]["random"] == [(0, 7.5), (0.98, 9.0)]
-    assert curves[2]["SNIP"] == [(0, 0.4), (0.9, 0.38), (0.98, 0.35)]
-    assert curves[3]["SNIP"] == [(0, 0.2), (0.9, 0.19), (0.98, 0.1)]
