@@ -12,6 +12,9 @@ from singleshot.rl.algorithms import module_of
 from singleshot.rl.environments import Environment
 from tasks.train_agents import TrainingConfig
 
+AGENT_TAGS = ("environment", "algorithm", "pruner", "sparsity", "seed")
+"""Tags by which the runs of agents in MLflow are filtered."""
+
 
 def agents(config: Config) -> Iterator[AgentSpec]:
     """Every agent of the sweep. Sparsity 0 gives one dense agent, whatever the number of pruners."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 import typer
 import typer.completion
 
-from pipelines.catalog.stages import STAGES, STEPS
+from pipelines.catalog.stages import STAGES, WITH_CELLS
 from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import keep_lock
@@ -37,52 +37,44 @@ def _run_stage(name: str) -> None:
     # objects: this took 0.9 of the 3.4 seconds (CPU) in which a stage opened.
     gc.disable()
     from pipelines.config.params import load_config
-    from pipelines.engine.stage import open_stage, open_step
+    from pipelines.engine.stage import run_stage
 
     with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
         config = load_config()
-        with open_stage(name):
-            steps = [importlib.import_module(f"pipelines.stages.{step}") for step in STAGES[name].steps]
-            gc.freeze()
-            # After every 700 new objects, as Python does by default, collections take 7 % of an ONNX export.
-            gc.set_threshold(50_000)
-            gc.enable()
-            for step, module in zip(STAGES[name].steps, steps, strict=True):
-                with open_step(
-                    name, step, config.profile, config.executor, config.tracking, STEPS[step]
-                ) as opened:
-                    module.run(opened, config)
+        steps = importlib.import_module(f"pipelines.stages.{name}").STEPS
+        gc.freeze()
+        # After every 700 new objects, as Python does by default, collections take 7 % of an ONNX export.
+        gc.set_threshold(50_000)
+        gc.enable()
+        run_stage(name, steps, config, config.profile, config.executor, config.tracking)
 
 
-def _add_stage(name: str) -> None:
-    @app.command(name.replace("_", "-"), help=STAGES[name].about, rich_help_panel="Stages")
+def _add_stage(name: str, about: str) -> None:
+    @app.command(name.replace("_", "-"), help=about, rich_help_panel="Stages")
     def command() -> None:
         _run_stage(name)
 
 
-for name in STAGES:
-    _add_stage(name)
+for name, about in WITH_CELLS.items():
+    _add_stage(name, about)
 
 
-@app.command(rich_help_panel=CONFIGURATION)
-def packages() -> None:
-    """List the installed packages that each stage uses, so that an upgrade computes its cells again."""
+@app.command(help=STAGES["packages"], rich_help_panel=CONFIGURATION)
+def packages() -> None:  # noqa: D103
     from pipelines.cli.packages import list_packages
 
     list_packages()
 
 
-@app.command(rich_help_panel="Stages")
-def register() -> None:
-    """Point the alias current of each registered network to its version in models/onnx, and describe it."""
+@app.command(help=STAGES["register"], rich_help_panel="Stages")
+def register() -> None:  # noqa: D103
     from pipelines.cli.register import register_graphs
 
     register_graphs()
 
 
-@app.command("check-config", rich_help_panel=CONFIGURATION)
-def check_config() -> None:
-    """Check that params.yaml is up to date with conf/."""
+@app.command("check-config", help=STAGES["config"], rich_help_panel=CONFIGURATION)
+def check_config() -> None:  # noqa: D103
     gc.disable()  # as in a stage
     from pipelines.cli.inputs import check_inputs
     from pipelines.config.params import check

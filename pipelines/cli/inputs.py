@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from pipelines.config.params import Config
-from pipelines.stages import fetch_images, prepare_data
+from pipelines.stages.data import data_cells
+from pipelines.stages.pictures import image_cells
 from singleshot.errors import UserError
 
 
@@ -13,7 +14,7 @@ def check_inputs(config: Config) -> None:
     Raises:
         UserError: one of them does not exist.
     """
-    for cell in (*prepare_data.cells(config), *fetch_images.cells(config.style)):
+    for cell in (*data_cells(config), *image_cells(config.style)):
         for path in cell.inputs.values():
             if not path.exists():
                 raise UserError(

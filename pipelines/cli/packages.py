@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grimp
 
-from pipelines.catalog.stages import STAGES
+from pipelines.catalog.stages import WITH_CELLS
 from pipelines.engine.sources import versions_of
 from singleshot.export import runtimes
 from singleshot.export.runtimes import RUNTIMES, installed_version
@@ -18,8 +18,8 @@ def list_packages() -> None:
     """Write the versions of each stage's packages, and of the runtimes, which are only imported by name."""
     graph = _what_computes()
     PACKAGES.mkdir(parents=True, exist_ok=True)
-    for name, stage in STAGES.items():
-        imported = _imported(graph, *(f"pipelines.stages.{step}" for step in stage.steps))
+    for name in WITH_CELLS:
+        imported = _imported(graph, f"pipelines.stages.{name}")
         if runtimes.__name__ in imported:  # and through it adapters, by name
             imported |= _imported(graph, *(own.module for own in RUNTIMES.values()))
         _write(PACKAGES / f"{name}.json", versions_of(imported))

@@ -15,16 +15,16 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.catalog.agents import agents, algorithm_config, draw_of, training_config
-from pipelines.catalog.stages import STEPS
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.execution import device_of
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.stage import CELLS
+from pipelines.engine.stage import CELLS, Step
 from pipelines.engine.tracking import tracking
-from pipelines.stages import prepare_data, prune, train
+from pipelines.stages.agents import prune_agents, prune_cell, train_agents, train_cell
+from pipelines.stages.data import data_cell, prepare_data
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
 from singleshot.pruning.variant import DENSE
@@ -191,24 +191,24 @@ def compute(
         print("all agents are in the tables")
         return
     data = {cell.digest: cell for cell in (_data(config, agent) for agent in wanted)}
-    _fan_out("prepare_data", list(data.values()), config, store)
+    _fan_out(prepare_data, list(data.values()), config, store)
     pruned = [agent for agent in wanted if agent.mask_pruner]
-    _fan_out("prune", [_masks(config, agent, store) for agent in pruned], config, store)
+    _fan_out(prune_agents, [_masks(config, agent, store) for agent in pruned], config, store)
     if masks_only:
         return
-    _fan_out("train", [_training(config, agent, store) for agent in wanted], config, store, gpu=True)
+    _fan_out(train_agents, [_training(config, agent, store) for agent in wanted], config, store, gpu=True)
 
 
 def _fan_out(
-    stage: str, cells: Sequence[Cell], config: Config, store: CellStore, *, gpu: bool = False
+    step: Step, cells: Sequence[Cell], config: Config, store: CellStore, *, gpu: bool = False
 ) -> None:
-    print(f"{stage}: ", end="")
-    with tracking(config.tracking, stage, config.profile, STEPS[stage]) as tracker:
+    print(f"{step.name}: ", end="")
+    with tracking(config.tracking, step.name, config.profile, step.experiment) as tracker:
         fan_out(cells, config.executor, store, tracker, gpu=gpu)
 
 
 def _data(config: Config, agent: AgentSpec) -> Cell:
-    return prepare_data.cell(config, agent.environment, draw_of(config, agent))
+    return data_cell(config, agent.environment, draw_of(config, agent))
 
 
 def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
@@ -217,7 +217,7 @@ def _dataset(config: Config, agent: AgentSpec, store: CellStore) -> Path:
 
 def _masks(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
     """The cell of the step `prune`, with the dataset in the store as its input."""
-    return dataclasses.replace(prune.cell(config, agent), inputs={"dataset": _dataset(config, agent, store)})
+    return dataclasses.replace(prune_cell(config, agent), inputs={"dataset": _dataset(config, agent, store)})
 
 
 def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
@@ -225,7 +225,7 @@ def _training(config: Config, agent: AgentSpec, store: CellStore) -> Cell:
     inputs = {"dataset": _dataset(config, agent, store)}
     if agent.mask_pruner:
         inputs["masks"] = store.path(_masks(config, agent, store).digest) / "masks.safetensors"
-    return dataclasses.replace(train.cell(config, agent), inputs=inputs)
+    return dataclasses.replace(train_cell(config, agent), inputs=inputs)
 
 
 def _settings(config: Config, agent: AgentSpec) -> Settings:

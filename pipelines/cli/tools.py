@@ -18,7 +18,6 @@ import typer
 from pipelines.catalog.paths import AGENTS, GRAPHS
 from pipelines.cli.trained import (
     complete_agent,
-    complete_cell,
     complete_graph,
     complete_style,
     share_of,
@@ -119,33 +118,6 @@ def doctor() -> None:
 
     if not print_findings():
         raise typer.Exit(1)
-
-
-cells = typer.Typer(help="Inspect the store of computed cells.", no_args_is_help=True)
-app.add_typer(cells, name="cells", rich_help_panel=PANEL)
-
-
-@cells.command(
-    "why",
-    epilog=examples("cells why train", "cells why train/HalfCheetah/bc/dense/seed-0"),
-)
-def cells_why(
-    name: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=complete_cell,
-            metavar="NAME",
-            help="A cell's name, as MLflow shows it, or STEP/NAME; or a STEP, for all its cells.",
-        ),
-    ],
-) -> None:
-    """Say why a cell is computed again: the parameter, input, source file or package that differs.
-
-    The cell is compared with the most similar one in the store.
-    """
-    from pipelines.cli.cells import explain
-
-    explain(name)
 
 
 @app.command(

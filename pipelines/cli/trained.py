@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pipelines.catalog.paths import AGENTS, GRAPHS, LEARNED, STYLES
-from pipelines.catalog.stages import STEPS
 from singleshot.errors import UserError
 
 MODEL = "model.safetensors"
@@ -79,15 +78,6 @@ def complete_graph(incomplete: str) -> list[str]:
 def complete_agent(incomplete: str) -> list[str]:
     """Directories of trained agents whose paths begin like this."""
     return [path for path in sorted(str(AGENTS / name) for name in _agents()) if path.startswith(incomplete)]
-
-
-def complete_cell(incomplete: str) -> list[str]:
-    """Steps, and agents that were trained, whose names begin like this."""
-    return [
-        name
-        for name in (*STEPS, *sorted(f"train/{each}" for each in _agents()))
-        if name.startswith(incomplete)
-    ]
 
 
 def _agents() -> Iterator[str]:

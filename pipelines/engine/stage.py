@@ -1,10 +1,12 @@
-"""The work that all steps of stages share: open the tracker, compute cells, link their files."""
+"""What all steps of stages share: open the tracker, compute cells, link their files."""
 
 import contextlib
 import dataclasses
+import inspect
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.dvc_files import DVC
@@ -22,10 +24,10 @@ PROVENANCE = Path("results/provenance")
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
-    """An open step of a stage: where its cells run, where they are stored, and who records them."""
+class Work:
+    """A step that is running: where its cells run, where they are stored, and who records them."""
 
-    name: str
+    step: str
     profile: str
     executor: ExecutorConfig
     store: CellStore
@@ -53,7 +55,7 @@ class Step:
             only to be read.
         """
         self.tracker.models = models
-        print(f"{self.name} ({self.profile}): ", end="", flush=True)
+        print(f"{self.step} ({self.profile}): ", end="", flush=True)
         fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, start_ray=start_ray)
         stored = [self.store.path(cell.digest) for cell in cells]
         self.made.extend(map(read_made, stored))
@@ -73,19 +75,51 @@ def open_stage(name: str) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def open_step(
-    stage: str,
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step of a stage: a function that plans cells, computes them and writes their tables.
+
+    It takes the open step and the configuration. Its docstring describes it in MLflow.
+    """
+
+    name: str
+    """The last part of its experiment's name in MLflow."""
+    experiment: Experiment
+    run: Callable[[Work, Any], None]
+
+
+def step(
     name: str,
+    *,
+    tags: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    tables: Sequence[Path] = (),
+) -> Callable[[Callable[[Work, Any], None]], Step]:
+    """Make a function a step. The options are as in :class:`~pipelines.engine.experiments.Experiment`."""
+
+    def declare(run: Callable[[Work, Any], None]) -> Step:
+        about, _, details = (inspect.getdoc(run) or "").partition("\n\n")
+        experiment = Experiment(about, details, tuple(tags), tuple(metrics), tuple(groups), tuple(tables))
+        return Step(name, experiment, run)
+
+    return declare
+
+
+def run_stage(
+    name: str,
+    steps: Sequence[Step],
+    config: Any,
     profile: str,
     executor: ExecutorConfig,
     tracker: TrackingConfig,
-    experiment: Experiment,
-) -> Iterator[Step]:
-    """Open a step of `stage`; at its end, attach its tables to its run and write its provenance."""
-    with tracking(tracker, name, profile, experiment) as opened:
-        step = Step(name, profile, executor, open_store(CELLS), opened)
-        yield step
-        for table in experiment.tables:
-            opened.table(table)
-    write_provenance(name, profile, step.made, PROVENANCE / stage / f"{name}.json")
+) -> None:
+    """Run the steps of a stage, attach each one's tables to its run, and write its provenance."""
+    with open_stage(name):
+        for each in steps:
+            with tracking(tracker, each.name, profile, each.experiment) as opened:
+                work = Work(each.name, profile, executor, open_store(CELLS), opened)
+                each.run(work, config)
+                for table in each.experiment.tables:
+                    opened.table(table)
+            write_provenance(each.name, profile, work.made, PROVENANCE / name / f"{each.name}.json")

@@ -1,1 +1,1 @@
-"""One module for each step of a stage: it plans cells, computes them and writes their tables."""
+"""One module for each stage of dvc.yaml with cells; a step plans them, computes them and writes tables."""

@@ -1,8 +1,9 @@
-"""The step `benchmark` has one cell for each exported graph."""
+"""The stage `benchmark`: exported graphs on every runtime."""
 
 import logging
 from collections.abc import Iterator
 
+from pipelines.catalog.agents import AGENT_TAGS
 from pipelines.catalog.exports import (
     TrainedNetwork,
     benchmarked_agents,
@@ -13,7 +14,7 @@ from pipelines.catalog.exports import (
 from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work, step
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes import FOR_PRUNED, RUNTIMES, RuntimeAt, runtimes_here
 from tasks.benchmark import BenchmarkParams, InputSize, benchmark
@@ -24,14 +25,24 @@ from tasks.tables import concatenate
 log = logging.getLogger(__name__)
 
 
-def run(step: Step, config: Config) -> None:
-    """Write `timings.csv` and `classification.csv`."""
-    parts = step.compute(list(cells(config)), gpu=True, alone=True)
+@step(
+    "benchmark",
+    tags=(*AGENT_TAGS, "form", "style", "architecture"),
+    metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
+    tables=(TIMINGS, CLASSIFICATION),
+)
+def benchmark_graphs(work: Work, config: Config) -> None:
+    """Run exported networks on every runtime, and compare their outputs and latencies.
+
+    `<runtime>_p50_ms_threads_<n>`: the median latency in milliseconds. Steps are batch sizes or, for
+    pictures, side lengths in pixels. `timings.csv` has errors and percentiles.
+    """
+    parts = work.compute(list(benchmark_cells(config)), gpu=True, alone=True)
     concatenate([part / "timings.csv" for part in parts], TIMINGS)
     concatenate([parts[-1] / "classification.csv"], CLASSIFICATION)
 
 
-def cells(config: Config) -> Iterator[Cell]:
+def benchmark_cells(config: Config) -> Iterator[Cell]:
     """A cell for each graph that is timed, the classifier's last.
 
     Style networks have the same shape and latency, so only one is timed.
@@ -97,3 +108,6 @@ def _params(config: Config, form: Form, sizes: tuple[InputSize, ...]) -> Benchma
 def _runtimes(config: Config, form: Form) -> tuple[RuntimeAt, ...]:
     names = config.deployment.benchmark.runtimes
     return runtimes_here([name for name in names if form != "dense" or name not in FOR_PRUNED])
+
+
+STEPS = (benchmark_graphs,)

@@ -1,14 +1,16 @@
-"""The step `report` has one cell, the page."""
+"""The stage `report`: what pruned agents keep of the score, and the page of all results."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.catalog import paths
+from pipelines.catalog.paths import EVALUATION, PROFILES, REPORT, SCORES, STATISTICS
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import PROVENANCE, Step
+from pipelines.engine.stage import PROVENANCE, Work, step
+from tasks.reporting.evaluate_scores import evaluate_scores
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.provenance import Departure
 from tasks.reporting.results import FILES
@@ -16,8 +18,24 @@ from tasks.reporting.results import FILES
 OWN_RECORD = PROVENANCE / "report" / "report.json"
 
 
-def run(step: Step, config: Config) -> None:
-    """Write `report/index.html`, and its charts as `report/figures/figure-….svg`."""
+@step("evaluate", tables=(STATISTICS, PROFILES))
+def evaluate(work: Work, config: Config) -> None:
+    """Estimate how much of the score pruned agents keep, with intervals over environments and seeds.
+
+    The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.
+    """
+    cell = Cell("statistics", evaluate_scores, config.offline_rl.statistics, {"scores": SCORES})
+    (directory,) = work.compute([cell])
+    for path in (STATISTICS, PROFILES, EVALUATION):
+        shutil.copyfile(directory / path.name, path)
+
+
+@step("report")
+def report(work: Work, config: Config) -> None:
+    """Write report/index.html, a page of all results beside the papers', and its charts as SVG files.
+
+    The page and the figures are among each run's artifacts.
+    """
     algorithms = (getattr(config.offline_rl.algorithms, name) for name in config.offline_rl.sweep.algorithms)
     params = PageParams(
         config.profile,
@@ -25,11 +43,11 @@ def run(step: Step, config: Config) -> None:
         all(algorithm.normalize_states for algorithm in algorithms),
         config.offline_rl.statistics.confidence,
     )
-    (page,) = step.compute([Cell("page", draw_page, params, page_inputs())], paths.REPORT)
+    (page,) = work.compute([Cell("page", draw_page, params, page_inputs())], REPORT)
     for made in sorted(page.iterdir()):
-        made.rename(paths.REPORT / made.name)
+        made.rename(REPORT / made.name)
     page.rmdir()
-    print(f"open {paths.REPORT / 'index.html'} in a browser")
+    print(f"open {REPORT / 'index.html'} in a browser")
 
 
 def departures(config: OfflineRLConfig) -> Iterator[Departure]:
@@ -62,3 +80,6 @@ def page_inputs() -> dict[str, Path]:
     """The files that the page shows, as far as they exist. This stage's own record is written later."""
     found = {path for pattern in FILES for path in Path().glob(pattern)} - {OWN_RECORD}
     return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}
+
+
+STEPS = (evaluate, report)

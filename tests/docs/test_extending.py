@@ -137,7 +137,11 @@ from pipelines.catalog.agents import agents
 from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import check
 from pipelines.engine.sources import source_digests
-from pipelines.stages import benchmark, export_onnx, prune, prune_style, quantize, train
+from pipelines.stages.agents import prune_cell, train_cell
+from pipelines.stages.benchmark import benchmark_cells
+from pipelines.stages.export import export_cells
+from pipelines.stages.measure_agents import quantize_cell
+from pipelines.stages.styles import mask_cell
 
 def show(cell):
     digests = source_digests(cell.task.__module__, *cell.modules)
@@ -146,12 +150,12 @@ def show(cell):
 
 config = check()
 for agent in agents(config):
-    for stage in (train, quantize) + ((prune,) if agent.pruner != "dense" else ()):
-        show(stage.cell(config, agent))
+    for cell in (train_cell, quantize_cell) + ((prune_cell,) if agent.pruner != "dense" else ()):
+        show(cell(config, agent))
 for network in pruned_styles(config):
-    show(prune_style.cell(config, network))
-for stage in (export_onnx, benchmark):
-    for cell in stage.cells(config):
+    show(mask_cell(config, network))
+for cells in (export_cells, benchmark_cells):
+    for cell in cells(config):
         show(cell)
 """
 
@@ -213,9 +217,9 @@ def test_an_environment_of_ones_own_leaves_all_other_cells_alone(follow, working
 
 STYLE = """
 from pipelines.config.params import check
-from pipelines.stages.fetch_images import cells
+from pipelines.stages.pictures import image_cells
 
-for cell in cells(check().style):
+for cell in image_cells(check().style):
     if cell.name == "paintings/mine":
         print(cell.params.source, *cell.inputs.values())
 """

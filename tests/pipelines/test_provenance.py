@@ -11,7 +11,7 @@ from toy_tasks.work import SumParams, add_up
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.provenance import Machine, Made, versions, write_provenance
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work
 
 
 class Silent:
@@ -23,7 +23,7 @@ class Silent:
 
 @pytest.fixture
 def stage(tmp_path):
-    return Step("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Silent())
+    return Work("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Silent())
 
 
 def written(made, tmp_path):

@@ -1,7 +1,7 @@
 from pipelines.catalog.exports import benchmarked_agents, exported_agents
 from pipelines.config.params import configuration
 from pipelines.engine.sources import source_digests
-from pipelines.stages import benchmark
+from pipelines.stages.benchmark import benchmark_cells
 
 
 def test_agents_of_the_chosen_seeds_are_exported_and_no_others_are_timed():
@@ -16,7 +16,7 @@ def test_agents_of_the_chosen_seeds_are_exported_and_no_others_are_timed():
 
 def test_timings_depend_on_the_adapters_of_their_runtimes_alone():
     runtimes = "singleshot.export.runtimes"
-    for cell in benchmark.cells(configuration("profile=smoke", "deployment.benchmark.runtimes=[torch,tvm]")):
+    for cell in benchmark_cells(configuration("profile=smoke", "deployment.benchmark.runtimes=[torch,tvm]")):
         sources = source_digests(cell.task.__module__, *cell.modules).keys()
         assert {f"{runtimes}.torch_eager", f"{runtimes}.tvm"} <= sources
         assert not {f"{runtimes}.openvino", f"{runtimes}.xla"} & sources

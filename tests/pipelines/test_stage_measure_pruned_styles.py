@@ -5,9 +5,9 @@ from pipelines.catalog.paths import PRUNED_STYLES
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work
 from pipelines.engine.sweep import Recorder
-from pipelines.stages.measure_pruned_styles import run
+from pipelines.stages.measure_styles import measure_pruned
 from tasks.measure_pruned_styles import PrunedStyleRow
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +27,8 @@ def test_where_no_style_is_pruned_the_table_has_its_columns_and_no_rows(tmp_path
     config = dataclasses.replace(config, style=dataclasses.replace(config.style, pruning=pruning))
     monkeypatch.chdir(tmp_path)
     store = CellStore(tmp_path / "cells")
-    run(Step("measure_pruned_styles", "default", ExecutorConfig(kind="local"), store, Recorded()), config)
+    measure_pruned.run(
+        Work("measure_pruned_styles", "default", ExecutorConfig(kind="local"), store, Recorded()), config
+    )
     columns = [column.name for column in dataclasses.fields(PrunedStyleRow)]
     assert PRUNED_STYLES.read_text() == ",".join(columns) + "\n"

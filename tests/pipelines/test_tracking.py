@@ -21,10 +21,10 @@ from made import MADE
 from ports import free_port
 from toy_tasks.work import SumParams, add_up
 
-from pipelines.catalog.stages import STEPS
 from pipelines.engine.cells import Cell
 from pipelines.engine.experiments import CELLS
 from pipelines.engine.tracking import METRICS_PER_BATCH, TrackingConfig, tracking
+from pipelines.stages.agents import train_agents
 from singleshot.errors import UserError
 
 CELL = Cell(
@@ -258,7 +258,7 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
     def experiment():
         return client().get_experiment_by_name("singleshot/train")
 
-    with tracking(config, "train", "smoke", STEPS["train"]):
+    with tracking(config, "train", "smoke", train_agents.experiment):
         pass
     identifier = experiment().experiment_id
     links = re.findall(r"\]\((#/experiments/(\d+)/runs\?[^)]*)\)", experiment().tags["mlflow.note.content"])
@@ -268,7 +268,7 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
     table = json.loads(experiment().tags["mlflow.sharedViewState.table"])
     assert {"tags.`pruner`", "tags.`sparsity`", "metrics.`d4rl_score`"} <= set(table["selectedColumns"])
     client().set_experiment_tag(identifier, "mlflow.note.content", "mine")
-    with tracking(config, "train", "smoke", STEPS["train"]):
+    with tracking(config, "train", "smoke", train_agents.experiment):
         pass
     assert experiment().tags["mlflow.note.content"] == "mine"
 

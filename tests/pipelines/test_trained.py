@@ -43,8 +43,6 @@ def test_names_are_completed(checkout):
     agent.parent.mkdir(parents=True)
     agent.touch()
     assert trained.complete_agent("models/a") == ["models/agents/Hopper/bc/dense/seed-0"]
-    assert trained.complete_cell("train/H") == ["train/Hopper/bc/dense/seed-0"]
-    assert "train" in trained.complete_cell("tr")
     graph = checkout / "models/onnx/a/b.onnx"
     graph.parent.mkdir(parents=True)
     graph.touch()

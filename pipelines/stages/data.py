@@ -1,4 +1,4 @@
-"""The step `prepare_data` has one cell for each environment and draw of its data."""
+"""The stage `data`: the transitions that agents are trained on."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from pipelines.catalog.agents import agents, dataset_name, draw_of
 from pipelines.catalog.paths import DATASETS, EXPERTS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work, step
 from singleshot.io.hashing import sha256_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
@@ -21,25 +21,30 @@ DIGESTS = EXPERTS / "datasets.sha256"
 """Digests of the datasets that the default settings give, in the format of `sha256sum`."""
 
 
-def run(step: Step, config: Config) -> None:
-    """Write `data/offline_rl/<dataset>/`: transitions, a card and, for rollouts, a Minari dataset."""
-    planned = list(cells(config))
-    for cell, directory in zip(planned, step.compute(planned, DATASETS), strict=True):
+@step("prepare_data", tags=("environment", "source"), metrics=("d4rl_score", "return_mean"))
+def prepare_data(work: Work, config: Config) -> None:
+    """Make each environment's transitions, from rollouts of experts or from Minari's or D4RL's data.
+
+    `d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean return of the episodes
+    in the data.
+    """
+    planned = list(data_cells(config))
+    for cell, directory in zip(planned, work.compute(planned, DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
             print(f"{cell.name}: {Failures(**failures)}")
         check_digest(cell.params, directory / "transitions.safetensors")
 
 
-def cells(config: Config) -> Iterator[Cell]:
-    """The cells of all datasets that agents of the sweep are trained on."""
+def data_cells(config: Config) -> Iterator[Cell]:
+    """The cells of all datasets that agents of the sweep are trained on, by environment and draw."""
     for environment, draw in dict.fromkeys(
         (agent.environment, draw_of(config, agent)) for agent in agents(config)
     ):
-        yield cell(config, environment, draw)
+        yield data_cell(config, environment, draw)
 
 
-def cell(config: Config, environment: str, draw: int | None) -> Cell:
+def data_cell(config: Config, environment: str, draw: int | None) -> Cell:
     """The cell that makes a dataset of an environment."""
     offline_rl = config.offline_rl
     params = DatasetParams.of(environment, offline_rl.environments[environment], offline_rl.data, draw)
@@ -63,3 +68,6 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
             "may differ from the documented ones",
             *(dataset, found[:8], known[:8], DIGESTS),
         )
+
+
+STEPS = (prepare_data,)

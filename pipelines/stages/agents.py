@@ -1,4 +1,4 @@
-"""The step `train` has one cell for each agent of the sweep."""
+"""The stage `agents`: the masks of pruned agents, and all agents, trained and scored."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas
 
 from pipelines.catalog.agents import (
+    AGENT_TAGS,
     agents,
     algorithm_config,
     dataset_of,
@@ -14,15 +15,18 @@ from pipelines.catalog.agents import (
     masks_of,
     modules_of,
     name_of,
+    pruned_agents,
     tags_of,
     training_config,
 )
-from pipelines.catalog.paths import AGENTS, HELDOUT, SCORES
+from pipelines.catalog.paths import AGENTS, HELDOUT, LAYERS, MASKS, SCORES
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work, step
+from singleshot.pruning.pruners import module_of
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.rl.agents import AgentSpec
+from tasks.prune_agent import PruneParams, prune_agent
 from tasks.reporting.agent_scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import HeldoutRow, TrainParams, train
@@ -30,28 +34,56 @@ from tasks.train_agents import HeldoutRow, TrainParams, train
 SUMMARY = Path("results/offline_rl/summary.json")
 
 
-def run(step: Step, config: Config) -> None:
-    """Write `models/agents/<agent>/`, all evaluations in `scores.csv`, and each kind of agent's score.
+@step("prune", tags=AGENT_TAGS, tables=(LAYERS,))
+def prune_agents(work: Work, config: Config) -> None:
+    """Make the masks of every pruned agent of the sweep, before any training.
 
-    Agents without an environment have held-out losses instead, in `heldout.csv`.
+    `layers.csv` has the number of weights that each mask keeps of each layer.
     """
-    cells = [cell(config, agent) for agent in agents(config)]
-    directories = step.compute(cells, AGENTS, gpu=True, start_ray=True)
+    directories = work.compute([prune_cell(config, agent) for agent in pruned_agents(config)], MASKS)
+    concatenate([directory / "layers.csv" for directory in directories], LAYERS)
+
+
+def prune_cell(config: Config, agent: AgentSpec) -> Cell:
+    """The cell that makes the masks of a pruned agent."""
+    params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
+    inputs = {"dataset": dataset_of(config, agent)}
+    assert agent.mask_pruner is not None
+    modules = (*modules_of(agent), module_of(agent.mask_pruner))
+    return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules)
+
+
+@step(
+    "train",
+    tags=AGENT_TAGS,
+    metrics=("d4rl_score", "return_mean", "updates_per_second"),
+    groups=("agent",),
+    tables=(SCORES,),
+)
+def train_agents(work: Work, config: Config) -> None:
+    """Train every agent of the sweep under its mask, and score it as it trains.
+
+    Steps are updates. `d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean
+    return of the episodes played after that update. The charts average over seeds. `scores.csv` has all
+    evaluations.
+    """
+    cells = [train_cell(config, agent) for agent in agents(config)]
+    directories = work.compute(cells, AGENTS, gpu=True, start_ray=True)
     concatenate([directory / "scores.csv" for directory in directories], SCORES)
+    # Agents without an environment have held-out losses instead of scores.
     heldout = [path for directory in directories if (path := directory / "heldout.csv").exists()]
     concatenate(heldout, HELDOUT, HeldoutRow)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
-def cell(config: Config, agent: AgentSpec) -> Cell:
+def train_cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that trains an agent, under its masks if it begins with any."""
     offline_rl = config.offline_rl
-    algorithm = algorithm_config(config, agent)
     environment = environment_of(config, agent)
     params = TrainParams(
         agent,
         environment,
-        algorithm,
+        algorithm_config(config, agent),
         training_config(config, agent),
         offline_rl.evaluation,
         offline_rl.pruning.reinitialize,
@@ -82,3 +114,6 @@ def _summary(scores: pandas.DataFrame) -> dict[str, float]:
         f"{environment}/{algorithm}/{variant_name(str(pruner), sparsity)}": round(score, 2)
         for (environment, algorithm, pruner, sparsity), score in means.items()
     }
+
+
+STEPS = (prune_agents, train_agents)

@@ -1,9 +1,10 @@
-"""The step `export_onnx` has one cell for each exported network."""
+"""The stage `export`: trained networks as ONNX graphs."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.catalog import graph_models
+from pipelines.catalog.agents import AGENT_TAGS
 from pipelines.catalog.exports import (
     TrainedNetwork,
     classifier,
@@ -16,7 +17,7 @@ from pipelines.catalog.paths import EXPORTS, GRAPHS
 from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from pipelines.engine.stage import Step
+from pipelines.engine.stage import Work, step
 from tasks.export_classifier import ClassifierParams, export_classifier
 from tasks.export_graph import ExportParams
 from tasks.export_policy import export_policy
@@ -25,13 +26,24 @@ from tasks.job import Task
 from tasks.tables import concatenate
 
 
-def run(step: Step, config: Config) -> None:
-    """Write `models/onnx/<network>/`, and `exports.csv` with a row for each file."""
-    directories = step.compute(list(cells(config)), GRAPHS, models=graph_models)
+@step(
+    "export_onnx",
+    tags=(*AGENT_TAGS, "style", "architecture"),
+    metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
+    tables=(EXPORTS,),
+)
+def export_onnx(work: Work, config: Config) -> None:
+    """Export agents, style networks and an ImageNet classifier to ONNX.
+
+    `bytes_<form>` and `parameters_<form>`: the size of the graph. `max_abs_error_<form>`: its largest
+    difference from PyTorch in float64. Each graph is a model (tab Models). The model registry has the
+    smallest exact form of each network; the alias `current` is the version in `models/onnx/`.
+    """
+    directories = work.compute(list(export_cells(config)), GRAPHS, models=graph_models)
     concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 
-def cells(config: Config) -> Iterator[Cell]:
+def export_cells(config: Config) -> Iterator[Cell]:
     """A cell for the ImageNet classifier, each style network, and each exported agent.
 
     Pictures' networks take 6 to 10 s each, agents' 1 to 3. The long ones begin first, so that no core waits
@@ -57,3 +69,6 @@ def _cell(config: Config, task: Task, source: TrainedNetwork, **more: Path) -> C
     params = ExportParams(source.cell, export.opset, export.sparse_initializers)
     inputs = {"source": source.path, **more}
     return Cell(source.cell, task, params, inputs, source.tags, modules=source.modules)
+
+
+STEPS = (export_onnx,)

@@ -1,0 +1,158 @@
+"""The stage `styles`: pictures by optimisation, networks of styles, also pruned, and what they make."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines.catalog.paths import SAMPLES, STUDIES, STYLE_MASKS, STYLES, STYLIZED, TRANSFERS
+from pipelines.catalog.styles import (
+    PrunedStyle,
+    model_of,
+    normalized,
+    painting_of,
+    pruned_styles,
+    style_tags,
+    training_inputs,
+    training_of,
+    transfer_name,
+    transfers,
+    video_of,
+)
+from pipelines.catalog.videos import segment_cells, stylized_name
+from pipelines.config.params import Config
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Work, step
+from singleshot.pruning.pruners import module_of
+from singleshot.style.video.join import join_segments
+from singleshot.style.video.reader import VideoInfo, probe
+from singleshot.style.video.segments import SEGMENT
+from tasks.prune_style import MaskSettings, PruneStyleParams, prune_style
+from tasks.stylize_large import LargeParams, stylize_large
+from tasks.stylize_photos import StylizeParams, stylize_photos
+from tasks.tables import concatenate
+from tasks.train_style import train_style
+from tasks.transfer_style import TransferParams, transfer_style
+
+
+@step(
+    "transfer_style",
+    tags=("study", "backbone", "loss", "optimizer", "style"),
+    metrics=("total", "content", "style"),
+    tables=(STUDIES,),
+)
+def transfer_styles(work: Work, config: Config) -> None:
+    """Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.
+
+    Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.
+    """
+    cells = [_transfer(picture) for picture in transfers(config)]
+    directories = work.compute(cells, TRANSFERS, gpu=True)
+    concatenate([directory / "history.csv" for directory in directories], STUDIES)
+
+
+def _transfer(picture: TransferParams) -> Cell:
+    settings = picture.config
+    inputs = {
+        "photos": SAMPLES,
+        "painting": painting_of(picture.style),
+        "backbone": normalized(settings.backbone),
+    }
+    tags = {
+        "study": picture.study,
+        "style": picture.style,
+        "backbone": settings.backbone,
+        "loss": settings.criterion,
+        "optimizer": settings.optimizer,
+    }
+    return Cell(transfer_name(picture), transfer_style, picture, inputs, tags)
+
+
+@step("prune_style", tags=("style", "pruner", "sparsity"), metrics=("weights_kept",))
+def prune_styles(work: Work, config: Config) -> None:
+    """Make the masks of the style networks that are pruned before they are trained.
+
+    `layers.csv` has the number of weights that each mask keeps of each layer.
+    """
+    work.compute([mask_cell(config, network) for network in pruned_styles(config)], STYLE_MASKS, gpu=True)
+
+
+def mask_cell(config: Config, network: PrunedStyle) -> Cell:
+    """The cell that makes the mask of a style's pruned network."""
+    pruning = config.style.pruning
+    mask = MaskSettings(network.pruner, network.sparsity, pruning.photos, pruning.iterations)
+    params = PruneStyleParams(training_of(config, network.style), mask)
+    inputs, modules = training_inputs(config, network.style), (module_of(network.pruner),)
+    return Cell(network.name, prune_style, params, inputs, network.tags, modules=modules)
+
+
+@step(
+    "train_style",
+    tags=("style", "pruner", "sparsity"),
+    metrics=("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
+)
+def train_styles(work: Work, config: Config) -> None:
+    """Train a network for each style (Johnson et al. 2016), and its pruned variants.
+
+    Steps are batches. Previews and the contact sheet are among each run's artifacts.
+    """
+    cells = []
+    for style in config.style.training.styles:
+        params, inputs = training_of(config, style), training_inputs(config, style)
+        cells.append(Cell(style, train_style, params, inputs, style_tags(style)))
+    for network in pruned_styles(config):
+        inputs = {**training_inputs(config, network.style), "mask": network.mask}
+        params = training_of(config, network.style)
+        cells.append(Cell(network.name, train_style, params, inputs, network.tags))
+    work.compute(cells, STYLES, gpu=True)
+
+
+@step("stylize", tags=("style", "video"), metrics=("seconds_per_image", "frames_per_second"))
+def stylize(work: Work, config: Config) -> None:
+    """Stylise the sample photos and a video in each trained style.
+
+    The photos are among the artifacts.
+    """
+    video = video_of(config)
+    info = probe(video)
+    work.compute([*_photos(config), *_large(config), *_segments(config, video, info)], STYLIZED, gpu=True)
+    for style in config.style.training.styles:
+        segments = STYLIZED / style / "segments"
+        join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
+        shutil.rmtree(segments)
+
+
+def _photos(config: Config) -> Iterator[Cell]:
+    settings = config.style.stylize
+    for style in config.style.training.styles:
+        params = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
+        inputs = {"photos": SAMPLES, "model": model_of(style)}
+        yield Cell(f"{style}/photos", stylize_photos, params, inputs, {"style": style})
+
+
+def _large(config: Config) -> Iterator[Cell]:
+    large = config.style.stylize.large
+    params = LargeParams(large, replace(config.style.stylize.settings, stroke=1.0))
+    photo = Path(large.photo)
+    given = {"photo": photo} if photo.suffix else {"photos": SAMPLES}
+    for style in config.style.training.styles:
+        inputs = {**given, "model": model_of(style)}
+        yield Cell(f"{style}/large", stylize_large, params, inputs, {"style": style})
+
+
+def _segments(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
+    settings = config.style.stylize
+    for style in config.style.training.styles:
+        yield from segment_cells(
+            f"{style}/segments",
+            video,
+            info,
+            model_of(style),
+            settings=settings.settings,
+            batch_size=settings.batch_size,
+            frames_per_segment=settings.frames_per_segment,
+            tags={"style": style, "video": video.name},
+        )
+
+
+STEPS = (transfer_styles, prune_styles, train_styles, stylize)
