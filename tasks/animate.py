@@ -1,11 +1,12 @@
 """Task: one video of the scored episodes of several agents, side by side and in step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Gt
 from PIL import Image
 
+from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.video import write_video
@@ -20,6 +21,7 @@ WIDTH, HEIGHT = 400, 226
 class AnimateParams:
     """What is shown of which episodes."""
 
+    environment: Environment
     captions: tuple[Caption, ...]
     """Captions of the agents, in the order of their lanes."""
     seconds: Annotated[float, Gt(0)]
@@ -37,7 +39,11 @@ def animate(job: Job) -> None:
         UserError: an input holds no episode.
     """
     captions, seconds = job.params.captions, job.params.seconds
-    episodes = [load_episode(job.inputs[caption.label]) for caption in captions]
+    # The environment is the configuration's, because those in files may not import a module.
+    episodes = [
+        replace(load_episode(job.inputs[caption.label]), environment=job.params.environment)
+        for caption in captions
+    ]
     scene = SideBySide(episodes, captions, WIDTH, HEIGHT)
     write_video(job.output / VIDEO, scene.frames(seconds), scene.frames_per_second)
     third = min(scene.longest, round(seconds / scene.step_seconds)) // 3

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, MinLen
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from singleshot.export.isolation import Worker, WorkerFailed
 from singleshot.export.model_files import open_network
@@ -56,6 +55,8 @@ class BenchmarkParams:
     """Timeout for an answer of a runtime, e.g. for compiling one network for one size, in seconds."""
     rollout_steps: Annotated[int, Ge(1)]
     """Number of states that a policy is compared on, from episodes that it plays itself."""
+    environment: Environment | None = None
+    """Where a policy acts; None for other networks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,10 +303,10 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
     A policy without an environment gets random ones.
     """
     details = network.details
-    if not details["environment_spec"]["id"]:
+    if not (params.environment and params.environment.id):
         sizes = {"samples": 1, **details, "batch": params.rollout_steps}
         return random_inputs(network.inputs, sizes, seed=0)
-    environment = make_environment(TypeAdapter(Environment).validate_python(details["environment_spec"]))
+    environment = make_environment(params.environment)
     bounds = ActionBounds(**details["bounds"]) if details["bounds"] else None
     generator = stream("benchmark", 0)
     _, *shapes = unbatched_shapes(network.inputs, network.details).values()

@@ -186,10 +186,15 @@ def _check_video(path: Path) -> None:
 
 def _where(given: str | None, own: "Environment | None") -> "Environment":
     """The environment to play in: the agent's own, perhaps by another id."""
-    from singleshot.rl.environments import Environment
+    from pipelines.catalog.agents import as_configured
+    from singleshot.rl.environments import Environment, FileEnvironment
 
-    own = own or Environment(None)
-    return dataclasses.replace(own, id=given) if given else own
+    own = as_configured(own) or Environment(None)
+    if not given:
+        return own
+    if isinstance(own, FileEnvironment):
+        dataclasses.replace(own, id=given.rpartition(":")[2]).check()
+    return Environment(given, own.kwargs, own.time_limit, own.reference_returns)
 
 
 def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:

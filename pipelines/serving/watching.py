@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import HTTPException, WebSocket, WebSocketDisconnect
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipelines.catalog.agents import as_configured
 from pipelines.serving.services import Decision, Services
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, unbatched_shapes
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.evaluation.live import PACE_SECONDS, LiveEpisode
 
 FRAMES_PER_SECOND = 30
@@ -160,7 +161,7 @@ async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
 
 def _environment(card: GraphCard) -> Environment:
     """Where a policy acts."""
-    return TypeAdapter(Environment).validate_python(card.details.get("environment_spec") or {"id": None})
+    return as_configured(environment_in_file(card.details.get("environment_spec"))) or Environment(None)
 
 
 def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:

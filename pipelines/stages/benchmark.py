@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from pipelines.catalog.agents import AGENT_TAGS
+from pipelines.catalog.agents import AGENT_TAGS, environment_of
 from pipelines.catalog.exports import (
     TrainedNetwork,
     benchmarked_agents,
@@ -17,6 +17,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes import FOR_PRUNED, RUNTIMES, RuntimeAt, runtimes_here
+from singleshot.rl.environments import Environment
 from tasks.benchmark import BenchmarkParams, InputSize, benchmark
 from tasks.benchmark_actor import ActorParams, benchmark_actor
 from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
@@ -53,26 +54,33 @@ def benchmark_cells(config: Config) -> Iterator[Cell]:
     if not agents:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
     for agent in agents:
-        yield from _forms(config, policy_of(agent), batches)
+        yield from _forms(config, policy_of(agent), batches, environment_of(config, agent))
         if agent.algorithm == "bcq":
-            yield from _actor(config, policy_of(agent), batches)
+            yield from _actor(config, policy_of(agent), batches, environment_of(config, agent))
     squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)
     yield _classifier(config)
 
 
-def _forms(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...]) -> Iterator[Cell]:
+def _forms(
+    config: Config,
+    source: TrainedNetwork,
+    sizes: tuple[InputSize, ...],
+    environment: Environment | None = None,
+) -> Iterator[Cell]:
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
-        params = _params(config, form, sizes)
+        params = _params(config, form, sizes, environment)
         tags, modules = {**source.tags, "form": form}, _modules(source, params)
         yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
 
 
-def _actor(config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...]) -> Iterator[Cell]:
+def _actor(
+    config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...], environment: Environment
+) -> Iterator[Cell]:
     cell, opset = f"{source.cell}/actor", config.deployment.export.opset
     for form in source.forms:
-        params = ActorParams(cell, form, opset, _params(config, form, sizes))
+        params = ActorParams(cell, form, opset, _params(config, form, sizes, environment))
         tags, modules = {**source.tags, "form": form}, _modules(source, params.benchmark)
         inputs = {"source": source.path}
         yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=modules)
@@ -93,7 +101,9 @@ def _modules(source: TrainedNetwork, params: BenchmarkParams) -> tuple[str, ...]
     return (*source.modules, *(RUNTIMES[runtime.name].module for runtime in params.runtimes))
 
 
-def _params(config: Config, form: Form, sizes: tuple[InputSize, ...]) -> BenchmarkParams:
+def _params(
+    config: Config, form: Form, sizes: tuple[InputSize, ...], environment: Environment | None = None
+) -> BenchmarkParams:
     measured = config.deployment.benchmark
     return BenchmarkParams(
         runtimes=_runtimes(config, form),
@@ -102,6 +112,7 @@ def _params(config: Config, form: Form, sizes: tuple[InputSize, ...]) -> Benchma
         seconds=measured.seconds,
         time_limit_s=measured.time_limit_s,
         rollout_steps=measured.rollout_steps,
+        environment=environment,
     )
 
 

@@ -51,9 +51,9 @@ def _animations(config: Config) -> Iterator[Cell]:
     ):
         lanes = list(together)
         tags = {"environment": environment, "algorithm": algorithm}
-        yield _animation(f"{environment}/{algorithm}", lanes, SECONDS, tags)
+        yield _animation(config, f"{environment}/{algorithm}", lanes, SECONDS, tags)
         for agent in lanes:
-            yield _animation(name_of(agent), [agent], SECONDS_ALONE, tags_of(agent))
+            yield _animation(config, name_of(agent), [agent], SECONDS_ALONE, tags_of(agent))
 
 
 def _shown(config: Config) -> Iterator[AgentSpec]:
@@ -71,10 +71,13 @@ def _shown(config: Config) -> Iterator[AgentSpec]:
     )
 
 
-def _animation(cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]) -> Cell:
+def _animation(
+    config: Config, cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]
+) -> Cell:
     captions = tuple(_caption(agent) for agent in lanes)
     inputs = {caption.label: episode_of(agent) for caption, agent in zip(captions, lanes, strict=True)}
-    return Cell(cell, animate, AnimateParams(captions, seconds), inputs, tags)
+    params = AnimateParams(environment_of(config, lanes[0]), captions, seconds)
+    return Cell(cell, animate, params, inputs, tags)
 
 
 def _caption(agent: AgentSpec) -> Caption:

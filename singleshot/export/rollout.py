@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError
@@ -18,7 +17,7 @@ from singleshot.export.sparse_policy import FastestPolicy
 from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.networks import DenseNetwork
 from singleshot.rl.randomness import Randomness
@@ -64,10 +63,10 @@ def load_policy(path: Path) -> OnnxPolicy:
     with reading(path, "a policy's graph", "export it again"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
-        bounds, environment = card.details["bounds"], card.details["environment_spec"]
+        bounds = card.details["bounds"]
         return OnnxPolicy(
             FastestPolicy(path),
-            TypeAdapter(Environment).validate_python(environment) if environment else None,
+            environment_in_file(card.details["environment_spec"]),
             ActionBounds(**bounds) if bounds else ActionBounds.unit(int(card.details["action_size"])),
             _noise_shape(card),
         )

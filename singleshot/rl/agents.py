@@ -20,7 +20,7 @@ from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.execution import sparse_perceptrons
 from singleshot.rl.networks import (
     AnyNetwork,
@@ -166,7 +166,7 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
-    environment = TypeAdapter(Environment | None).validate_python(description["environment"])
+    environment = environment_in_file(description["environment"])
     return Agent(spec, algorithm, networks, masks, bounds, environment)
 
 

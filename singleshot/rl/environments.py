@@ -1,6 +1,7 @@
 """Environments in which agents act: Gymnasium's, those of other packages, or one's own; and D4RL's score."""
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -12,7 +13,9 @@ from annotated_types import Ge
 from gymnasium.spaces import Box
 from gymnasium.wrappers import RescaleAction
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from singleshot.arguments import shown
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
 
@@ -50,6 +53,43 @@ class Environment:
             return return_
         low, high = self.reference_returns
         return 100 * (return_ - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class FileEnvironment(Environment):
+    """An environment that only a file names, by a module to import or with texts as arguments.
+
+    A file of weights is data. Its user decides which code runs, so this environment isn't made unless the
+    user has imported the module already.
+    """
+
+    def check(self) -> None:
+        """Raise a :class:`UserError` if making the environment would follow the file further than that."""
+        trust = "if you trust the file, name the environment in conf/environment/"
+        for name, value in self.kwargs.items():
+            if isinstance(value, str):
+                raise UserError(
+                    f"environment {self.id}: a file gives it {name}={shown(value)}, and texts may name other "
+                    f"files or modules; {trust}"
+                )
+        module = str(self.id).rpartition(":")[0]
+        if module and module not in sys.modules:
+            raise UserError(
+                f"environment {self.id}: a file names it, and making it would import the module {module}; "
+                f"{trust}, give --environment {self.id}, or import {module} first"
+            )
+
+
+def environment_in_file(description: Any) -> Environment | None:
+    """The environment that a file's metadata describe, as `asdict` writes it; None if they have none.
+
+    Raises:
+        ValueError: it is no description of an environment.
+    """
+    found = TypeAdapter(Environment | None).validate_python(description)
+    if found and (":" in str(found.id) or any(isinstance(each, str) for each in found.kwargs.values())):
+        return FileEnvironment(**vars(found))
+    return found
 
 
 # Reference returns are from D4RL's `d4rl/infos.py`, REF_MIN_SCORE and REF_MAX_SCORE, which are the same for
@@ -101,13 +141,15 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     """An environment that takes actions within [-1, 1], whatever its own bounds are.
 
     Raises:
-        UserError: there is no such environment here, it can't be made, or its observations or actions are
-            not flat vectors, or its actions have no bounds.
+        UserError: there is no such environment here, only a file names it (:class:`FileEnvironment`), it
+            can't be made, or its observations or actions are not flat vectors, or its actions have no bounds.
     """
     if environment.id is None:
         raise UserError(
             "there is no environment (its id is null), so nothing can be played; give --environment"
         )
+    if isinstance(environment, FileEnvironment):
+        environment.check()
     arguments: dict[str, Any] = dict(environment.kwargs)
     if environment.time_limit:
         arguments["max_episode_steps"] = environment.time_limit

@@ -16,13 +16,15 @@ from PIL import Image
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
+from pipelines.config.params import configuration
+from singleshot.errors import UserError
 from singleshot.export.onnx_model import AgentScore
 from singleshot.export.policies import open_policy
 from singleshot.export.stylizers import StylizerName
 from singleshot.export.to_onnx import card_of, to_onnx
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
-from singleshot.rl.environments import LOCOMOTION
+from singleshot.rl.environments import LOCOMOTION, Environment, FileEnvironment
 
 COMMANDS = typer.main.get_command(command_line.app).commands
 
@@ -212,6 +214,20 @@ def test_an_agent_plays_where_it_was_trained_for(run, agent, monkeypatch, given,
     status, out, _ = run("evaluate-agent", agent, *given)
     assert (status, played_in) == (0, [played])
     assert f"in {played}" in out
+
+
+def test_the_user_names_the_module_of_an_environment_not_the_file(tmp_path, monkeypatch):
+    named = configuration("+offline_rl.environments.Own={id: own:Own-v0, kwargs: {drag: 0.1}}")
+    monkeypatch.chdir(tmp_path)
+    in_file = FileEnvironment("own:Own-v0", {"drag": 0.1})
+    assert tools._where(None, in_file) is in_file
+    assert tools._where("own:Own-v0", in_file) == Environment("own:Own-v0", {"drag": 0.1})
+    with pytest.raises(UserError, match="xml_file"):
+        tools._where("Hopper-v5", FileEnvironment("Hopper-v5", {"xml_file": "robot.xml"}))
+    (tmp_path / "params.yaml").touch()
+    monkeypatch.setattr("pipelines.catalog.agents.load_config", lambda _path: named)
+    assert tools._where(None, in_file) == Environment("own:Own-v0", {"drag": 0.1})
+    assert isinstance(tools._where(None, FileEnvironment("own:Own-v0")), FileEnvironment)
 
 
 def test_a_graph_plays_beside_its_scores_in_training(run, agent, tmp_path):

@@ -7,6 +7,7 @@ from waiting import PATIENCE_S
 from singleshot.export import isolation
 from singleshot.export.isolation import Worker
 from singleshot.export.runtimes import RuntimeAt, runtimes_here
+from singleshot.rl.environments import LOCOMOTION
 from tasks.benchmark import BenchmarkParams, InputSize, benchmark
 from tasks.export_graph import ExportParams, graph_name
 from tasks.export_policy import export_policy
@@ -40,7 +41,7 @@ def export(task, save, directory, *arguments):
 def run(inputs, output, names, threads=(1,), sizes=(ONE,)):
     output.mkdir()
     here = tuple(RuntimeAt(name, None if name == "absent" else "1") for name in names)
-    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, rollout_steps=5)
+    params = BenchmarkParams(here, threads, sizes, 0.02, PATIENCE_S, 5, LOCOMOTION["Hopper"])
     events = list(benchmark([Job(params, inputs, output)]))
     with (output / "timings.csv").open() as file:
         return list(csv.DictReader(file)), events

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from singleshot.io.tensor_file import read_tensor_file, reading
-from singleshot.rl.environments import Environment
+from singleshot.rl.environments import Environment, environment_in_file
 
 FILE = "episode.safetensors"
 
@@ -59,6 +58,6 @@ def load_episode(path: Path) -> PlayedEpisode:
     with reading(path, "an agent's episode", fix):
         description = json.loads(file.metadata["episode"])
         positions, rewards = (file.tensors[name].numpy() for name in ("positions", "rewards"))
-        environment = TypeAdapter(Environment).validate_python(description["environment"])
+        environment = environment_in_file(description["environment"]) or Environment(None)
         step_seconds, fell = float(description["step_seconds"]), bool(description["fell"])
         return PlayedEpisode(environment, positions, rewards, step_seconds, fell)

@@ -11,6 +11,7 @@ from singleshot.export.actors import open_actor, pack_actor
 from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import runtimes_here
 from singleshot.io.tensor_file import read_tensor_file
+from singleshot.rl.environments import LOCOMOTION
 from singleshot.sparse.packed import pack
 from tasks.benchmark import BenchmarkParams, InputSize
 from tasks.benchmark_actor import ActorParams, benchmark_actor
@@ -68,7 +69,7 @@ def test_runtimes_are_given_the_actor_and_leave_a_table(tmp_path):
     source = save_agent(tmp_path / "agent.safetensors", "bcq", 0.9)
     names = ("torch", "onnxruntime", "numba-sparse")
     sizes = (InputSize(1), InputSize(40))
-    benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5)
+    benchmark = BenchmarkParams(runtimes_here(names), (1,), sizes, 0.02, PATIENCE_S, 5, LOCOMOTION["Hopper"])
     params = ActorParams("the/cell/actor", "compacted", 20, benchmark)
     output = tmp_path / "out"
     output.mkdir()

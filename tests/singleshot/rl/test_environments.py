@@ -1,15 +1,31 @@
+import importlib
+import json
 import logging
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import gymnasium
 import numpy as np
+import onnx
 import pytest
+from small_graphs import write_bc
+from small_networks import make_agent
 
 from pipelines.config.params import configuration
 from singleshot.errors import UserError
+from singleshot.export.rollout import load_policy
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.environments import LOCOMOTION, Environment, Spaces, make_environment, spaces_of
+from singleshot.rl.agents import load_agent
+from singleshot.rl.environments import (
+    LOCOMOTION,
+    Environment,
+    Spaces,
+    environment_in_file,
+    make_environment,
+    spaces_of,
+)
+from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 
 
 @pytest.mark.parametrize(
@@ -91,6 +107,65 @@ def test_an_environment_that_agents_can_t_act_in_is_one_clear_error(id_: str | N
     with pytest.raises(UserError, match=message) as caught:
         make_environment(Environment(id_))
     assert "\n" not in str(caught.value)
+
+
+def in_agent(path, environment):
+    replace(make_agent("bc", 0.0), environment=environment).save(path / "agent.safetensors")
+    return load_agent(path).environment
+
+
+def in_graph(path, environment):
+    write_bc(path / "policy.onnx")
+    graph = onnx.load(path / "policy.onnx")
+    (card,) = (each for each in graph.metadata_props if "environment_spec" in each.value)
+    card.value = json.dumps(json.loads(card.value) | {"environment_spec": asdict(environment)})
+    onnx.save(graph, path / "policy.onnx")
+    return load_policy(path / "policy.onnx").environment
+
+
+def in_episode(path, environment):
+    PlayedEpisode(environment, np.empty((0, 0)), np.zeros(1), 0.1, False).save(path / "episode.safetensors")
+    return load_episode(path / "episode.safetensors").environment
+
+
+READERS = pytest.mark.parametrize("read", [in_agent, in_graph, in_episode])
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        (Environment("from_a_file:Own-v0"), "from_a_file"),
+        (Environment("Hopper-v5", {"xml_file": "robot.xml"}), "xml_file"),
+    ],
+)
+def test_a_file_that_is_data_runs_no_code_and_names_no_other_file(
+    read, environment, named, tmp_path, monkeypatch
+):
+    (tmp_path / "from_a_file.py").write_text("raise AssertionError('this code runs')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=named):
+        make_environment(read(tmp_path, environment))
+    assert "from_a_file" not in sys.modules
+
+
+@READERS
+def test_a_file_names_registered_environments(read, tmp_path):
+    known = Environment("Hopper-v5", {"healthy_reward": 2.0}, time_limit=7)
+    assert read(tmp_path, known) == known
+
+
+def test_a_file_names_modules_that_the_user_has_imported(tmp_path, monkeypatch):
+    (tmp_path / "imported_before.py").write_text(
+        "import gymnasium\ngymnasium.register('Own-v0', 'gymnasium.envs.mujoco.hopper_v5:HopperEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    named = environment_in_file({"id": "imported_before:Own-v0"})
+    with pytest.raises(UserError, match="imported_before"):
+        make_environment(named)
+    importlib.import_module("imported_before")
+    assert spaces_of(named).observation_size == 11
 
 
 def test_mujoco_writes_no_log_into_the_working_directory(

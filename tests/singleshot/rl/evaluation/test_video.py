@@ -84,7 +84,7 @@ def test_agents_side_by_side_are_the_same_bytes_each_time(tmp_path):
     made = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        list(animate([Job(AnimateParams(captions, 10), inputs, tmp_path / name)]))
+        list(animate([Job(AnimateParams(EPISODE.environment, captions, 10), inputs, tmp_path / name)]))
         made.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert made[0] == made[1]
     assert sorted(made[0]) == ["animation.mp4", "still.jpg"]
