@@ -15,7 +15,7 @@ import typer.completion
 from pipelines.catalog.stages import STAGES, WITH_CELLS
 from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
-from pipelines.engine.dvc_files import keep_lock
+from pipelines.engine.dvc_files import keep_lock, keep_private
 from pipelines.engine.sweep import CellsFailedError
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
@@ -138,6 +138,7 @@ def main() -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     if "DVC_STAGE" in os.environ:
+        keep_private()
         keep_lock()
     try:
         app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets

@@ -26,6 +26,12 @@ KEPT_LOCK = DVC / "dvc.lock"
 """A copy of `LOCK` from the beginning of the last stage's command."""
 USED = DVC / "rwlock"
 """Which process reads and writes which path of a stage."""
+SITE = Path(".dvc-site")
+"""DVC's index of files, of which it unpickles parts: what `core.site_cache_dir` of `.dvc/config` names.
+
+By default it is in /var/tmp, and DVC lets everybody write there. It is not in `.dvc`, as DVC would make that
+in any directory in which it is run, and take it for a checkout.
+"""
 CACHE = Path(".dvc/cache/files/md5")
 EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
 
@@ -40,6 +46,12 @@ def shared_checkout() -> Path:
         if copy.match("*/.dvc/tmp/exps"):
             return copy.parents[2]
     return Path()
+
+
+def keep_private() -> None:
+    """Let nobody but this user write to DVC's index, which DVC itself makes open to everybody."""
+    SITE.mkdir(exist_ok=True)
+    SITE.chmod(0o700)
 
 
 def keep_lock() -> None:
@@ -132,5 +144,6 @@ def _may_run() -> bool:
 if __name__ == "__main__":
     if not _may_run():
         sys.exit("error: no Git repository here, which DVC needs; run `git init`, then the same again")
+    keep_private()
     for line in mend():
         print(f"mended: {line}", file=sys.stderr)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -38,9 +39,11 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
         UserError: the cluster cannot be reached, or it was lost meanwhile.
     """
     set_variables()
+    address = cluster_address(config)
+    if address is None:
+        _keep_to_this_user()
     import ray
 
-    address = cluster_address(config)
     with contextlib.ExitStack() as joined:
         try:
             joined.enter_context(_joined(address))
@@ -73,6 +76,24 @@ def _joined(address: str | None) -> Iterator[None]:
     else:
         with _started_here():
             yield
+
+
+def _keep_to_this_user() -> None:
+    """Have Ray for this machine listen on 127.0.0.1 alone, and keep its token from the machine's other users.
+
+    Ray reads the variable when it is imported, and has named it for the systems where it does so by itself.
+    Whoever reads the token may run code as its owner; Ray writes it so that everybody can.
+    """
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    token = Path.home() / ".ray" / "auth_token"
+    token.parent.mkdir(exist_ok=True)
+    try:
+        file = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        token.chmod(0o600)
+    else:
+        with os.fdopen(file, "w") as content:
+            content.write(secrets.token_hex(32))
 
 
 def _join(**options: Any) -> None:

@@ -13,7 +13,6 @@ content: whichever manifest comes last, its files are there.
 """
 
 import contextlib
-import json
 import logging
 import os
 import shutil
@@ -31,6 +30,8 @@ from pipelines.engine.cells import (
     CellStore,
     checkpoint_name,
     damage,
+    files_of,
+    is_inside,
     is_whole,
     log,
     parse_manifest,
@@ -158,7 +159,7 @@ class RemoteCellStore(CellStore):
         staging.mkdir()
         (staging / MANIFEST).write_bytes(manifest)
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, FileNotFoundError):
-            files: dict[str, str] = json.loads(manifest)["files"]
+            files = files_of(manifest)
             for name in files:
                 (staging / name).parent.mkdir(parents=True, exist_ok=True)
             self._files.get(
@@ -175,7 +176,7 @@ class RemoteCellStore(CellStore):
     def _upload(self, cell: Cell) -> None:
         directory = self.path(cell.digest)
         manifest = (directory / MANIFEST).read_bytes()
-        files: dict[str, str] = json.loads(manifest)["files"]
+        files = files_of(manifest)
         self._files.put(
             [str(directory / name) for name in files],
             [self._remote(cell.digest, content) for content in files.values()],
@@ -199,8 +200,9 @@ class RemoteCellStore(CellStore):
                 log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
                 return
             for key in keys:
-                if key.startswith(artifacts):
-                    super().save_artifact(cell, key.removeprefix(artifacts), self._files.cat_file(key))
+                name = key.removeprefix(artifacts)
+                if key.startswith(artifacts) and is_inside(name):
+                    super().save_artifact(cell, name, self._files.cat_file(key))
             super().save_checkpoint(cell, newest, state)
 
     def _remove(self, keys: Sequence[str]) -> None:

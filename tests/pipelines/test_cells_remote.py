@@ -215,6 +215,23 @@ def test_a_checkpoint_that_another_driver_has_just_replaced_is_done_without(mach
     assert there.checkpoint(CELL) is None
 
 
+@pytest.mark.parametrize("name", ["../../outside.txt", "{root}/outside.txt", "a/../../outside.txt", ""])
+def test_no_name_in_a_shared_store_leads_out_of_its_cell(machine, objects, tmp_path, name):
+    """Whoever may write there would write any file of those who fetch."""
+    name = name.format(root=tmp_path)
+    machine("here").commit(CELL, {"inside.txt": b"x"}, MADE)
+    manifest = objects[f"{CELL.digest}/cell.json"]
+    objects[f"{CELL.digest}/cell.json"] = manifest.replace(b"inside.txt", name.encode())
+    assert not fetched(machine("there"))
+    del objects[f"{CELL.digest}/cell.json"]
+    key = f"checkpoints/{CELL.digest}/1-{hashlib.sha256(b'state').hexdigest()}"
+    objects[key] = b"state"
+    objects[f"checkpoints/{CELL.digest}/artifacts/{name or '..'}"] = b"x"
+    assert not fetched(machine("a third"))
+    assert machine("a third").checkpoint(CELL).state == b"state"
+    assert not [file for file in tmp_path.rglob("outside.txt") if file.is_file()]
+
+
 def test_of_a_sweep_what_is_there_is_fetched(machine):
     cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(6)]
     here, there = machine("here"), machine("there")

@@ -11,7 +11,7 @@ import filelock
 import pytest
 from checkouts import ROOT
 
-from pipelines.engine.dvc_files import LOCK, USED, keep_lock, mend
+from pipelines.engine.dvc_files import LOCK, SITE, USED, keep_lock, keep_private, mend
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
 
@@ -136,6 +136,17 @@ def test_make_repro_mends_first(repository):
     assert done.stderr.count("mended: ") == 2
     assert "mended: " not in repro().stderr
     assert ran() == ["one", "two"]
+
+
+def test_only_the_user_may_write_to_the_index_of_dvc(repository):
+    """It has pickles, and DVC makes its folder so that everybody may replace them."""
+    Path(".dvc/config").write_text((ROOT / ".dvc/config").read_text(), encoding="utf-8")
+    Path(".dvc/config.local").write_text("[core]\n    no_scm = true\n", encoding="utf-8")
+    Path("given").write_text("other", encoding="utf-8")
+    assert dvc("repro").returncode == 0
+    assert any(SITE.rglob("*.db"))
+    keep_private()
+    assert SITE.stat().st_mode & 0o077 == 0
 
 
 def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_path, monkeypatch):

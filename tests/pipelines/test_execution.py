@@ -34,24 +34,33 @@ def test_memory_of_freed_arrays_is_used_again():
 
 
 @pytest.mark.slow
-def test_ray_starts_where_the_folder_for_temporary_files_has_a_long_name(tmp_path):
-    """As batch systems name it: the paths of Ray's sockets would exceed the 107 bytes of the system."""
+def test_ray_starts_for_this_user_alone_where_the_folder_for_temporary_files_has_a_long_name(tmp_path):
+    """As batch systems name it: the paths of Ray's sockets would exceed the 107 bytes of the system.
+
+    On a machine that several people use, nobody else gets in: not over the network, nor with the token.
+    """
     temporary = tmp_path / "scratch-of-a-batch-system" / ("job-" + "0123456789" * 8)
     temporary.mkdir(parents=True)
     code = (
         "from pipelines.engine.execution import ExecutorConfig\n"
         "from pipelines.engine.ray_cluster import ray_cluster\n"
+        "import psutil\n"
         "with ray_cluster(ExecutorConfig()):\n"
-        "    print('joined')\n"
+        "    import ray\n"
+        "    ray.get(ray.remote(lambda: 1).remote())\n"
+        "    me = psutil.Process()\n"
+        "    for each in [me, *me.children(recursive=True)]:\n"
+        "        print(*{c.laddr.ip for c in each.net_connections() if c.status == 'LISTEN'})\n"
     )
     environment = {
         name: value for name, value in os.environ.items() if name not in ("RAY_TMPDIR", "RAY_ADDRESS")
     }
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment | {"TMPDIR": str(temporary)},
+        env=environment | {"TMPDIR": str(temporary), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "joined\n", done.stderr
+    assert set(done.stdout.split()) == {"127.0.0.1", "::ffff:127.0.0.1"}, done.stderr
+    assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o077 == 0
