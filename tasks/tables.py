@@ -1,21 +1,39 @@
 """Tables as CSV files: the one place that writes them."""
 
 import csv
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
 def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[DataclassInstance]") -> None:
-    """Write a table with a column named after each field of the dataclass `row`; None becomes empty."""
+    """Write a table with a column for each field of the dataclass `row`; None becomes empty.
+
+    In place of a field that is a dataclass itself, there are its fields.
+    """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in fields(row)])
-        writer.writerows(astuple(row) for row in rows)
+        writer.writerow(columns_of(row))
+        writer.writerows(_cells(row) for row in rows)
+
+
+def columns_of(row: "type[DataclassInstance]") -> list[str]:
+    """Names of the columns of a table with such rows."""
+    return [
+        name
+        for field in fields(row)
+        for name in (columns_of(field.type) if is_dataclass(field.type) else [field.name])  # type: ignore[arg-type]
+    ]
+
+
+def _cells(row: "DataclassInstance") -> Iterator[Any]:
+    for field in fields(row):
+        value = getattr(row, field.name)
+        yield from _cells(value) if is_dataclass(value) else [value]  # type: ignore[arg-type]
 
 
 def concatenate(parts: Sequence[Path], output: Path, row: "type[DataclassInstance] | None" = None) -> None:
@@ -28,7 +46,7 @@ def concatenate(parts: Sequence[Path], output: Path, row: "type[DataclassInstanc
         ValueError: the columns of a part differ from those of the first.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    columns = [column.name for column in fields(row)] if row else None
+    columns = columns_of(row) if row else None
     with output.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if columns:

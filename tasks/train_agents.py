@@ -13,7 +13,7 @@ from annotated_types import Ge
 
 from singleshot.pruning.selection import Scope
 from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
+from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
@@ -21,7 +21,7 @@ from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.lockstep import Environments
-from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
+from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
 from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.memory import bytes_per_agent, require_memory
@@ -66,35 +66,23 @@ class TrainParams:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """One evaluation of one agent."""
+class ScoreRow:
+    """A row of `scores.csv`: one evaluation of one agent."""
 
+    agent: AgentSpec
     update: int
-    return_mean: float
-    return_std: float
-    """Population standard deviation over the episodes."""
-    d4rl_score: float
-    episodes: int
+    score: Score
 
 
 @dataclass(frozen=True)
-class ScoreRow(Evaluation, AgentSpec):
-    """A row of `scores.csv`: the agent's columns, then the evaluation's."""
+class HeldoutRow:
+    """A row of `heldout.csv`: a loss of one agent on data that were held out."""
 
-
-@dataclass(frozen=True)
-class HeldoutLoss:
-    """A loss of one agent on data that were held out."""
-
+    agent: AgentSpec
     update: int
     loss: str
     """Name of the loss, or `action_error` (:func:`~singleshot.rl.evaluation.heldout.heldout_losses`)."""
     value: float
-
-
-@dataclass(frozen=True)
-class HeldoutRow(HeldoutLoss, AgentSpec):
-    """A row of `heldout.csv`: the agent's columns, then the loss's."""
 
 
 def train(jobs: Sequence[Job]) -> Iterator[Event]:
@@ -144,7 +132,8 @@ class Training:
         paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
         datasets = [Transitions.load(path) for path in paths]
         positions = [paths.index(job.inputs["dataset"]) for job in jobs]
-        device, algorithm = jobs[0].device, _algorithm(params, datasets[0])
+        device, sizes = jobs[0].device, (datasets[0].state_size, datasets[0].action_size)
+        algorithm = make_algorithm(params.agent, params.algorithm, *sizes)
         data = ReplayBuffer.of_agents(datasets, positions, device, params.algorithm.normalize_states)
         masks = [
             load_masks(job.inputs["masks"], algorithm) if job.params.agent.mask_pruner else None
@@ -166,11 +155,12 @@ class Training:
         self.held_out = (
             None if self.environments else [Transitions.load(job.inputs["heldout"]) for job in jobs]
         )
-        self.scores: list[list[Evaluation]] = [[] for _ in jobs]
-        self.losses: list[list[HeldoutLoss]] = [[] for _ in jobs]
+        self.scores: list[list[ScoreRow]] = [[] for _ in jobs]
+        self.losses: list[list[HeldoutRow]] = [[] for _ in jobs]
         self.episodes: list[PlayedEpisode] = []
         """An episode of median return in the last evaluation, for each agent."""
-        self.stopwatch = _Stopwatch()
+        self.timed_updates, self.seconds = 0, 0.0
+        """Number of updates that this process made since the last evaluation, and the seconds they took."""
 
     def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
         return make_environments(
@@ -181,16 +171,17 @@ class Training:
         """Make the updates up to number `update`, and measure the time that they take."""
         begin, before = time.perf_counter(), self.stack.update
         self.stack.train_until(update)
-        self.stopwatch.add(update - before, time.perf_counter() - begin)
+        self.timed_updates += update - before
+        self.seconds += time.perf_counter() - begin
 
     def evaluate(self) -> Iterator[Event]:
         """Score every agent, and report the losses since the last time."""
-        speed = {"updates_per_second": self.stopwatch.updates_per_second()}
+        speed = {"updates_per_second": self.timed_updates / self.seconds}
         found = self._play(self.environments) if self.environments else self._hold_out()
         for i, values in enumerate(found):
             yield Metrics(self.stack.update, self.stack.losses.means(i) | values | speed, job=i)
         self.stack.losses.clear()
-        self.stopwatch = _Stopwatch()
+        self.timed_updates, self.seconds = 0, 0.0
 
     def _play(self, environments: Environments) -> Iterator[dict[str, float]]:
         """Play with every agent; returns what MLflow gets."""
@@ -206,24 +197,25 @@ class Training:
         if stack.update == stack.updates:
             self.episodes = environments.median_episodes()
         for i, own in enumerate(returns):
-            mean, std = float(own.mean()), float(own.std())
-            score = Evaluation(stack.update, mean, std, self.params.environment.score(mean), len(own))
-            self.scores[i].append(score)
-            yield {"return_mean": mean, "d4rl_score": score.d4rl_score}
+            score = Score.of(own, self.params.environment)
+            self.scores[i].append(ScoreRow(self.specs[i], stack.update, score))
+            yield {"return_mean": score.return_mean, "d4rl_score": score.d4rl_score}
 
     def _hold_out(self) -> Iterator[dict[str, float]]:
         """Compute every agent's losses on its data that were held out; returns what MLflow gets."""
+        update = self.stack.update
         for i, transitions in enumerate(self.held_out or ()):
             losses = heldout_losses(self.stack.agent(i), transitions, self.specs[i].seed)
-            self.losses[i] += [HeldoutLoss(self.stack.update, name, value) for name, value in losses.items()]
+            self.losses[i] += [
+                HeldoutRow(self.specs[i], update, name, value) for name, value in losses.items()
+            ]
             yield {f"heldout_{name}": value for name, value in losses.items()}
 
     def checkpoints(self) -> Iterator[Event]:
         """Yield each agent's own part of everything that later updates, evaluations and files depend on."""
-        for i, scores in enumerate(self.scores):
-            rows = torch.tensor([astuple(score) for score in scores], dtype=torch.float64)
-            losses = json.dumps([astuple(loss) for loss in self.losses[i]])
-            tensors = {"scores": rows, "losses": torch.tensor(list(losses.encode()), dtype=torch.uint8)}
+        for i, (scores, losses) in enumerate(zip(self.scores, self.losses, strict=True)):
+            rows = json.dumps([[astuple(row)[1:] for row in own] for own in (scores, losses)])
+            tensors = {"rows": torch.tensor(list(rows.encode()), dtype=torch.uint8)}
             state = safetensors.torch.save(tensors | self.stack.agent_state(i))
             yield Checkpoint(self.stack.update, state, job=i)
 
@@ -231,8 +223,10 @@ class Training:
         """Resume from the jobs' checkpoints, if they have any."""
         agents = [safetensors.torch.load(state) if state else {} for state in checkpoints]
         self.stack.restore(agents)
-        self.scores = [[_score(row) for row in agent["scores"].tolist()] if agent else [] for agent in agents]
-        self.losses = [_losses(agent["losses"]) if agent else [] for agent in agents]
+        for i, (spec, agent) in enumerate(zip(self.specs, agents, strict=True)):
+            scores, losses = json.loads(bytes(agent["rows"].tolist())) if agent else ([], [])
+            self.scores[i] = [ScoreRow(spec, update, Score(*score)) for update, score in scores]
+            self.losses[i] = [HeldoutRow(spec, *row) for row in losses]
 
     def close(self) -> None:
         """End the processes that step environments."""
@@ -241,7 +235,7 @@ class Training:
 
     def write(self) -> None:
         """Write each job's files."""
-        for i, (job, spec) in enumerate(zip(self.jobs, self.specs, strict=True)):
+        for i, job in enumerate(self.jobs):
             agent = replace(self.stack.agent(i), environment=self.params.environment)
             agent.save(job.output / "agent.safetensors")
             description = asdict(job.params) | {"stack_size": len(self.jobs)}
@@ -250,25 +244,9 @@ class Training:
             )
             if self.episodes:
                 self.episodes[i].save(job.output / EPISODE)
-            losses = [HeldoutRow(**asdict(spec), **asdict(loss)) for loss in self.losses[i]]
-            if losses:
-                write_csv(job.output / "heldout.csv", HeldoutRow, losses)
-            rows = [ScoreRow(**asdict(spec), **asdict(score)) for score in self.scores[i]]
-            write_csv(job.output / "scores.csv", ScoreRow, rows)
-
-
-class _Stopwatch:
-    """Number of updates that this process made since the last evaluation, and the seconds they took."""
-
-    def __init__(self) -> None:
-        self.updates, self.seconds = 0, 0.0
-
-    def add(self, updates: int, seconds: float) -> None:
-        self.updates += updates
-        self.seconds += seconds
-
-    def updates_per_second(self) -> float:
-        return self.updates / self.seconds
+            if self.losses[i]:
+                write_csv(job.output / "heldout.csv", HeldoutRow, self.losses[i])
+            write_csv(job.output / "scores.csv", ScoreRow, self.scores[i])
 
 
 def _shared_params(jobs: Sequence[Job]) -> TrainParams:
@@ -281,17 +259,3 @@ def _shared_params(jobs: Sequence[Job]) -> TrainParams:
             "the agents of a stack may differ in pruner, sparsity, seed and dataset, but these differ in more"
         )
     return jobs[0].params
-
-
-def _algorithm(params: TrainParams, data: Transitions) -> Algorithm:
-    return make_algorithm(params.agent, params.algorithm, data.state_size, data.action_size)
-
-
-def _losses(encoded: torch.Tensor) -> list[HeldoutLoss]:
-    """The losses in a checkpoint, which are the bytes of JSON."""
-    return [HeldoutLoss(*row) for row in json.loads(bytes(encoded.tolist()))]
-
-
-def _score(row: Sequence[float]) -> Evaluation:
-    update, mean, std, score, episodes = row
-    return Evaluation(int(update), mean, std, score, int(episodes))

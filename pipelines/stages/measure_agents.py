@@ -22,8 +22,7 @@ from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation.drawing import Caption
 from tasks.animate import AnimateParams, animate
-from tasks.measure_sizes import SizeParams, measure_sizes
-from tasks.quantize_agent import QuantizeParams, quantize_agent
+from tasks.measure_agents import QuantizeParams, measure_sizes, quantize_agent
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 from tasks.tables import concatenate
 
@@ -92,13 +91,12 @@ def measure_bytes(work: Work, config: Config) -> None:
     The bytes are in `sizes.csv`, where `ratio_to_dense` is the bytes of the dense network divided by those of
     the format.
     """
-    directories = work.compute([_size(agent) for agent in agents(config)])
+    cells = [
+        Cell(name_of(agent), measure_sizes, agent, {"model": model_of(agent)}, tags_of(agent))
+        for agent in agents(config)
+    ]
+    directories = work.compute(cells)
     concatenate([directory / "sizes.csv" for directory in directories], SIZES)
-
-
-def _size(agent: AgentSpec) -> Cell:
-    params = SizeParams(f"{agent.environment}/{agent.algorithm}", agent.pruner, agent.sparsity, agent.seed)
-    return Cell(name_of(agent), measure_sizes, params, {"model": model_of(agent)}, tags_of(agent))
 
 
 KINDS = ("raw", "fp16", "int8")

@@ -9,17 +9,14 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile
-from singleshot.sparse.entropy import log2_binomial
-from singleshot.sparse.packed import pack
-from singleshot.sparse.values import VALUES, ValuesName
+from singleshot.sparse.packed import ValuesName, log2_binomial, pack
 
 Tensors = Mapping[str, Tensor]
 """A network's float32 tensors by name, as in a state dict: weights (2 axes or more) and biases (1 axis)."""
@@ -59,14 +56,6 @@ def _compressed_rows(tensor: Tensor) -> Any:
     return tensor.shape, pointers.int(), columns.int(), matrix[rows, columns]
 
 
-def _bitmap(tensor: Tensor) -> Any:
-    """One bit per entry, which says whether it is kept, then 4 bytes per kept weight."""
-    if tensor.ndim < 2:
-        return tensor
-    kept = tensor != 0
-    return tensor.shape, torch.from_numpy(np.packbits(kept.numpy())), tensor[kept]
-
-
 def _torch_save(form: Callable[[Tensor], Any], tensors: Tensors) -> bytes:
     """A file written by `torch.save`, as in Arnob et al. 2021, with each tensor in the given form.
 
@@ -100,8 +89,7 @@ FORMATS: Mapping[str, Callable[[Tensors], bytes]] = {
     "dense_sparse_indexing": partial(_torch_save, _dense_coordinates),
     "coo": partial(_torch_save, _coordinates),
     "csr_int32": partial(_torch_save, _compressed_rows),
-    "bitmap": partial(_torch_save, _bitmap),
-    **{f"packed_{values}": partial(_pack, values) for values in VALUES},
+    **{f"packed_{values}": partial(_pack, values) for values in get_args(ValuesName)},
 }
 """The content of a file with a network, by format. Raises UserError if a tensor isn't float32."""
 
@@ -121,7 +109,8 @@ def entropy_bound_bytes(tensors: Tensors) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """Size of one network in one format. `ratio_to_dense` is the size in format `dense` over this size."""
+    """Size of one network in one format. `ratio_to_dense` is the size in format `dense` over this size, to
+    four decimals."""
 
     format: str
     bytes: int
@@ -133,4 +122,4 @@ def measure(tensors: Tensors) -> list[Size]:
     """Measure a network's size in each of :data:`FORMATS` by encoding it."""
     written = {format: len(encode(tensors)) for format, encode in FORMATS.items()}
     bound = entropy_bound_bytes(tensors)
-    return [Size(format, size, written["dense"] / size, bound) for format, size in written.items()]
+    return [Size(format, size, round(written["dense"] / size, 4), bound) for format, size in written.items()]

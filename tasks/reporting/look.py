@@ -39,7 +39,6 @@ FORMATS = {
     DENSE: INK,
     "coo": "#0072b2",
     "csr_int32": "#56b4e9",
-    "bitmap": "#009e73",
     "packed_raw": "#d55e00",
     "packed_exponents": "#e69f00",
     BOUND: "#cc79a7",

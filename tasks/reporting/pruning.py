@@ -52,7 +52,6 @@ FORMAT_NAMES = {
     DENSE: "dense tensors",
     "coo": "coordinates (COO), the paper's torch.to_sparse()",
     "csr_int32": "compressed rows (CSR), 32-bit indices",
-    "bitmap": "a bit a weight, and values",
     "packed_raw": "packed files",
     "packed_exponents": "packed files with coded exponents",
     BOUND: "masks and values without a pattern",

@@ -110,7 +110,6 @@ def _sizes():
             "dense_sparse_indexing": 5 * dense,
             "coo": 5 * dense * left,
             "csr_int32": 2 * dense * left,
-            "bitmap": dense * (left + 1 / 32),
             "packed_raw": dense * left * 1.05,
             "packed_exponents": dense * left * 0.9,
             "packed_int8": dense * left * 0.3,

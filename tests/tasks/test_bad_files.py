@@ -31,7 +31,6 @@ from singleshot.errors import UserError
 from singleshot.io import download
 from singleshot.io.tensor_file import TensorFile
 from singleshot.sparse import packed
-from singleshot.sparse.streams import compress
 
 LARGE = 10**12
 
@@ -347,27 +346,26 @@ def long_safetensors(path):
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
 
 
-def forged_packed(tensors=(), counts=b"\0" * 4, header=None):
-    text = header or json.dumps({"version": 1, "values": "raw", "metadata": {}, "tensors": tensors}).encode()
-    text, counts = compress(text), compress(counts)
-    return signed(struct.pack("<II", len(text), len(counts)) + text + counts)
+def forged_packed(parts=(), metadata=(), padding=""):
+    header = {"values": "raw", "metadata": metadata, "parts": parts, "padding": padding}
+    text = zlib.compress(json.dumps(header).encode())
+    return signed(struct.pack("<I", len(text)) + text)
 
 
 def packed_of_a_petabyte(path):
-    path.write_bytes(forged_packed([["w", "float32", [1 << 24, 1 << 24], None]]))
+    path.write_bytes(forged_packed([["w", "float32", [1 << 24, 1 << 24], 0, None, 0, 0]]))
 
 
 def packed_with_a_long_header(path):
-    path.write_bytes(forged_packed(header=b'{"version": 1, "values": "' + b"a" * (80 << 20)))
+    path.write_bytes(forged_packed(padding="a" * (130 << 20)))
 
 
 def packed_without_metadata(path):
-    header = {"version": 1, "values": "raw", "metadata": None, "tensors": []}
-    path.write_bytes(forged_packed(counts=b"", header=json.dumps(header).encode()))
+    path.write_bytes(forged_packed(metadata=None))
 
 
 def packed_of_functions(path):
-    path.write_bytes(forged_packed([["w", "load", [4], None]]))
+    path.write_bytes(forged_packed([["w", "load", [4], 4, None, 0, 4]]))
 
 
 class Malicious:

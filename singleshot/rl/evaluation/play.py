@@ -42,6 +42,23 @@ class EvaluationConfig:
         return replace(self, episodes=self.final_episodes or self.episodes)
 
 
+@dataclass(frozen=True)
+class Score:
+    """What an agent's episodes of one evaluation returned."""
+
+    return_mean: float
+    return_std: float
+    """Population standard deviation over the episodes."""
+    d4rl_score: float
+    episodes: int
+
+    @classmethod
+    def of(cls, returns: NDArray[np.float64], environment: Environment) -> "Score":
+        """The score of `returns`, one for each episode."""
+        mean = float(returns.mean())
+        return cls(mean, float(returns.std()), environment.score(mean), len(returns))
+
+
 def make_environments(
     environment: Environment, config: EvaluationConfig, agents: int, cores: int = 1
 ) -> Environments:

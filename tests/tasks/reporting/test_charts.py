@@ -73,7 +73,6 @@ def test_savings_and_memory_are_of_the_sizes(axis, found):
             "dense": 1,
             "coo": 4,
             "csr_int32": 10,
-            "bitmap": 1 / (0.05 + 1 / 32),
             "packed_raw": 1 / (0.05 * 1.05),
             "packed_exponents": 1 / (0.05 * 0.9),
             "entropy bound": 1 / (0.05 * 1.1),

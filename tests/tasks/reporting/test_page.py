@@ -154,7 +154,7 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
     assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
     assert "share of the dense agents' score: BCQ agents 70\u00a0% with SNIP." in kept
-    # COO at 95 %: 5 · 0.05 = a quarter; bitmap: 0.05 + 1/32
+    # COO at 95 %: 5 · 0.05 = a quarter
     assert (
         "take 4.0 times fewer bytes in the paper's format (the paper: 4) and 22 times fewer as packed files"
         in cost

@@ -1,16 +1,19 @@
-"""Agents packed with rounded values and scored again."""
+"""Agents' sizes, and their scores when they are packed with rounded values."""
 
 import csv
 
 import pytest
+import safetensors.torch
+import torch
 
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig
+from singleshot.sparse.formats import FORMATS
 from tasks.job import Job, Metrics
-from tasks.quantize_agent import QuantizeParams, quantize_agent
+from tasks.measure_agents import QuantizeParams, measure_sizes, quantize_agent
 from tasks.train_agents import TrainingConfig, TrainParams, train
 
 EPISODES = EvaluationConfig(episodes=2)
@@ -66,3 +69,31 @@ def test_fewer_bits_take_fewer_bytes_and_leave_other_agents(trained, tmp_path):
     assert metrics.values["d4rl_score_int8"] == float(rows[2]["d4rl_score"])
     assert metrics.values["bytes_fp16"] == half
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["quantized.csv"]
+
+
+def test_a_row_for_each_network_and_format(tmp_path):
+    weight = torch.zeros(4, 4)
+    weight[0, 0] = 1.5
+    tensors = {
+        "actor.pi.0.weight": weight,
+        "actor.pi.0.bias": torch.ones(4),
+        "actor.pi.0.mask": weight != 0,
+        "critic.q1.0.weight": torch.ones(2, 8),
+    }
+    model = tmp_path / "agent.safetensors"
+    safetensors.torch.save_file(tensors, model)
+    (tmp_path / "out").mkdir()
+    list(measure_sizes([Job(AgentSpec("Hopper", "bc", "snip", 0.9, 3), {"model": model}, tmp_path / "out")]))
+    rows = list(csv.DictReader((tmp_path / "out" / "sizes.csv").open()))
+    assert {(row["network"], row["format"]) for row in rows} == {
+        (network, format) for network in ("actor", "critic") for format in FORMATS
+    }
+    assert {(row["model"], row["pruner"], row["sparsity"], row["seed"]) for row in rows} == {
+        ("Hopper/bc", "snip", "0.9", "3")
+    }
+    bounds = {row["network"]: row["entropy_bound_bytes"] for row in rows}
+    # By hand: one of 16 entries is log2 16 = 4 bits and a value of 32, four biases are 128; 16 of 16 are 512.
+    assert bounds == {"actor": str(round(164 / 8)), "critic": "64"}
+    dense = {row["network"]: int(row["bytes"]) for row in rows if row["format"] == "dense"}
+    for row in rows:
+        assert float(row["ratio_to_dense"]) == round(dense[row["network"]] / int(row["bytes"]), 4)

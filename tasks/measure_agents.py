@@ -1,0 +1,126 @@
+"""Tasks: bytes of a trained agent's networks in each storage format, and what rounding its values costs."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import safetensors.torch
+from annotated_types import Ge, MinLen
+from torch import Tensor
+
+from singleshot.io.tensor_file import TensorFile, read_tensor_file
+from singleshot.rl.agents import Agent, AgentSpec, load_agent
+from singleshot.rl.environments import Environment
+from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
+from singleshot.rl.randomness import Randomness
+from singleshot.sparse.formats import Size, measure
+from singleshot.sparse.packed import ValuesName, pack, unpack
+from tasks.job import Event, Job, Metrics, Progress, per_job
+from tasks.tables import write_csv
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """A row of `sizes.csv`: one network in one storage format."""
+
+    model: str
+    network: str
+    pruner: str
+    sparsity: float
+    seed: int
+    size: Size
+
+
+@per_job
+def measure_sizes(job: Job) -> None:
+    """Write `sizes.csv` for an agent: a :class:`SizeRow` for each network and format.
+
+    The parameters are its :class:`~singleshot.rl.agents.AgentSpec`. The input is `model`, a safetensors file
+    with tensors `network.layer.weight` and `….bias`; its other tensors (masks) are not counted.
+    """
+    spec: AgentSpec = job.params
+    model = f"{spec.environment}/{spec.algorithm}"
+    rows = [
+        SizeRow(model, network, spec.pruner, spec.sparsity, spec.seed, size)
+        for network, tensors in _networks(read_tensor_file(job.inputs["model"]).tensors).items()
+        for size in measure(tensors)
+    ]
+    write_csv(job.output / "sizes.csv", SizeRow, rows)
+
+
+def _networks(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The weights and biases among an agent's tensors, by network."""
+    networks: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        network, _, parameter = name.partition(".")
+        if parameter.endswith((".weight", ".bias")):
+            networks.setdefault(network, {})[parameter] = tensor
+    return networks
+
+
+@dataclass(frozen=True)
+class QuantizeParams:
+    """Everything that the results depend on, besides the agent's file."""
+
+    agent: AgentSpec
+    environment: Environment
+    values: Annotated[tuple[ValuesName, ...], MinLen(1)]
+    """Kinds of values that the agent is packed with, one after another."""
+    evaluation: EvaluationConfig
+    update: Annotated[int, Ge(1)]
+    """Update of the evaluation whose noise is used: the last one of the agent's training."""
+
+
+@dataclass(frozen=True)
+class QuantizedRow:
+    """A row of `quantized.csv`: an agent packed with one kind of values."""
+
+    agent: AgentSpec
+    values: ValuesName
+    bytes: int
+    """Bytes of the packed file."""
+    score: Score
+
+
+@per_job
+def quantize_agent(job: Job) -> Iterator[Event]:
+    """Pack a job's agent with each kind of values, unpack it and score the result (:class:`QuantizeParams`).
+
+    The input is `agent`, an `agent.safetensors`. The output gets `quantized.csv` (:class:`QuantizedRow`).
+
+    Episodes start, and noise is drawn, as in the evaluation after `update`: with lossless values, an agent
+    that was trained on raw states reproduces its score in `scores.csv`. An agent that was trained on
+    normalised states may not, because its file's weights include the scales of the states and are therefore
+    rounded differently.
+
+    Raises:
+        UserError: the input holds no agent, or `values` can't hold one of its tensors.
+    """
+    params: QuantizeParams = job.params
+    rows, metrics = [], {}
+    for n, values in enumerate(params.values, start=1):
+        packed = pack(read_tensor_file(job.inputs["agent"]), values)
+        score = _score(_open(unpack(packed).model, job.output), params)
+        rows.append(QuantizedRow(params.agent, values, len(packed), score))
+        metrics[f"d4rl_score_{values}"] = score.d4rl_score
+        metrics[f"bytes_{values}"] = float(len(packed))
+        yield Progress(n / len(params.values))
+    write_csv(job.output / "quantized.csv", QuantizedRow, rows)
+    yield Metrics(params.update, metrics)
+
+
+def _score(agent: Agent, params: QuantizeParams) -> Score:
+    environments = make_environments(params.environment, params.evaluation.final, agents=1)
+    randomness = Randomness("evaluation", [params.agent.seed], params.update)
+    (returns,) = play(agent.algorithm, agent.acting_networks(), environments, randomness)
+    environments.close()
+    return Score.of(returns, params.environment)
+
+
+def _open(model: TensorFile, directory: Path) -> Agent:
+    with tempfile.TemporaryDirectory(dir=directory) as unpacked:
+        path = Path(unpacked) / "agent.safetensors"
+        safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
+        return load_agent(path)
