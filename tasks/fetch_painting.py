@@ -9,7 +9,6 @@ from torch import Tensor
 
 from singleshot.io.download import is_remote, local_or_cached, local_path
 from singleshot.io.images import encode_png, read_rgb
-from singleshot.secrets import without_secrets
 from singleshot.style.datasets.paintings import draw
 from tasks.job import Job, per_job
 
@@ -76,7 +75,7 @@ def fetch_painting(job: Job) -> None:
     (job.output / "painting.png").write_bytes(content)
     card = PaintingCard(
         name=params.name,
-        origin=without_secrets(origin),
+        origin=origin,
         origin_sha256=sha256,
         sha256=hashlib.sha256(content).hexdigest(),
         width_px=picture.shape[2],

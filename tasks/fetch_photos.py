@@ -14,10 +14,9 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.download import is_remote, local_or_cached, local_path
+from singleshot.io.download import check_address, is_remote, local_or_cached, local_path
 from singleshot.io.images import NamedBytes, encode_jpeg, picture_suffixes, read_rgb
 from singleshot.io.packages import read_zipped
-from singleshot.secrets import without_secrets
 from singleshot.style.datasets.photos import ARCHIVE
 from tasks.job import Event, Job, Progress, per_job
 
@@ -38,7 +37,8 @@ class PhotosConfig:
     """Source of the photos: those inside scikit-image, scikit-learn and matplotlib, a folder with its
     subfolders, or a zip of pictures."""
     path: str | None = None
-    """Path of the folder or the zip, or http(s):// URL of a zip."""
+    """Path of the folder or the zip, or http(s):// URL of a zip. Secrets come from ~/.netrc, or as $NAME from
+    the environment."""
     sha256: str | None = None
     """Expected SHA-256 of the zip; if null, the actual one is only recorded."""
     short_side_px: Annotated[int, Ge(1)] = 512
@@ -51,6 +51,7 @@ class PhotosConfig:
     """Number of archives, which are packed at the same time: the i-th has every `shards`-th picture."""
 
     def __post_init__(self) -> None:
+        check_address(self.path or "")
         if self.source != "packages" and not self.path:
             raise UserError(f"style.photos.path is not set; the source {self.source!r} needs it")
 
@@ -126,7 +127,7 @@ def fetch_photos(job: Job) -> Iterator[Event]:
         raise UserError(f"{source.origin}: no photo can be read ({next(iter(skipped.values()))}); add some")
     card = PhotosCard(
         source=config.source,
-        origin=without_secrets(source.origin),
+        origin=source.origin,
         sha256=source.sha256,
         licences=source.licences,
         shard=params.shard,

@@ -7,6 +7,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from pipelines.config.names import PrunerName
 from singleshot.errors import UserError
+from singleshot.io.download import check_address
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.datasets.weights import WeightsSource
@@ -28,9 +29,13 @@ class PaintingConfig:
     """Where one painting comes from."""
 
     source: str
-    """`drawn` for a painting that this project draws, else the path or URL of a picture."""
+    """`drawn` for a painting that this project draws, else the path or URL of a picture. Secrets come from
+    ~/.netrc, or as $NAME from the environment."""
     sha256: str | None = None
     """SHA-256 that the file must have; with null, the file's SHA-256 is only recorded."""
+
+    def __post_init__(self) -> None:
+        check_address(self.source)
 
 
 @dataclass(frozen=True)

@@ -1,74 +1,88 @@
-"""Downloads that resume, are verified, and never damage a good file that is already there."""
+"""Files at addresses: checked, fetched with pooch, kept in the user's cache."""
 
 import hashlib
-import json
-import time
-from dataclasses import asdict, dataclass
+import os
+import re
+import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-import requests
-import urllib3
+import pooch
 from filelock import FileLock
-from requests.adapters import HTTPAdapter
-from tqdm import tqdm
-from urllib3.util.retry import Retry
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.io.hashing import sha256_of
 from singleshot.io.user_cache import user_cache
 from singleshot.secrets import without_secrets
 
-CHUNK_BYTES = 1 << 16
-"""Fewest bytes that have to arrive within `STALL_S`, and with each request, for a download to go on."""
-STALL_S = 60.0
-TIMEOUT_S = (10, STALL_S)
+TIMEOUT_S = (10, 60)
 """Timeouts for connecting and between two bytes, in seconds."""
-UNSIZED_BYTES = 1 << 32
-"""Most bytes of a file whose size the server doesn't tell: 4 GiB, twice D4RL's largest file."""
-RETRIES = Retry(total=4, backoff_factor=0.5, status_forcelist=(408, 429, 500, 502, 503, 504))
-"""Retries of a request that gets no answer or a transient error: 4 within 7 s."""
+RETRIES = 2
+"""Further attempts, after 1 and 2 seconds, at a download that breaks off or brings other bytes."""
 
 
-def download(url: str, destination: Path, sha256: str | None = None) -> str:
-    """Download `url`, http(s)://, to `destination` and return its SHA-256, in hexadecimal.
+def check_address(address: str) -> None:
+    """Refuse a setting's path or URL that holds a secret, as what runs leave behind repeats the settings.
 
-    A file already at `destination` is kept if it has the given SHA-256, or if none is given; it is replaced
-    only by a complete, verified file. After an interruption, the part that has arrived stays beside it as
-    `.part`, and the next call continues it if the server still has the same file.
+    Raises:
+        UserError: it has a user, or a signature, token or the like in its query.
+    """
+    shown = re.sub(r"\$\w+", "", address)
+    if is_remote(address) and without_secrets(shown) != shown:
+        raise UserError(
+            f"{address}: holds a password or a signature, which would be committed; write $NAME in its place "
+            "and set the environment variable NAME, or give user and password in ~/.netrc"
+        )
+
+
+def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
+    """Path and SHA-256 of `url`, http(s)://, in the user's cache of downloads, fetched if needed.
+
+    A file in the cache is kept if it has the given SHA-256, or if none is given, and replaced only by a
+    complete, verified one. $NAME in the URL stands for an environment variable; ~/.netrc has passwords. The
+    cache is `$XDG_CACHE_HOME/singleshot/downloads` on Linux.
 
     Raises:
         UserError: the file is missing, unreachable, refused (404 and the like), cut off, or has another
             SHA-256.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{destination}.lock"):
-        if destination.is_file():
-            found = sha256_of(destination)
-            if sha256 is None or found == sha256.lower():
-                return found
-        part = _Part(destination)
-        _fetch(url, part)
-        found = sha256_of(part.path)
-        if sha256 and found != sha256.lower():
-            part.discard()
-            raise UserError(
-                f"{url}: its SHA-256 is {found}, not {sha256}; the file there is damaged or another version. "
-                "Run again, or correct the SHA-256 in the configuration if that file is the one you want"
-            )
-        part.finish(destination)
-        return found
+    from requests import HTTPError, RequestException
 
-
-def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
-    """Path and SHA-256 of `url` in the user's cache of downloads, fetched with :func:`download` if needed.
-
-    The cache (`$XDG_CACHE_HOME/singleshot/downloads` on Linux) outlives a task's output, so that an
-    interrupted download resumes.
-    """
     name = f"{hashlib.sha256(url.encode(errors='surrogateescape')).hexdigest()[:16]}-{_file_name(url)}"
-    path = user_cache("downloads") / name
-    return path, download(url, path, sha256)
+    directory = user_cache("downloads")
+    address = os.path.expandvars(url)
+    if not address.startswith(("http://", "https://")):
+        raise UserError(f"{url}: not a URL of http, https or file; correct it")
+    pooch.get_logger().setLevel("WARNING")
+    files = pooch.create(
+        directory,
+        base_url="",
+        registry={name: sha256 and f"sha256:{sha256}"},
+        urls={name: address},
+        retry_if_failed=RETRIES,
+    )
+    downloader = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(),
+        chunk_size=1 << 16,
+        timeout=TIMEOUT_S,
+        headers={"Accept-Encoding": "identity"},
+    )
+    try:
+        with FileLock(f"{directory / name}.lock"):
+            path = Path(files.fetch(name, downloader=downloader))
+    except HTTPError as error:
+        status = error.response.status_code if error.response is not None else "an error"
+        raise UserError(f"{url}: the server answers {status}; check the address") from error
+    except RequestException as error:
+        raise UserError(
+            f"{url}: can't be downloaded ({type(error).__name__}); check the network, or fetch the file "
+            "elsewhere and give its path instead"
+        ) from error
+    except ValueError as error:  # pooch's for another SHA-256
+        raise UserError(
+            f"{url}: {in_a_line(error)} Correct the SHA-256 in the configuration if you want that file"
+        ) from error
+    return path, sha256_of(path)
 
 
 def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: str) -> tuple[Path, str, str]:
@@ -116,122 +130,3 @@ def local_path(location: str) -> Path:
     return Path(
         unquote(path.removeprefix("localhost") if path.startswith("localhost/") else path)
     ).expanduser()
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """The file that a partial file is a part of; bytes of two origins must not be joined."""
-
-    url: str
-    validator: str | None
-    """Strong ETag or date of the last change, for `If-Range` (RFC 9110, section 13.1.5)."""
-    total: int | None
-    """Bytes of the whole file; None where the server does not say."""
-
-
-class _Part:
-    """A partial file, `NAME.part`, with its origin in `NAME.part.json`."""
-
-    def __init__(self, destination: Path):
-        self.path = destination.with_name(destination.name + ".part")
-        self._record = destination.with_name(destination.name + ".part.json")
-
-    def __len__(self) -> int:
-        return self.path.stat().st_size if self.path.is_file() else 0
-
-    def origin(self) -> _Origin | None:
-        try:
-            return _Origin(**json.loads(self._record.read_text("utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-
-    def begin(self, origin: _Origin) -> None:
-        self.discard()
-        self._record.write_text(json.dumps(asdict(origin)), encoding="utf-8")
-
-    def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._record.unlink(missing_ok=True)
-
-    def finish(self, destination: Path) -> None:
-        self.path.replace(destination)
-        self._record.unlink(missing_ok=True)
-
-
-class _EndlessError(Exception):
-    """A file of unknown size is larger than :data:`UNSIZED_BYTES`."""
-
-
-def _fetch(url: str, part: _Part) -> None:
-    """Fill `part`, going on after each interruption for as long as bytes keep coming."""
-    with requests.Session() as session:
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, HTTPAdapter(max_retries=RETRIES))
-        while True:
-            before = len(part)
-            try:
-                return _transfer(session, url, part)
-            except _EndlessError as error:
-                part.discard()
-                raise UserError(
-                    f"{url}: the server tells no size, and sends more than {UNSIZED_BYTES:,} bytes; if that "
-                    "is no mistake, fetch the file elsewhere and give its path instead"
-                ) from error
-            except requests.HTTPError as error:
-                raise UserError(f"{url}: the server answers '{error}'; check the address") from error
-            except (requests.exceptions.InvalidSchema, ValueError) as error:
-                # ValueError: a URL that can't be parsed, here or where the server redirects to.
-                raise UserError(f"{url}: not a URL of http, https or file; correct it") from error
-            except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-                if len(part) - before < CHUNK_BYTES:
-                    raise UserError(
-                        f"{url}: can't be downloaded ({type(error).__name__}); {len(part):,} bytes are here. "
-                        "Check the network and run again to go on from there, or fetch the file elsewhere "
-                        "and give its path instead"
-                    ) from error
-
-
-def _transfer(session: requests.Session, url: str, part: _Part) -> None:
-    """Request the rest of the file if its origin is known to be the same, else all of it."""
-    headers = {"Accept-Encoding": "identity"}
-    origin = part.origin()
-    if origin and origin.url == without_secrets(url) and origin.validator and len(part):
-        if len(part) == origin.total:
-            return
-        headers |= {"Range": f"bytes={len(part)}-", "If-Range": origin.validator}
-    with session.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as response:
-        if response.status_code == requests.codes.requested_range_not_satisfiable:
-            part.discard()
-        response.raise_for_status()
-        length = response.headers.get("Content-Length")
-        remaining = int(length) if length and length.isdecimal() else None
-        if response.status_code != requests.codes.partial_content:
-            part.begin(_Origin(without_secrets(url), _validator(response), remaining))
-        _append(response, part, remaining)
-
-
-def _validator(response: requests.Response) -> str | None:
-    etag = response.headers.get("ETag", "")
-    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
-
-
-def _append(response: requests.Response, part: _Part, remaining: int | None) -> None:
-    have = len(part)
-    total = have + remaining if remaining is not None else None
-    name = part.path.name.removesuffix(".part")
-    with (
-        part.path.open("ab") as file,
-        # disable=None: no bar where standard error is no terminal.
-        tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar,
-    ):
-        start, since = time.monotonic(), have
-        # read1() returns what has arrived: a server that sends a byte a minute would fill no chunk for weeks.
-        while chunk := response.raw.read1(CHUNK_BYTES, decode_content=True):
-            file.write(chunk)
-            bar.update(len(chunk))
-            if total is None and file.tell() > UNSIZED_BYTES:
-                raise _EndlessError
-            if time.monotonic() - start > STALL_S:
-                if file.tell() - since < CHUNK_BYTES:
-                    raise requests.ReadTimeout
-                start, since = time.monotonic(), file.tell()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from singleshot.errors import UserError
+from singleshot.io.download import check_address
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.data.arrays import check_values
@@ -24,9 +25,13 @@ class D4RLFile:
     """An HDF5 file of D4RL."""
 
     url: str
-    """Location of the file: http(s)://, file:// or a path."""
+    """Location of the file: http(s)://, file:// or a path. Secrets come from ~/.netrc, or as $NAME from the
+    environment."""
     sha256: str | None = None
     """Expected SHA-256 of the file. Without it, the actual SHA-256 is only recorded."""
+
+    def __post_init__(self) -> None:
+        check_address(self.url)
 
 
 @dataclass(frozen=True)
