@@ -61,7 +61,7 @@ $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock
 	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock
 	touch $@
 
-compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, TVM's tuner, and TensorFlow in an environment of its own (3 GB)
+compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)
 	python -m singleshot.io.uv pip install -r requirements-compilers.lock
 	python -m singleshot.export.environment
 

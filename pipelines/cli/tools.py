@@ -390,32 +390,6 @@ def act(
 
 
 @app.command(
-    rich_help_panel=PANEL, epilog=examples("classify photo.jpg holiday/", "classify --top 1 - < photo.jpg")
-)
-def classify(
-    inputs: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Pictures, folders of them, glob patterns; - is standard input."),
-    ],
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.onnx",
-            help="ONNX graph of a classifier.",
-            show_default="the one below models/onnx/classifiers",
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Classes for each picture.")] = 5,
-) -> None:
-    """Classify pictures into ImageNet's classes with the exported classifier."""
-    _check_inputs(inputs)
-    from pipelines.cli.classify import classify_pictures
-
-    if not classify_pictures(inputs, model, top):
-        raise typer.Exit(1)
-
-
-@app.command(
     rich_help_panel=PANEL,
     epilog=examples(
         "pack models/agents/HalfCheetah/bc/snip-0.95/seed-0/agent.safetensors -o cheetah.packed",

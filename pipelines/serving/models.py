@@ -41,7 +41,7 @@ class Model:
     def name(self) -> str:
         """Its name in requests."""
         match self.card.kind:
-            case "policy" | "actor":
+            case "policy":
                 return self.card.cell
             case "style":
                 return self.card.cell.removeprefix("styles/")
@@ -120,8 +120,7 @@ def _preference(model: Model) -> tuple[int, str]:
 
 
 def _only_timed(card: GraphCard) -> bool:
-    untrained = card.kind == "classifier" and card.details["weights"]["source"] == "random"
-    return untrained or card.kind == "actor"
+    return card.kind == "classifier" and card.details["weights"]["source"] == "random"
 
 
 def cards_of(models: Sequence[Model]) -> Cards:

@@ -18,7 +18,6 @@ from pipelines.serving.models import Model
 from pipelines.serving.pictures import Written, decode, encode
 from singleshot.export.classifier import PREPARATIONS, Answer, ClassifierCard, Preparation, top
 from singleshot.export.onnx_model import OnnxModel, load_onnx
-from singleshot.export.sparse_policy import FastestPolicy
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.strokes import with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished
@@ -52,11 +51,11 @@ class Services:
         # functions too: tanh of 64 numbers then takes 24 ms where another process uses a core, not 1 µs.
         torch.set_num_threads(1)
         self._config = config
-        self._policies: dict[str, FastestPolicy] = {}
+        self._policies: dict[str, OnnxModel] = {}
         self._networks: dict[str, OnnxModel] = {}
         for model in models:
             if model.card.kind == "policy":
-                self._policies[model.name] = FastestPolicy(model.path)
+                self._policies[model.name] = load_onnx(model.path, threads=1)
             else:
                 self._networks[model.name] = load_onnx(model.path, threads, give_back_memory=True)
         self.act = BatchQueue(self._act, config.act.max_batch_size)

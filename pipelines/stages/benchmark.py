@@ -15,11 +15,9 @@ from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from singleshot.export.onnx_model import Form
-from singleshot.export.runtimes import FOR_PRUNED, RUNTIMES, RuntimeAt, runtimes_here
+from singleshot.export.runtimes import RUNTIMES, runtimes_here
 from singleshot.rl.environments import Environment
 from tasks.benchmark import BenchmarkParams, InputSize, benchmark
-from tasks.benchmark_actor import ActorParams, benchmark_actor
 from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
 from tasks.tables import concatenate
 
@@ -55,8 +53,6 @@ def benchmark_cells(config: Config) -> Iterator[Cell]:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
     for agent in agents:
         yield from _forms(config, policy_of(agent), batches, environment_of(config, agent))
-        if agent.algorithm == "bcq":
-            yield from _actor(config, policy_of(agent), batches, environment_of(config, agent))
     squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
     yield from _forms(config, style_network(config.style.training.styles[0]), squares)
     yield _classifier(config)
@@ -70,27 +66,14 @@ def _forms(
 ) -> Iterator[Cell]:
     for form in source.forms:
         inputs = {"onnx": source.graph(form), "source": source.path}
-        params = _params(config, form, sizes, environment)
+        params = _params(config, sizes, environment)
         tags, modules = {**source.tags, "form": form}, _modules(source, params)
         yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
 
 
-def _actor(
-    config: Config, source: TrainedNetwork, sizes: tuple[InputSize, ...], environment: Environment
-) -> Iterator[Cell]:
-    cell, opset = f"{source.cell}/actor", config.deployment.export.opset
-    for form in source.forms:
-        params = ActorParams(cell, form, opset, _params(config, form, sizes, environment))
-        tags, modules = {**source.tags, "form": form}, _modules(source, params.benchmark)
-        inputs = {"source": source.path}
-        yield Cell(f"{cell}/{form}", benchmark_actor, params, inputs, tags, modules=modules)
-
-
 def _classifier(config: Config) -> Cell:
     source = classifier(config)
-    params = ClassifierBenchmarkParams(
-        config.deployment.benchmark.photos, _params(config, "dense", (InputSize(1),))
-    )
+    params = ClassifierBenchmarkParams(config.deployment.benchmark.photos, _params(config, (InputSize(1),)))
     inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
     tags, modules = {**source.tags, "form": "dense"}, _modules(source, params.benchmark)
     return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=modules)
@@ -102,11 +85,11 @@ def _modules(source: TrainedNetwork, params: BenchmarkParams) -> tuple[str, ...]
 
 
 def _params(
-    config: Config, form: Form, sizes: tuple[InputSize, ...], environment: Environment | None = None
+    config: Config, sizes: tuple[InputSize, ...], environment: Environment | None = None
 ) -> BenchmarkParams:
     measured = config.deployment.benchmark
     return BenchmarkParams(
-        runtimes=_runtimes(config, form),
+        runtimes=runtimes_here(measured.runtimes),
         threads=measured.threads,
         sizes=sizes,
         seconds=measured.seconds,
@@ -114,11 +97,6 @@ def _params(
         rollout_steps=measured.rollout_steps,
         environment=environment,
     )
-
-
-def _runtimes(config: Config, form: Form) -> tuple[RuntimeAt, ...]:
-    names = config.deployment.benchmark.runtimes
-    return runtimes_here([name for name in names if form != "dense" or name not in FOR_PRUNED])
 
 
 STEPS = (benchmark_graphs,)

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from singleshot.errors import UserError
-from singleshot.export.actors import open_actor
 from singleshot.export.classifier import load_classifier
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
 from singleshot.export.policies import open_policy
 from singleshot.io.tensor_file import read_metadata
 from singleshot.pruning.variant import variant_name
-from singleshot.sparse.packed import is_packed
 from singleshot.style.model_file import ModelCard, load_model
 from singleshot.style.pruning.compaction import compact
 
@@ -23,14 +21,12 @@ NORMALISED = 3.0
 
 
 def open_network(source: Path, form: Form) -> Network:
-    """Open an agent's policy, a packed actor, a style or a classifier, whichever `source` holds.
+    """Open an agent's policy, a style or a classifier, whichever `source` holds.
 
     Raises:
         UserError: the file is missing, damaged or another kind of file, or has no such form.
     """
     kind = _kind(source)
-    if kind == "packed":
-        return open_actor(source, form)
     if kind == "agent":
         return open_policy(source, form)
     if kind == "style_model":
@@ -108,11 +104,9 @@ def open_classifier(source: Path) -> Network:
 
 
 def _kind(source: Path) -> str:
-    """The key of the file's metadata: `agent`, `style_model` or `classifier`; or `packed`."""
+    """The key of the file's metadata: `agent`, `style_model` or `classifier`."""
     if not source.is_file():
         raise UserError(f"{source}: no such file; give the file of an agent, a style or a classifier")
-    if is_packed(source):
-        return "packed"
     found = {"agent", "style_model", "classifier"} & set(read_metadata(source))
     if len(found) != 1:
         raise UserError(

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from singleshot.errors import UserError, in_a_line
 
-Kind = Literal["policy", "actor", "style", "classifier"]
+Kind = Literal["policy", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
 LICENCE = "MIT, as Singleshot's; if the network learned from your own data or painting, their licence as well"
@@ -81,8 +81,7 @@ class GraphCard:
     outputs: tuple[str, ...]
     details: Mapping[str, Any]
     """Details by kind. policy: `environment`, `algorithm`, its `config`, and for BCQ `samples` and
-    `latent_size`. actor: `environment` and `algorithm`. style: `style`. classifier: `architecture`,
-    `weights`, `preprocessing` and `labels`."""
+    `latent_size`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""
 
     meanings: Mapping[str, str] = field(default_factory=dict)
     """What each input and output is, for somebody who has only the file."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, read_card, unbatched_shapes
-from singleshot.export.sparse_policy import FastestPolicy
+from singleshot.export.onnx_model import GraphCard, OnnxModel, load_onnx, unbatched_shapes
 from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
@@ -30,7 +29,7 @@ MOST_LATENTS = 10**6
 class OnnxPolicy:
     """A policy's graph, for use as the algorithm of :func:`singleshot.rl.evaluation.play.play`."""
 
-    model: FastestPolicy
+    model: OnnxModel
     environment: Environment | None
     """The environment for which it was trained."""
     bounds: ActionBounds
@@ -57,7 +56,8 @@ def load_policy(path: Path) -> OnnxPolicy:
     Raises:
         UserError: the file is missing or damaged, or holds no policy.
     """
-    card = read_card(path)
+    model = load_onnx(path, threads=1)
+    card = model.card
     if card.kind != "policy":
         raise UserError(f"{path}: a {card.kind}, not a policy; give a policy's .onnx")
     with reading(path, "a policy's graph", "export it again"):
@@ -65,7 +65,7 @@ def load_policy(path: Path) -> OnnxPolicy:
             raise ValueError("it has no output 'action'")
         bounds = card.details["bounds"]
         return OnnxPolicy(
-            FastestPolicy(path),
+            model,
             environment_in_file(card.details["environment_spec"]),
             ActionBounds(**bounds) if bounds else ActionBounds.unit(int(card.details["action_size"])),
             _noise_shape(card),

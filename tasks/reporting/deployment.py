@@ -31,15 +31,11 @@ CONDITION = ["model", "form", "threads", "batch", "size_px"]
 """Columns of the conditions that runtimes are compared under."""
 FULL, REDUCED = "float32", "bfloat16"
 PREPARATION = {"right": "correctly prepared", "reported": "as in the report"}
-ACTOR = "/actor"
-"""Suffix of the name of an actor that was timed without the rest of its policy."""
-KEPT_WEIGHTS = "numba-sparse"
-"""The runtime to which zeros cost nothing, whether the network is compacted or not."""
 SEVERAL = "several alike"
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
 """Greatest number of panels, one per policy and threads; the table of milliseconds has all policies."""
-SEED = re.compile(rf"/seed-\d+(?={ACTOR}$|$)")
+SEED = re.compile(r"/seed-\d+$")
 EXPORTS = {
     ("dense", False): "dense",
     ("masked", False): "pruned, with its zeros",
@@ -63,8 +59,7 @@ def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _policies(timed: pandas.DataFrame) -> pandas.DataFrame:
-    """The timings of whole policies, not of actors alone."""
-    return timed[timed["size_px"].isna() & ~timed["model"].str.endswith(ACTOR)]
+    return timed[timed["size_px"].isna()]
 
 
 def zeros_and_compacted(pairs: pandas.DataFrame, states: int) -> Figure:
@@ -102,25 +97,6 @@ def draw_pairs(axis: Axes, pairs: pandas.DataFrame) -> None:
     axis.set_xlabel("ms per call (median)")
 
 
-def actors_alone(timed: pandas.DataFrame) -> list[Row]:
-    """BCQ actors alone, each compared with PyTorch and all of the actor's zeros."""
-    faster = {"onnxruntime": "onnxruntime, compacted", KEPT_WEIGHTS: "kept weights alone"}
-    keys = [("masked", BASELINE), *(("compacted", name) for name in faster)]
-    actors = timed[timed["model"].str.endswith(ACTOR)]
-    wide = actors.pivot_table("p50_ms", ["model", "threads", "batch"], ["form", "runtime"])
-    wide = wide.reindex(columns=keys).dropna(subset=keys[:1])
-    return [
-        {
-            "actor": model.removesuffix(ACTOR),
-            "threads": str(threads),
-            "states": str(batch),
-            "PyTorch with zeros, ms": number(zeros, 3),
-            **{words: number(zeros / ms, 2) for words, ms in zip(faster.values(), times, strict=True)},
-        }
-        for (model, threads, batch), (zeros, *times) in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
-
-
 def exported_bytes(found: Results) -> list[Row]:
     """Sizes of the policies' ONNX files, means over agents."""
     exports = found.table(result_tables.EXPORTS)
@@ -137,8 +113,8 @@ def exported_bytes(found: Results) -> list[Row]:
 
 
 def compared(timed: pandas.DataFrame) -> pandas.DataFrame:
-    """The timings in full precision, without the runtime that takes only pruned networks: no compiler."""
-    return timed[(timed["precision"] == FULL) & (timed["runtime"] != KEPT_WEIGHTS)]
+    """The timings in full precision."""
+    return timed[timed["precision"] == FULL]
 
 
 def reduced(timed: pandas.DataFrame) -> list[str]:
@@ -149,13 +125,6 @@ def reduced(timed: pandas.DataFrame) -> list[str]:
 def conditions(timed: pandas.DataFrame) -> int:
     """The number of conditions."""
     return timed.groupby(CONDITION, dropna=False).ngroups
-
-
-def fastest_with_kept_weights(timed: pandas.DataFrame) -> int:
-    """In how many conditions the runtime for pruned networks is faster than all others in full precision."""
-    medians = timed[timed["precision"] == FULL].pivot_table("p50_ms", CONDITION, "runtime", dropna=False)
-    others = medians.drop(columns=KEPT_WEIGHTS).min(axis="columns")
-    return int((medians[KEPT_WEIGHTS] < others).sum())
 
 
 def wins(winners: pandas.Series) -> list[str]:

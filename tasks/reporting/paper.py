@@ -89,7 +89,7 @@ class Compiler:
 COMPILERS = (
     Compiler("TensorFlow", "2.5, 4", "TensorFlow", ("tensorflow",)),
     Compiler("XLA", "3.2", "XLA, through JAX", ("xla",)),
-    Compiler("TVM/NNVM", "3.3", "TVM; NNVM became part of it", ("tvm", "tvm-tuned")),
+    Compiler("TVM/NNVM", "3.3", "TVM; NNVM became part of it", ("tvm",)),
     Compiler("nGraph", "3.4", "OpenVINO, which absorbed nGraph", ("openvino-f32", "openvino-bf16")),
 )
 

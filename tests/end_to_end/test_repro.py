@@ -201,14 +201,11 @@ def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     timings = pandas.read_csv(results / "timings.csv")
     assert timings.groupby("model")["form"].agg(set).to_dict() == {
         "Hopper/bcq/snip-0.95/seed-0": {"masked", "compacted"},
-        "Hopper/bcq/snip-0.95/seed-0/actor": {"masked", "compacted"},
         "styles/swirls": {"dense"},
         "classifiers/efficientnet_lite0": {"dense"},
     }
     # A machine may lack others, but these come with the dependencies.
-    timed = timings[
-        timings["runtime"].isin(["torch", "onnxruntime", "numba-sparse", "openvino-f32", "tvm", "xla"])
-    ]
+    timed = timings[timings["runtime"].isin(["torch", "onnxruntime", "openvino-f32", "tvm", "xla"])]
     assert set(timed["status"]) == {"ok"}
     assert (timed["p99_ms"] >= timed["p50_ms"]).all()
     assert (timed["max_abs_error"] <= timed["tolerance"]).all()

@@ -12,7 +12,6 @@ import safetensors.torch
 import torch
 import typer
 from checkouts import Checkout, cleaned
-from PIL import Image
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
@@ -270,7 +269,6 @@ def test_a_model_that_is_not_there_is_told_with_the_most_similar_ones(
 @pytest.mark.parametrize(
     "command",
     [
-        "classify no.jpg",
         "inspect no.packed",
         "pack no.safetensors",
         "unpack no.packed",
@@ -358,17 +356,15 @@ def test_a_video_that_exists_is_refused_before_playing(run, agent, tmp_path):
     assert (out, video.read_bytes()) == ("", b"mine")
 
 
-@pytest.mark.parametrize("command", [["act"], ["classify", "photo.jpg"]])
-def test_a_directory_or_a_foreign_graph_in_place_of_a_model(run, tmp_path, monkeypatch, command):
+def test_a_directory_or_a_foreign_graph_in_place_of_a_model(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Image.new("RGB", (32, 32)).save("photo.jpg")
-    assert_one_line(run(*command, "--model", tmp_path), tmp_path, "is a directory; give an .onnx file")
+    assert_one_line(run("act", "--model", tmp_path), tmp_path, "is a directory; give an .onnx file")
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([node], "foreign", [x], [y])
     opset = [onnx.helper.make_opsetid("", 20)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), "foreign.onnx")
-    told = run(*command, "--model", "foreign.onnx")
+    told = run("act", "--model", "foreign.onnx")
     assert_one_line(told, "foreign.onnx: not a graph of this project (its metadata have no key 'kind')")
 
 
@@ -376,15 +372,14 @@ def test_a_file_that_may_not_be_read(run, tmp_path, monkeypatch):
     def refuse(*_):  # root, who runs tests in a container, may read all
         raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
 
-    monkeypatch.setattr("pipelines.cli.classify.classify_pictures", refuse)
-    assert_one_line(
-        run("classify", tmp_path), "photos/private.jpg: Permission denied; change its permissions"
-    )
+    monkeypatch.setattr("pipelines.cli.pack.inspect_file", refuse)
+    told = run("inspect", tmp_path)
+    assert_one_line(told, "photos/private.jpg: Permission denied; change its permissions")
 
 
-@pytest.mark.parametrize("name", [f"{'x' * 300}.jpg", f"{'x' * 300}/*.jpg"])
-def test_a_name_that_is_too_long_for_a_file(run, name):
-    assert_one_line(run("classify", name), name, "File name too long; shorten it")
+def test_a_name_that_is_too_long_for_a_file(run):
+    name = f"{'x' * 300}.packed"
+    assert_one_line(run("inspect", name), name, "File name too long; shorten it")
 
 
 BASH = """
@@ -399,7 +394,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("typed", "offered"),
     [
         (["pipelines", "measure"], ["measure-agents", "measure-styles"]),
-        (["pipelines", "classify", "--to"], ["--top"]),
+        (["pipelines", "stylize", "--stro"], ["--stroke"]),
         (["pipelines", "act", "--model", "no-such-f"], [""]),
         (["json.tool", "--he"], [""]),  # another module's, which is none of our business
     ],

@@ -64,9 +64,7 @@ class ReaderProcess:
 def _readers() -> dict[str, Callable[[Path], Any]]:
     import torch
 
-    from pipelines.cli.classify import Classifier
     from pipelines.config.params import load_config
-    from singleshot.export.actors import open_actor
     from singleshot.export.classifier import load_classifier
     from singleshot.export.onnx_model import load_onnx, read_card
     from singleshot.export.rollout import load_policy
@@ -115,11 +113,9 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "pickled arrays": lambda path: load_arrays(path.read_bytes(), str(path)),
         "classifier": load_classifier,
         "graph": load_onnx,
-        "classifier's graph": lambda path: Classifier.open(path)(torch.zeros(3, 60, 72), k=5),
         "policy's graph": act,
         "graph's card": read_card,
         "agent": load_agent,
-        "actor": lambda path: open_actor(path, "compacted"),
         "episode": load_episode,
         "D4RL file": lambda path: read_d4rl(path, hopper),
         "Minari data set": lambda path: read_minari(path / "hopper-tiny-v0", hopper),

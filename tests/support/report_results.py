@@ -181,15 +181,6 @@ def _timings():
             None,
             None,
         )
-    for form, runtime, p50 in (
-        ("masked", "torch", 0.6),
-        ("masked", "onnxruntime", 0.3),
-        ("compacted", "torch", 0.3),
-        ("compacted", "onnxruntime", 0.15),
-        ("compacted", "numba-sparse", 0.05),
-    ):
-        result = (p50, p50, "ok", None, "float32", "1.0", form, 1e-6, None)
-        yield f"{AGENT}/actor", runtime, 1, 256, None, *result
     for i, (runtime, precision) in enumerate(RUNTIMES.items()):
         result = (120.0 / (1 + i), 130.0, "ok", None, precision, "1.0", "dense", 1e-5, None)
         yield "styles/swirls", runtime, 1, 1, 256, *result

@@ -15,10 +15,9 @@ import onnx
 import torch
 from odd_videos import make_video
 from PIL import Image
-from small_graphs import write_bc, write_classifier
+from small_graphs import write_bc
 from small_networks import save_agent, save_style
 
-from singleshot.export.actors import pack_actor
 from singleshot.export.policies import open_policy
 from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.io.tensor_file import read_tensor_file
@@ -123,10 +122,6 @@ def _pruned_policy(path: Path) -> None:
     onnx.save(with_sparse_initializers(graph), path)
 
 
-def _actor(path: Path) -> None:
-    path.write_bytes(pack_actor(save_agent(path.with_suffix(".safetensors"), "bcq", 0.95)))
-
-
 def _episode(path: Path) -> None:
     played.PlayedEpisode(LOCOMOTION["Hopper"], np.zeros((6, 6)), np.ones(5), 0.008, True).save(path)
 
@@ -175,7 +170,6 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "AVI": ("video's frames", _video("mpeg4", "avi")),
     "Matroska": ("video's frames", _video("mpeg4", "mkv")),
     "agent": ("agent", lambda path: save_agent(path, "bc", 0.95)),
-    "actor": ("actor", _actor),
     "episode": ("episode", _episode),
     "expert": ("expert", lambda path: shutil.copy("experts/hopper.safetensors", path)),
     "style": ("style", save_style),
@@ -186,7 +180,6 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "packed int8": ("packed file", _packed("int8")),
     "graph": ("graph", lambda path: write_bc(path)),
     "graph's card": ("graph's card", lambda path: write_bc(path)),
-    "classifier's graph": ("classifier's graph", lambda path: write_classifier(path, "package")),
     "policy's graph": ("policy's graph", _pruned_policy),
     "wheel": ("member of a wheel", _wheel),
     "sdist": ("member of a wheel", _sdist),

@@ -30,8 +30,6 @@ class Declared:
     """Packages of the package index, any of which contains the runtime."""
     isolated: bool = False
     """Whether it runs in an environment of its own, see `singleshot.export.environment`."""
-    for_pruned: bool = False
-    """Whether it is for networks that were pruned, and no others."""
     threads_are_final: bool = False
     """Whether its number of threads can be set only once in a process."""
     slow_to_prepare: bool = False
@@ -57,10 +55,8 @@ def _literal(path: Path) -> Mapping[str, Any]:
 
 
 RUNTIMES = _declared()
-"""All runtimes with an adapter, sorted by name. OpenVINO is nGraph's successor; `numba-sparse` means this
-project's kernels for the weights that pruning keeps."""
+"""All runtimes with an adapter, sorted by name. OpenVINO is nGraph's successor."""
 ISOLATED = frozenset(name for name, own in RUNTIMES.items() if own.isolated)
-FOR_PRUNED = frozenset(name for name, own in RUNTIMES.items() if own.for_pruned)
 THREADS_ARE_FINAL = frozenset(name for name, own in RUNTIMES.items() if own.threads_are_final)
 SLOW_TO_PREPARE = frozenset(name for name, own in RUNTIMES.items() if own.slow_to_prepare)
 

@@ -16,7 +16,6 @@ from singleshot.export.runtimes import open_runtime
 from singleshot.export.runtimes.iree import _reason
 from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.export.runtimes.static_shapes import with_static_shapes
-from singleshot.export.runtimes.tvm import TVM
 
 ROOT = Path(__file__).parents[3]
 Inputs = Mapping[str, NDArray[np.float32]]
@@ -169,37 +168,6 @@ def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
     _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
     with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
         open_runtime("xla").prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
-
-
-@pytest.mark.slow
-def test_schedules_that_the_tuner_found_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singleshot.export.runtimes.tvm.TUNE_S", 1)
-    tuned = TVM("tvm-tuned")
-    if reason := tuned.unavailable():
-        pytest.skip(reason)
-    import tvm
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("singleshot.export.runtimes.tvm.TRIALS", 2)
-    compiled, compile_ = [], tvm.compile
-    monkeypatch.setattr(
-        tvm, "compile", lambda module, **to: compiled.append(module) or compile_(module, **to)
-    )
-    rows, columns = np.random.default_rng(SEED).normal(size=(2, 64, 64)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["rows", "columns"], ["product"])],
-        "one loop nest",
-        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [64, 64])],
-        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [64, 64])],
-        [numpy_helper.from_array(columns, "columns")],
-    )
-    path = tmp_path / "graph.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
-    prepared = tuned.prepare(ModelFiles(path, path, "dense"), {"rows": (64, 64)}, threads=1)
-    np.testing.assert_allclose(prepared.run({"rows": rows})["product"], rows @ columns, atol=1e-4)
-    assert list(tmp_path.rglob("database_tuning_record.json"))
-    nests = [nest for nest in compiled[0].functions.values() if isinstance(nest, tvm.tirx.PrimFunc)]
-    assert [nest.attrs["tirx.is_scheduled"] for nest in nests] == [True]
 
 
 RUN = """

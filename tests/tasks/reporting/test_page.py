@@ -165,12 +165,10 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
         in styles
     )
     assert (
-        "the fastest runtime is onnxruntime in 7 of 7 conditions; "
+        "the fastest runtime is onnxruntime in 5 of 5 conditions; "
         "the highest mean speed is that of onnxruntime, 2.0 times PyTorch's" in compilers
     )
     assert "openvino-bf16, at lower precision, has 3.0 times" in compilers
-    assert "numba-sparse, which takes only pruned networks and is not among these, has 6.0 times" in compilers
-    assert "the fastest of all in 1 condition." in compilers  # the actor's, compacted
 
 
 def test_table_1_is_the_sizes_beside_the_papers(drawn, small):
@@ -223,7 +221,7 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     timings = pandas.read_csv(small / result_tables.TIMINGS.path)
     timings["model"] = timings["model"].str.replace("/seed-0", "")
     for model, form, given, *cells in read.table(
-        "network", "form", "input", "torch", "onnxruntime", "numba-sparse", "openvino-bf16"
+        "network", "form", "input", "torch", "onnxruntime", "openvino-bf16"
     ):
         batch, size = (re.search(pattern, given) for pattern in (r"batch (\d+)", r"(\d+) px"))
         own = timings[
@@ -231,15 +229,12 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
         ]
         own = own[own["size_px"] == int(size[1])] if size else own
         medians = own.set_index("runtime")["p50_ms"]
-        runtimes = ("torch", "onnxruntime", "numba-sparse", "openvino-bf16")
+        runtimes = ("torch", "onnxruntime", "openvino-bf16")
         for runtime, cell in zip(runtimes, cells, strict=True):
             if runtime in medians:
                 assert float(cell) == pytest.approx(medians[runtime], rel=5e-3)
             else:
                 assert cell == "–"
-    assert read.table("actor") == [
-        ["HalfCheetah/bcq/snip-0.95/seed-0", "1", "256", "0.600", "4.0", "12"]  # 0.6 / 0.15, 0.6 / 0.05
-    ]
     statistics = pandas.read_csv(small / result_tables.STATISTICS.path)
     rows = read.table("environment", "pruner", "sparsity", "score")  # all are of BCQ, and of two seeds
     assert len(rows) == len(statistics)
@@ -343,7 +338,7 @@ def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path, 
     assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
 
 
-@pytest.mark.parametrize("runtimes", [["numba-sparse"], ["onnxruntime", "openvino-bf16"]])
+@pytest.mark.parametrize("runtimes", [["tvm"], ["onnxruntime", "openvino-bf16"]])
 def test_without_pytorch_no_runtime_is_the_fastest(small, no_charts, tmp_path, runtimes):
     root = tmp_path / "run"
     shutil.copytree(small, root)
