@@ -32,7 +32,6 @@ from singleshot.style.johnson import (
 from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
-from singleshot.style.pruning.masks import StyleMask, load_mask
 from singleshot.style.schedule import MOST_BATCHES, Plan, plan, work
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
@@ -83,12 +82,10 @@ class Losses:
 def train_style(job: Job) -> Iterator[Event]:
     """Train a job's style (:class:`TrainStyleParams`).
 
-    Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture), `backbone` (VGG16's weights)
-    and, for a pruned network, its `mask` (:func:`load_mask`); with `start`
-    (:func:`singleshot.style.start.save_start`), training begins with that network. With `samples` (a
-    :class:`PhotoSet` that has `params.unseen`) and `alexnet` (its weights), the network is judged
-    (:func:`singleshot.style.evaluation.verdict.judged`). With a mask, initial weights, photos and updates are
-    those of the dense network, without the pruned weights. The output gets
+    Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture) and `backbone` (VGG16's
+    weights); with `start` (:func:`singleshot.style.start.save_start`), training begins with that network.
+    With `samples` (a :class:`PhotoSet` that has `params.unseen`) and `alexnet` (its weights), the network is
+    judged (:func:`singleshot.style.evaluation.verdict.judged`). The output gets
     `model.safetensors` (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and
     `contact_sheet.jpg` (one photo, an unseen one if there is any, through all previews). Every
     `checkpoint_every` batches there are two artifacts: `previews/000500.jpg`, a photo of the batch beside its
@@ -130,10 +127,6 @@ class _Training:
         self.jury = _Jury(job, self.photos)
         dtype = resolve(self.config.precision, job.device)
         network = initial_network(self.config.width, seed, job.inputs.get("start")).to(job.device)
-        self.mask: StyleMask | None = None
-        if (path := job.inputs.get("mask")) is not None:
-            self.mask = load_mask(path)
-            self.mask.apply(network, path)
         loss = open_loss(job.inputs, self.config, job.device, dtype)
         levels = open_levels(job.inputs, self.config)
         length = len(self.batches) if self.params.seconds is None else MOST_BATCHES
@@ -300,7 +293,6 @@ class _Training:
     def _card(self) -> ModelCard:
         plans = {"plans": [_described(each) for each in self.plans]} if self.plans else {}
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
-        pruning = {} if self.mask is None else {"pruning": self.mask.origin}
         loss, photo = self.trainer.loss, self.jury.contact_photo
         stylized, original = (loss.network.grams(x) for x in (self.trainer.stylize(photo), photo))
         ratio = {"style_ratio": style_ratio(stylized, original, loss.painting)}
@@ -310,7 +302,7 @@ class _Training:
             style_sha256=hashlib.sha256(self.job.inputs["painting"].read_bytes()).hexdigest(),
             photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
             steps=self.step,
-            settings=asdict(self.params) | johnson | arithmetic | pruning | plans,
+            settings=asdict(self.params) | johnson | arithmetic | plans,
             scores=self.losses[-1].named() | ratio | self.jury.scores(self.trainer),
             commit=self.job.commit,
         )

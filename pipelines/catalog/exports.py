@@ -65,13 +65,6 @@ def style_network(style: str) -> TrainedNetwork:
     return TrainedNetwork(f"styles/{style}", styles.model_of(style), ("dense",), {"style": style})
 
 
-def pruned_style_network(network: styles.PrunedStyle) -> TrainedNetwork:
-    """A pruned network of a style."""
-    return TrainedNetwork(
-        f"styles/{network.name}", styles.model_of(network.name), ("masked", "compacted"), network.tags
-    )
-
-
 def classifier(config: Config) -> TrainedNetwork:
     """The ImageNet classifier, whose weights the stage `export` saves beside its graph."""
     cell = f"classifiers/{config.deployment.classifier.architecture}"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pandas
 
-from pipelines.catalog.paths import CLASSIFICATION, PRUNED_STYLES, QUALITY, TIMINGS
+from pipelines.catalog.paths import CLASSIFICATION, QUALITY, TIMINGS
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard
-from singleshot.pruning.variant import DENSE, variant_name
 
 UNTIMED = "not measured (`deployment.benchmark` chooses the networks that are timed)"
 
@@ -34,23 +33,15 @@ def _quality(card: GraphCard) -> str:
 
 def _stylised(card: GraphCard) -> str:
     """Photos by the network, as a judge sees them that had no part in training it."""
-    rows = _photos(card)
+    rows = _rows(QUALITY, style=card.details["style"], method="johnson").dropna(subset="style_ratio_alexnet")
+    rows = rows[rows["warping_error_ratio"].isna()]  # not the clip
     if rows.empty:
         return ""
     left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
-    photos = int(rows["photos"].sum())
     return (
         f"{1 - left:.0%} of the way from photo to painting, as AlexNet sees it, which had no part in the "
-        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {photos} photos)"
+        f"training; beside the photo, SSIM {ssim:.2f} and LPIPS {lpips:.2f} (means over {len(rows)} photos)"
     )
-
-
-def _photos(card: GraphCard) -> pandas.DataFrame:
-    """Photos that a style's network made, one or more a row."""
-    if card.form != DENSE:
-        return _of_style(card)
-    rows = _rows(QUALITY, style=card.details["style"], method="johnson").dropna(subset="style_ratio_alexnet")
-    return rows[rows["warping_error_ratio"].isna()].assign(photos=1)  # not the clip
 
 
 def _agreement() -> str:
@@ -62,17 +53,12 @@ def _agreement() -> str:
 
 
 def _latencies(card: GraphCard) -> Iterator[str]:
-    """For one picture or state, the fastest runtime's median; networks of a style that was pruned are timed
-    side by side, on onnxruntime."""
-    if card.kind == "style":
-        for row in _of_style(card).itertuples():
-            seconds = row.onnxruntime_seconds if card.form == DENSE else row.onnxruntime_compacted_seconds
-            size = f"a short side of {row.size_px} px"
-            yield f"{1000 * seconds:.3g} ms for one picture with {size} by onnxruntime (median)"
+    """The fastest runtime's median for one picture or state."""
     rows = _rows(TIMINGS, form=card.form, status="ok", batch=1)
-    # All dense networks of styles have one shape, so that only one of them is timed.
-    dense_style = card.kind == "style" and card.form == DENSE
-    rows = rows[rows["model"].str.startswith("styles/") if dense_style else rows["model"] == card.cell]
+    # All networks of styles have one shape, so that only one of them is timed.
+    rows = rows[
+        rows["model"].str.startswith("styles/") if card.kind == "style" else rows["model"] == card.cell
+    ]
     for best in rows.nsmallest(1, "p50_ms").itertuples():
         size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
         threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
@@ -82,13 +68,6 @@ def _latencies(card: GraphCard) -> Iterator[str]:
             f"{best.runtime}, the fastest of {rows['runtime'].nunique()} runtimes (median; {threads}, "
             f"{best.device}){twin}"
         )
-
-
-def _of_style(card: GraphCard) -> pandas.DataFrame:
-    """The row of a network of a style that was pruned, the dense one's included."""
-    rows = _rows(PRUNED_STYLES)
-    names = [f"{row.style}/{variant_name(row.pruner, row.sparsity)}" for row in rows.itertuples()]
-    return rows[[name.removesuffix(f"/{DENSE}") == card.details["style"] for name in names]]
 
 
 def _rows(table: Path, **values: object) -> pandas.DataFrame:

@@ -1,14 +1,13 @@
 """Settings, names and files of styles and their networks, for all stages of style transfer."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import get_args
 
-from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, SAMPLES, STYLE_MASKS, STYLES, VIDEOS
+from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, SAMPLES, STYLES, VIDEOS
 from pipelines.config.params import Config
-from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.start import START
@@ -21,12 +20,12 @@ def painting_of(style: str) -> Path:
 
 
 def model_of(style: str) -> Path:
-    """The file of a style's network, or of a :class:`PrunedStyle` given by its name."""
+    """The file of a style's network."""
     return STYLES / style / "model.safetensors"
 
 
 def training_of(config: Config, style: str) -> TrainStyleParams:
-    """How a style's network is trained, pruned or not."""
+    """How a style's network is trained."""
     training = config.style.training
     weight = training.style_weights.get(style, training.johnson.style_weight)
     johnson = replace(training.johnson, style_weight=weight)
@@ -44,48 +43,6 @@ def training_inputs(config: Config, style: str) -> dict[str, Path]:
         "alexnet": trained("alexnet"),
         **start,
     }
-
-
-def style_tags(style: str, pruner: str = DENSE, sparsity: float = 0.0) -> dict[str, str]:
-    """The tags of a network's runs in MLflow."""
-    return {"style": style, "pruner": pruner, "sparsity": f"{sparsity:g}"}
-
-
-@dataclass(frozen=True)
-class PrunedStyle:
-    """A style's network that is pruned before it is trained."""
-
-    style: str
-    pruner: str
-    sparsity: float
-
-    @property
-    def variant(self) -> str:
-        """How the network was pruned, e.g. `snip-0.98`."""
-        return variant_name(self.pruner, self.sparsity)
-
-    @property
-    def name(self) -> str:
-        """The network's directory below `STYLES` and `STYLE_MASKS`, and the name of its runs in MLflow."""
-        return f"{self.style}/{self.variant}"
-
-    @property
-    def mask(self) -> Path:
-        """The file of the network's mask."""
-        return STYLE_MASKS / self.name / "mask.safetensors"
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the network's runs in MLflow."""
-        return style_tags(self.style, self.pruner, self.sparsity)
-
-
-def pruned_styles(config: Config) -> Iterator[PrunedStyle]:
-    """The pruned networks of all styles, in the order of the configuration."""
-    pruning = config.style.pruning
-    for style in dict.fromkeys(pruning.styles):
-        for pruner, sparsities in pruning.sparsities.items():
-            yield from (PrunedStyle(style, pruner, sparsity) for sparsity in dict.fromkeys(sparsities))
 
 
 def trained(backbone: str) -> Path:

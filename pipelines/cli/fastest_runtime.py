@@ -19,7 +19,6 @@ from singleshot.io.hashing import sha256_of_value
 from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import load_model
-from singleshot.style.pruning.compaction import compact
 
 
 def fastest_runtime(model: Path, settings: StylizeSettings, threads: int) -> StylizerName:
@@ -69,8 +68,8 @@ def machine() -> dict[str, Any]:
 
 
 def _architecture(model: Path) -> list[list[int]]:
-    """The shapes of a network's weights after it is compacted."""
-    return [list(weights.shape) for weights in compact(load_model(model)[0]).parameters()]
+    """The shapes of a network's weights."""
+    return [list(weights.shape) for weights in load_model(model)[0].parameters()]
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ MODEL = "model.safetensors"
 
 
 def styles() -> dict[str, Path]:
-    """Model files of the trained styles by name, e.g. `mine`, `ink`, and the pruned `ink/snip-0.95`.
+    """Model files of the trained styles by name, e.g. `mine` or `ink`.
 
     A style of the user's own hides one of the pipeline that has its name.
     """
@@ -25,8 +25,6 @@ def styles() -> dict[str, Path]:
 def style_model(style: str) -> Path:
     """The model file of a style, which is given by its name, its file or that file's directory.
 
-    A pruned style is `ink/snip-0.95`; `ink-snip-0.95`, as in the names of graphs, is understood.
-
     Raises:
         UserError: there is no such style.
     """
@@ -35,8 +33,7 @@ def style_model(style: str) -> Path:
     if (Path(style) / MODEL).is_file():
         return Path(style) / MODEL
     found = styles()
-    dashed = {name.replace("/", "-"): path for name, path in found.items()}
-    if model := found.get(style) or dashed.get(style):
+    if model := found.get(style):
         return model
     near = get_close_matches(style, found, n=1)
     fix = f"did you mean {near[0]}; " if near else ""

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import Ge, Le, MinLen
 
-from pipelines.config.names import PrunerName
 from singleshot.errors import UserError
 from singleshot.io.download import check_address
 from singleshot.style.apply.stylize import StylizeSettings
@@ -88,7 +87,7 @@ class StyleTrainingConfig:
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     start: Literal["shipped"] | None
-    """What networks begin with, pruned or not: `shipped` for a network that has learned many drawn paintings
+    """What networks begin with: `shipped` for a network that has learned many drawn paintings
     and comes with this project, null for random weights."""
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
@@ -100,24 +99,6 @@ class StyleTrainingConfig:
                 f"style.training.johnson.width is {self.johnson.width}, but the shipped network has "
                 f"{START_WIDTH} channels; set a multiple of them, or style.training.start=null"
             )
-
-
-@dataclass(frozen=True)
-class StylePruningConfig:
-    """Style networks that are pruned before training, with each pruner at each of its sparsities."""
-
-    styles: tuple[str, ...]
-    """Styles whose networks are pruned, among those that are trained."""
-    sparsities: dict[PrunerName, tuple[Annotated[float, Gt(0), Lt(1)], ...]]
-    """Sparsities by pruner."""
-    photos: Annotated[int, Ge(1)]
-    """Number of photos in the batch on which weights are scored."""
-    iterations: Annotated[int, Ge(1)]
-    """Number of rounds of scoring and pruning."""
-    size_px: Annotated[int, Ge(32)]
-    """Side length of the pictures that are timed, in pixels."""
-    seconds: Annotated[float, Gt(0)]
-    """Time for which each network is measured on each runtime, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +140,6 @@ class StyleConfig:
     weights: WeightsConfig
     transfer: TransferConfig
     training: StyleTrainingConfig
-    pruning: StylePruningConfig
     clip: ClipParams
     stylize: StylizeConfig
     quality: QualityConfig
@@ -181,10 +161,4 @@ class StyleConfig:
                 known = ", ".join(self.paintings.sources)
                 raise UserError(
                     f"there is no painting {style!r}, only {known}; add it as paintings.sources.{style}"
-                )
-        for style in self.pruning.styles:
-            if style not in self.training.styles:
-                raise UserError(
-                    f"style.pruning.styles has {style!r}, which isn't trained; add it to "
-                    "style.training.styles, or take it out"
                 )

@@ -10,11 +10,9 @@ from pipelines.catalog.exports import (
     classifier,
     exported_agents,
     policy_of,
-    pruned_style_network,
     style_network,
 )
 from pipelines.catalog.paths import EXPORTS, GRAPHS
-from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -54,8 +52,6 @@ def export_cells(config: Config) -> Iterator[Cell]:
         source.cell, chosen.architecture, chosen.weights, config.deployment.export.opset
     )
     yield Cell(source.cell, export_classifier, params, tags=source.tags)
-    for network in pruned_styles(config):
-        yield _cell(config, export_style, pruned_style_network(network))
     for style in config.style.training.styles:
         yield _cell(config, export_style, style_network(style))
     for agent in exported_agents(config):

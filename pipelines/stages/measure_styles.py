@@ -1,17 +1,13 @@
-"""The stage `measure_styles`: quality and speed of style transfer, also of pruned networks."""
+"""The stage `measure_styles`: quality and speed of style transfer."""
 
 import json
-from itertools import groupby
 from pathlib import Path
 
 import pandas
 
-from pipelines.catalog.exports import pruned_style_network, style_network
 from pipelines.catalog.paths import (
     ITERATIONS,
     PHOTOS,
-    PRUNED_PICTURES,
-    PRUNED_STYLES,
     QUALITY,
     SAMPLES,
     SPEED,
@@ -19,12 +15,10 @@ from pipelines.catalog.paths import (
     TRANSFERS,
 )
 from pipelines.catalog.styles import (
-    PrunedStyle,
     judges,
     model_of,
     normalized,
     painting_of,
-    pruned_styles,
     transfer_name,
     transfers,
     video_of,
@@ -33,16 +27,9 @@ from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from singleshot.pruning.variant import DENSE
-from tasks.measure_pruned_styles import (
-    PrunedNetwork,
-    PrunedStyleRow,
-    PrunedStylesParams,
-    measure_pruned_styles,
-)
 from tasks.measure_quality import QualityParams, measure_quality
 from tasks.measure_speed import SpeedParams, measure_speed
-from tasks.tables import concatenate, write_csv
+from tasks.tables import concatenate
 
 SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")
@@ -119,39 +106,4 @@ def time_styles(work: Work, config: Config) -> None:
     concatenate([directory / "speed.csv"], SPEED)
 
 
-@step("measure_pruned_styles", tags=("style",), tables=(PRUNED_STYLES,))
-def measure_pruned(work: Work, config: Config) -> None:
-    """Measure how pruning changes the quality of styles and the speed of their networks.
-
-    The names of metrics end in the network's. `style_ratio`: the fraction of the photo's distance to the
-    painting that is left. `parameters`: the number of parameters of the compacted network. `seconds`: the
-    time for a picture in onnxruntime. `pruning.csv` has all measurements.
-    """
-    by_style = groupby(pruned_styles(config), lambda network: network.style)
-    cells = [_pruned(config, style, list(networks)) for style, networks in by_style]
-    directories = work.compute(cells, PRUNED_PICTURES, alone=True)
-    if directories:
-        concatenate([directory / "pruning.csv" for directory in directories], PRUNED_STYLES)
-    else:
-        write_csv(PRUNED_STYLES, PrunedStyleRow, [])  # DVC requires every out, even if no style is pruned
-
-
-def _pruned(config: Config, style: str, pruned: list[PrunedStyle]) -> Cell:
-    quality, pruning = config.style.quality, config.style.pruning
-    params = PrunedStylesParams(
-        style,
-        (PrunedNetwork(DENSE, 0.0), *(PrunedNetwork(each.pruner, each.sparsity) for each in pruned)),
-        photos=quality.photos,
-        quality_px=quality.size_px,
-        speed_px=pruning.size_px,
-        seconds=pruning.seconds,
-    )
-    sources = {DENSE: style_network(style), **{each.variant: pruned_style_network(each) for each in pruned}}
-    networks = {variant: source.path for variant, source in sources.items()}
-    for variant, source in sources.items():
-        networks |= {f"{variant}/{form}": source.graph(form) for form in source.forms}
-    inputs = {**judges(style), "photos": SAMPLES, **networks}
-    return Cell(style, measure_pruned_styles, params, inputs, {"style": style})
-
-
-STEPS = (judge_styles, time_styles, measure_pruned)
+STEPS = (judge_styles, time_styles)

@@ -1,18 +1,15 @@
-"""The stage `styles`: pictures by optimisation, networks of styles, also pruned, and what they make."""
+"""The stage `styles`: pictures by optimisation, networks of styles, and what they make."""
 
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.catalog.paths import SAMPLES, STUDIES, STYLE_MASKS, STYLES, STYLIZED, TRANSFERS
+from pipelines.catalog.paths import SAMPLES, STUDIES, STYLES, STYLIZED, TRANSFERS
 from pipelines.catalog.styles import (
-    PrunedStyle,
     model_of,
     normalized,
     painting_of,
-    pruned_styles,
-    style_tags,
     training_inputs,
     training_of,
     transfer_name,
@@ -23,11 +20,9 @@ from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from singleshot.pruning.pruners import module_of
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
-from tasks.prune_style import MaskSettings, PruneStyleParams, prune_style
 from tasks.stylize_large import LargeParams, stylize_large
 from tasks.stylize_photos import StylizeParams, stylize_photos
 from tasks.tables import concatenate
@@ -68,42 +63,20 @@ def _transfer(picture: TransferParams) -> Cell:
     return Cell(transfer_name(picture), transfer_style, picture, inputs, tags)
 
 
-@step("prune_style", tags=("style", "pruner", "sparsity"), metrics=("weights_kept",))
-def prune_styles(work: Work, config: Config) -> None:
-    """Make the masks of the style networks that are pruned before they are trained.
-
-    `layers.csv` has the number of weights that each mask keeps of each layer.
-    """
-    work.compute([mask_cell(config, network) for network in pruned_styles(config)], STYLE_MASKS, gpu=True)
-
-
-def mask_cell(config: Config, network: PrunedStyle) -> Cell:
-    """The cell that makes the mask of a style's pruned network."""
-    pruning = config.style.pruning
-    mask = MaskSettings(network.pruner, network.sparsity, pruning.photos, pruning.iterations)
-    params = PruneStyleParams(training_of(config, network.style), mask)
-    inputs, modules = training_inputs(config, network.style), (module_of(network.pruner),)
-    return Cell(network.name, prune_style, params, inputs, network.tags, modules=modules)
-
-
 @step(
     "train_style",
-    tags=("style", "pruner", "sparsity"),
+    tags=("style",),
     metrics=("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
 )
 def train_styles(work: Work, config: Config) -> None:
-    """Train a network for each style (Johnson et al. 2016), and its pruned variants.
+    """Train a network for each style (Johnson et al. 2016).
 
     Steps are batches. Previews and the contact sheet are among each run's artifacts.
     """
     cells = []
     for style in config.style.training.styles:
         params, inputs = training_of(config, style), training_inputs(config, style)
-        cells.append(Cell(style, train_style, params, inputs, style_tags(style)))
-    for network in pruned_styles(config):
-        inputs = {**training_inputs(config, network.style), "mask": network.mask}
-        params = training_of(config, network.style)
-        cells.append(Cell(network.name, train_style, params, inputs, network.tags))
+        cells.append(Cell(style, train_style, params, inputs, {"style": style}))
     work.compute(cells, STYLES, gpu=True)
 
 
@@ -155,4 +128,4 @@ def _segments(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
         )
 
 
-STEPS = (transfer_styles, prune_styles, train_styles, stylize)
+STEPS = (transfer_styles, train_styles, stylize)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from singleshot.errors import in_a_line
-from singleshot.export.model_files import open_style, style_forms
+from singleshot.export.model_files import open_style
 from singleshot.export.parity import Reference, compare, random_inputs, reference
 from singleshot.export.stylizers import (
     STYLIZERS,
@@ -46,7 +46,7 @@ def measure_stylizers(
 
     This takes some seconds. Settings that ask for float32 exclude bfloat16.
     """
-    network = open_style(model, style_forms(model)[-1])
+    network = open_style(model)
     inputs = random_inputs(network.inputs, {"batch": 1, "height": SIDE_PX, "width": SIDE_PX}, seed=0)
     exact = reference(network, inputs)
     frame = torch.from_numpy(inputs["pictures"]).mul(255).round().byte()

@@ -1,9 +1,7 @@
 """Trained networks of every kind, opened from their files as modules ready to be exported or run."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from singleshot.errors import UserError
 from singleshot.export.classifier import load_classifier
@@ -11,11 +9,9 @@ from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
 from singleshot.export.policies import open_policy
 from singleshot.io.tensor_file import read_metadata
-from singleshot.pruning.variant import variant_name
-from singleshot.style.model_file import ModelCard, load_model
-from singleshot.style.pruning.compaction import compact
+from singleshot.style.model_file import load_model
 
-__all__ = ["Network", "open_classifier", "open_network", "open_style", "style_forms"]
+__all__ = ["Network", "open_classifier", "open_network", "open_style"]
 NORMALISED = 3.0
 """Normalised pictures, which have about zero mean and unit variance, are about within ± this."""
 
@@ -37,45 +33,25 @@ def open_network(source: Path, form: Form) -> Network:
     return network
 
 
-def style_forms(source: Path) -> tuple[Form, ...]:
-    """Forms of a style's network for export. Raises UserError if `source` isn't a style's model."""
-    return _forms(load_model(source)[1])
-
-
-def open_style(source: Path, form: Form) -> Network:
-    """Open a style's network. Raises UserError if `source` isn't a style's model, or has no such form.
-
-    The `style` of a pruned network includes the name of its variant, e.g. `swirls/snip-0.98`.
-    """
+def open_style(source: Path, form: Form = "dense") -> Network:
+    """Open a style's network. Raises UserError if `source` isn't a style's model, or has no such form."""
     module, card = load_model(source)
-    pruning, forms = _pruning(card), _forms(card)
-    if form not in forms:
-        kind = "pruned style" if pruning else "style that was never pruned"
-        raise UserError(f"{source}: a {kind} has no {form} form; ask for {' or '.join(forms)}")
-    variant = f"/{variant_name(pruning['pruner'], pruning['sparsity'])}" if pruning else ""
+    if form != "dense":
+        raise UserError(f"{source}: a style has no {form} form; ask for dense")
     pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
     return Network(
         kind="style",
         form=form,
-        module=compact(module) if form == "compacted" else module,
+        module=module,
         inputs=(pictures,),
         outputs=("stylised",),
-        sparsity=pruning["sparsity"] if pruning else 0.0,
-        details={"style": f"{card.style}{variant}"},
+        sparsity=0.0,
+        details={"style": card.style},
         meanings={
             "pictures": "RGB from 0 to 1, of any height and width: (picture, channel, row, column).",
             "stylised": "The pictures in the style, as the input.",
         },
     )
-
-
-def _forms(card: ModelCard) -> tuple[Form, ...]:
-    return ("masked", "compacted") if _pruning(card) else ("dense",)
-
-
-def _pruning(card: ModelCard) -> Mapping[str, Any] | None:
-    """How the network was pruned, if it was."""
-    return card.settings.get("pruning")
 
 
 def open_classifier(source: Path) -> Network:

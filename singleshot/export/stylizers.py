@@ -16,7 +16,6 @@ from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
 from singleshot.style.apply.strokes import small_size, with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
 from singleshot.style.model_file import load_model
-from singleshot.style.pruning.compaction import compact
 from singleshot.style.video.segments import Stylizer, torch_stylizer
 
 StylizerName = Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"]
@@ -75,7 +74,7 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
 
 def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
     """Prepare a runtime other than `torch` for `PICTURES` (1, 3, H, W) from `at_once` concurrent threads."""
-    graph = style_graph(compact(load_model(model)[0]), params.height, params.width)
+    graph = style_graph(load_model(model)[0], params.height, params.width)
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         path = Path(directory, "style.onnx")
         onnx.save(graph, path)
@@ -83,7 +82,7 @@ def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
         # OpenVINO's threads are for all streams together, onnxruntime's for each call.
         threads = at_once if params.runtime.startswith("openvino") else 1
         shapes = {PICTURES: (1, 3, params.height, params.width)}
-        return runtime.prepare(ModelFiles(path, model, "compacted"), shapes, threads)
+        return runtime.prepare(ModelFiles(path, model, "dense"), shapes, threads)
 
 
 def unavailable(runtime: StylizerName) -> str | None:

@@ -134,14 +134,12 @@ def test_an_algorithm_of_ones_own_is_a_class_for_a_script(follow):
 
 SOURCES = """
 from pipelines.catalog.agents import agents
-from pipelines.catalog.styles import pruned_styles
 from pipelines.config.params import check
 from pipelines.engine.sources import source_digests
 from pipelines.stages.agents import prune_cell, train_cell
 from pipelines.stages.benchmark import benchmark_cells
 from pipelines.stages.export import export_cells
 from pipelines.stages.measure_agents import quantize_cell
-from pipelines.stages.styles import mask_cell
 
 def show(cell):
     digests = source_digests(cell.task.__module__, *cell.modules)
@@ -152,8 +150,6 @@ config = check()
 for agent in agents(config):
     for cell in (train_cell, quantize_cell) + ((prune_cell,) if agent.pruner != "dense" else ()):
         show(cell(config, agent))
-for network in pruned_styles(config):
-    show(mask_cell(config, network))
 for cells in (export_cells, benchmark_cells):
     for cell in cells(config):
         show(cell)

@@ -52,10 +52,6 @@ COLUMNS = {
     "results/style/quality.csv": (
         "style, method, image, content_loss, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips"
     ),
-    "results/style/pruning.csv": (
-        "style, pruner, sparsity, weights_total, weights_kept, channels_total, channels_kept, parameters, "
-        "bytes, style_ratio, style_ratio_alexnet, content_loss, ssim, lpips"
-    ),
     "results/deployment/timings.csv": (
         "model, runtime, device, threads, batch, size_px, "
         "p50_ms, p90_ms, p99_ms, max_abs_error, status, reason"
@@ -82,13 +78,11 @@ CELLS = {
     "fetch_weights": 4,
     "make_clip": 1,
     "transfer_style": 9,
-    "prune_style": 1,
-    "train_style": 2,
+    "train_style": 1,
     "stylize": 3,
     "measure_quality": 1,
     "measure_speed": 1,
-    "measure_pruned_styles": 1,
-    "export_onnx": 9,
+    "export_onnx": 8,
     "benchmark": 7,
     "evaluate": 1,
     "report": 4,
@@ -169,20 +163,6 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     assert speed.loc[speed["version"] == 1, "extrapolated"].all()
 
 
-def test_it_leaves_a_pruned_style_that_is_sparse_and_measured(finished_smoke):
-    network, card = load_model(finished_smoke.path / "models/styles/swirls/snip-0.95/model.safetensors")
-    assert (card.settings["pruning"]["pruner"], card.settings["pruning"]["sparsity"]) == ("snip", 0.95)
-    weights = [θ for θ in network.parameters() if θ.dim() == 4]
-    total, kept = sum(θ.numel() for θ in weights), sum(int(θ.count_nonzero()) for θ in weights)
-    assert abs(kept - 0.05 * total) <= 1
-    rows = pandas.read_csv(finished_smoke.path / "results/style/pruning.csv").set_index("pruner")
-    assert list(rows.index) == ["dense", "snip"]
-    assert rows.loc["snip", "weights_kept"] == kept
-    assert rows.loc["snip", "parameters"] <= rows.loc["dense", "parameters"]
-    pictures = {path.name for path in (finished_smoke.path / "results/style/pruned/swirls").glob("*.png")}
-    assert pictures == {"photo.png", "dense.png", "snip-0.95.png"}
-
-
 def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     results = finished_smoke.path / "results/deployment"
     exports = pandas.read_csv(results / "exports.csv")
@@ -194,7 +174,6 @@ def test_every_network_is_exported_and_some_are_timed(finished_smoke):
     assert {model.replace("/seed-", "/").replace("-0.95", "/0.95") for model in exports["model"]} == {
         *networks,
         "styles/swirls",
-        "styles/swirls/snip/0.95",
         "classifiers/efficientnet_lite0",
     }
     assert set(exports.loc[exports["sparsity"] > 0, "form"]) == {"masked", "compacted"}

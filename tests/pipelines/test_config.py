@@ -158,12 +158,6 @@ def remove(*keys):
             put("nope", "style", "quality", "study"),
             r"style: .*quality\.study is 'nope'; set it to .* or null",
         ),
-        (put(["mosaic"], "style", "pruning", "styles"), r"style: .*'mosaic', which isn't trained; add it"),
-        (
-            put({"snap": [0.5]}, "style", "pruning", "sparsities"),
-            r"style\.pruning\.sparsities\.snap: unknown pruner 'snap'.*; known are erk, .*\(it is 'snap'\)",
-        ),
-        (put({"snip": [1.0]}, "style", "pruning", "sparsities"), r"sparsities\.snip\.0: .*less than 1"),
         (put(["vgg11"], "style", "speed", "backbones"), r"style\.speed\.backbones\.0: .*vgg16.*'vgg11'"),
         (put(0, "style", "training", "johnson", "width"), r"style\.training\.johnson\.width: .*greater"),
         (put(0, "style", "weights", "normalization", "min_mean"), r"normalization\.min_mean: .*greater.*0"),
@@ -198,12 +192,6 @@ def test_where_users_choose_names_an_error_says_how_to_add_one(composed):
     ) as failure:
         composed("style.paintings.sources.mine.source=a.jpg")
     assert str(failure.value).endswith("+style.paintings.sources.NAME.source=…")
-    with pytest.raises(
-        UserError, match=r"add others as \+style\.pruning\.sparsities\.NAME=… \(list of .*snip, "
-    ):
-        composed("style.pruning.sparsities={nope: [0.9]}")
-    pruning = load_config(composed("+style.pruning.sparsities.synflow=[0.9]")).style.pruning
-    assert pruning.sparsities["synflow"] == (0.9,)
 
 
 def test_a_key_that_conf_leaves_out_is_added_with_a_plus(composed):

@@ -334,12 +334,6 @@ def test_a_models_directory_is_a_style_too():
     assert Path("out/photo.png").exists()
 
 
-def test_a_pruned_style_has_a_name_too():
-    shutil.copytree("models/styles/ink", "models/styles/ink/snip-0.9")
-    stylize_inputs("ink/snip-0.9", ["photo.png"], Path("out"), OPTIONS)
-    assert Path("out/photo.png").exists()
-
-
 def test_results_and_segments_of_an_earlier_run_are_no_inputs():
     for name in ("holiday/out/film.mp4", "holiday/.film.mp4.segments/0/segment.mp4", "holiday/new.mp4"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)

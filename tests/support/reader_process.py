@@ -83,7 +83,6 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
     from singleshot.style.datasets.photos import PhotoSet
     from singleshot.style.datasets.weights import load_arrays
     from singleshot.style.model_file import load_model
-    from singleshot.style.pruning.masks import load_mask
     from singleshot.style.video.reader import probe, read_frames, read_segment
 
     def read_photos(directory: Path) -> None:
@@ -125,7 +124,6 @@ def _readers() -> dict[str, Callable[[Path], Any]]:
         "safetensors file": read_tensor_file,
         "backbone": load_backbone,
         "style": load_model,
-        "style's mask": load_mask,
         "video": probe,
         "video's frames": lambda path: sum(1 for _ in read_frames(path)),
         "video's segment": read_last_half,

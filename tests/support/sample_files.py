@@ -27,8 +27,6 @@ from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation import episode as played
 from singleshot.sparse.packed import pack
 from singleshot.style.backbones import Backbone, save_backbone
-from singleshot.style.pruning.masks import StyleMask, prunable
-from singleshot.style.transformer_net import TransformerNet
 
 HOPPER = (11, 3)
 """Sizes of a state and an action."""
@@ -110,11 +108,6 @@ def _backbone(path: Path) -> None:
     save_backbone(Backbone("alexnet", convolutions, torch.zeros(3), torch.ones(3)), path)
 
 
-def _mask(path: Path) -> None:
-    kept = {name: θ > 0 for name, θ in prunable(TransformerNet(4)).items()}
-    StyleMask({"pruner": "snip", "sparsity": 0.5}, kept).save(path)
-
-
 def _pruned_policy(path: Path) -> None:
     source = save_agent(path.with_suffix(".safetensors"), "bcq", 0.95)
     network = open_policy(source, "masked")
@@ -173,7 +166,6 @@ SAMPLES: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "episode": ("episode", _episode),
     "expert": ("expert", lambda path: shutil.copy("experts/hopper.safetensors", path)),
     "style": ("style", save_style),
-    "mask": ("style's mask", _mask),
     "backbone": ("backbone", _backbone),
     "safetensors": ("safetensors file", save_style),
     "packed": ("packed file", _packed("raw")),

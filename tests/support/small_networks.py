@@ -47,21 +47,15 @@ def save_agent(path: Path, *arguments: Any, **keywords: Any) -> Path:
     return path
 
 
-def save_style(path: Path, width: int = 4, pruning: dict[str, Any] | None = None) -> Path:
-    """Write a style's model, untrained but for residual blocks that do something.
-
-    `pruning` is of its card; to that sparsity, its weights are pruned at random.
-    """
+def save_style(path: Path, width: int = 4) -> Path:
+    """Write a style's model, untrained but for residual blocks that do something."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = TransformerNet(width)
         for name, parameter in network.named_parameters():
             if ".body." in name and parameter.ndim == 1:
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)
-            if parameter.ndim == 4 and pruning:
-                parameter.data *= torch.rand(parameter.shape) >= pruning["sparsity"]
-    settings = {"pruning": pruning} if pruning else {}
-    save_model(network, ModelCard("dots", "0" * 64, "photos", 1, settings, {}, "unknown"), path)
+    save_model(network, ModelCard("dots", "0" * 64, "photos", 1, {}, {}, "unknown"), path)
     return path
 
 

@@ -132,7 +132,6 @@ CARDS = {
     "episode": "episode",
     "expert": "card",
     "style": "style_model",
-    "mask": "style_mask",
 }
 """By sample, the key of its metadata that holds a description as JSON."""
 GRAPHS = ["graph", "policy's graph"]
@@ -385,7 +384,6 @@ LIES = [
     ("policy's graph", policy_with_sparse_weights_of_a_petabyte),
     ("style", wide_style),
     ("style", deep_style),
-    ("style's mask", deep_style),
     ("agent", deep_agent),
     ("classifier", deep_agent),
     ("expert", deep_agent),

@@ -38,16 +38,3 @@ def test_other_files(tmp_path):
 def test_styles_are_dense(tmp_path):
     with pytest.raises(UserError, match="no compacted form"):
         open_network(save_style(tmp_path / "b.safetensors"), "compacted")
-
-
-def test_pruned_styles_have_names_of_their_own_and_a_compacted_form(tmp_path):
-    path = save_style(tmp_path / "b.safetensors", pruning={"pruner": "snip", "sparsity": 0.98})
-    masked, compacted = (open_network(path, form) for form in ("masked", "compacted"))
-    assert masked.details == compacted.details == {"style": "dots/snip-0.98"}
-    assert masked.sparsity == compacted.sparsity == 0.98
-    pictures = torch.rand(1, 3, 17, 22)
-    assert torch.allclose(masked.module(pictures), compacted.module(pictures), atol=1e-5)
-    sizes = [sum(θ.numel() for θ in network.module.parameters()) for network in (masked, compacted)]
-    assert sizes[1] < sizes[0]
-    with pytest.raises(UserError, match="a pruned style has no dense form; ask for masked or compacted"):
-        open_network(path, "dense")

@@ -7,14 +7,11 @@ from small_networks import save_style
 from singleshot.export.model_files import open_style
 from singleshot.export.style_graph import style_graph
 
-PRUNING = {"pruner": "random", "sparsity": 0.9}
-
 
 @pytest.mark.parametrize("size", [(64, 48), (38, 51), (5, 7)], ids=str)
-@pytest.mark.parametrize("pruning", [None, PRUNING], ids=["dense", "compacted"])
-def test_a_graph_computes_what_the_network_does(tmp_path, size, pruning):
-    path = save_style(tmp_path / "model.safetensors", width=6, pruning=pruning)
-    network = open_style(path, "compacted" if pruning else "dense").module
+def test_a_graph_computes_what_the_network_does(tmp_path, size):
+    path = save_style(tmp_path / "model.safetensors", width=6)
+    network = open_style(path).module
     pictures = torch.rand(1, 3, *size, generator=torch.Generator().manual_seed(0))
     graph = style_graph(network, *size).SerializeToString()
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])

@@ -1,1 +1,0 @@
-"""Pruning of style networks: masks before training, and compaction after it."""
