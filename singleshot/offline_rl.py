@@ -47,9 +47,17 @@ from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.agents import Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
-from singleshot.rl.data.arrays import LARGEST, check_each, check_flags, check_size, flat, largest, vectors
+from singleshot.rl.data.arrays import (
+    LARGEST,
+    Doubts,
+    check_each,
+    check_flags,
+    check_size,
+    flat,
+    largest,
+    vectors,
+)
 from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.data.doubts import Doubts
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions

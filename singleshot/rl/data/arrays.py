@@ -1,5 +1,8 @@
-"""Arrays as users give them, in files or in scripts: their shapes, and checks before any of them is used."""
+"""Arrays as users give them, in files or in scripts: their shapes, their values, and what is doubtful."""
 
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +10,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
+from singleshot.rl.actions import TOLERANCE
+from singleshot.rl.environments import Spaces
 
 LARGEST = 1e18
 """Squares of larger numbers exceed single precision, and with them losses and standard deviations."""
+LARGE_REWARD = 1e6
+"""Rewards of a thousand times the largest in D4RL's environments."""
+LARGEST_CLIPPED = 2.0
+"""Actions up to here are clipped to [-1, 1], as the simulator does; larger ones have another range."""
+FEW, EMPTY = 10, 0.01
+"""Most rows that may be 0 throughout without a doubt: their number, or their share."""
+ENOUGH, SHUFFLED = 100, 0.8
+"""Steps from which their order can be told, and how far apart rows out of order are, which should be 1."""
+VECTORS = ("observations", "next_observations", "actions")
+FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_terminals")
+"""Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
 
 
-def numbers(values: Any, name: str, origin: Path | str) -> NDArray:
-    """An array of a file, if it holds real numbers or truth values.
+def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | None) -> dict[str, NDArray]:
+    """The arrays of N steps by name: vectors (N, size), `observations` perhaps (N + 1, size), others (N,).
 
     Raises:
-        UserError: it holds text, complex numbers, records or nothing, or rows of different lengths.
+        UserError: an array holds no numbers, NaN, infinity, too large numbers, or flags other than 0 and 1,
+            or has another shape than the environment or the rest needs.
     """
+    arrays = {name: np.atleast_1d(_numbers(values, name, origin)) for name, values in given.items()}
+    steps = len(arrays["actions"])
+    for name, values in arrays.items():
+        size = None
+        if spaces and name in VECTORS:
+            size = spaces.action_size if name == "actions" else spaces.observation_size
+        arrays[name] = values = vectors(values, size) if name in VECTORS else flat(values)
+        if name in VECTORS and not spaces and values.ndim != 2:
+            raise UserError(
+                f"{origin}: '{name}' is {values.dtype} of shape {values.shape}; agents take vectors, "
+                "(N, size), not pictures or single choices"
+            )
+        rows = steps + 1 if name == "observations" and len(values) == steps + 1 else steps
+        shape = (rows,) if name not in VECTORS else (rows, size or values.shape[1])
+        if values.shape != shape:
+            raise UserError(
+                f"{origin}: '{name}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
+                f"{shape}; is it another environment's, or cut off?"
+            )
+        (check_flags if name in FLAGS else check_values)(values, name, origin)
+    return arrays
+
+
+def _numbers(values: Any, name: str, origin: Path | str) -> NDArray:
+    if isinstance(values, Mapping):
+        raise UserError(
+            f"{origin}: '{name}' are several arrays ({', '.join(values)}), agents take one; record with a "
+            "wrapper such as gymnasium.wrappers.FlattenObservation"
+        )
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
@@ -44,15 +90,6 @@ def vectors(values: NDArray, size: int | None) -> NDArray:
     return values.astype(np.float64) if values.ndim == 2 and not real else values
 
 
-def check_vectors(values: NDArray, name: str, origin: Path | str) -> None:
-    """Raise a :class:`UserError` unless `values` are vectors (N, size), of any size."""
-    if values.ndim != 2:
-        raise UserError(
-            f"{origin}: '{name}' is {values.dtype} of shape {values.shape}; agents take vectors, (N, size), "
-            "not pictures or single choices"
-        )
-
-
 def check_each(values: NDArray, name: str, origin: Path | str, right: NDArray[np.bool_], fix: str) -> None:
     """Raise a :class:`UserError` at the first of `values` that isn't right."""
     wrong = np.argwhere(~right)
@@ -69,13 +106,9 @@ def check_flags(values: NDArray, name: str, origin: Path | str) -> None:
 
 def check_values(values: NDArray, name: str, origin: Path | str) -> None:
     """Raise a :class:`UserError` at the first NaN or infinity, or if numbers are too large to train with."""
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        index = tuple(bad[0].tolist())
-        raise UserError(
-            f"{origin}: '{name}' holds {values[index]} at {index} ({len(bad)} such values); "
-            "remove those episodes or fetch the file again"
-        )
+    finite = np.isfinite(values)
+    fix = f"remove those episodes, or fetch the file again ({(~finite).sum():,} such values)"
+    check_each(values, name, origin, finite, fix)
     check_size(values, name, origin)
 
 
@@ -97,3 +130,69 @@ def largest(values: NDArray) -> float:
     if not values.size:
         return 0.0
     return max(abs(float(values.min())), abs(float(values.max())))
+
+
+@dataclass
+class Doubts:
+    """What is doubtful in a user's data: it is used, and one line says so."""
+
+    origin: Path | str
+    found: list[str] = field(default_factory=list)
+
+    def add(self, doubt: str) -> None:
+        """Note a doubt, once."""
+        if doubt not in self.found:
+            self.found.append(doubt)
+
+    def told(self) -> tuple[str, ...]:
+        """All doubts, after one line in the log."""
+        if self.found:
+            logging.getLogger(__name__).warning("%s: used, though %s", self.origin, "; ".join(self.found))
+        return tuple(self.found)
+
+    def check_signal(self, rewards: NDArray, terminals: NDArray) -> None:
+        """Doubt data from which no value can be learned: (N,) rewards that are all 0, mostly terminals."""
+        if len(rewards) > 1 and not rewards.any():
+            self.add("all 'rewards' are 0: only behaviour cloning can learn from it")
+        if len(terminals) > 1 and terminals.mean() > 0.5:
+            many = "every step is a terminal" if terminals.all() else "most steps are terminals"
+            self.add(f"{many}, after which nothing counts (are these masks, 1 - done?)")
+
+    def check_rewards(self, rewards: NDArray) -> None:
+        """Doubt large rewards."""
+        if largest(rewards) > LARGE_REWARD:
+            self.add(f"'rewards' reach {largest(rewards):.2g}")
+
+    def check_rows(self, observations: NDArray, actions: NDArray, rewards: NDArray) -> None:
+        """Doubt rows that are 0 throughout, as in a buffer that was made for more of them."""
+        empty = ~(observations.any(axis=1) | actions.any(axis=1) | (rewards != 0))
+        if empty.sum() > FEW and empty.mean() > EMPTY:
+            self.add(f"{empty.mean():.0%} of the rows are 0 throughout, as in a buffer that isn't filled")
+
+    def check_order(self, observations: NDArray, goes_on: NDArray[np.bool_]) -> None:
+        """Doubt rows whose next row, where the episode goes on (N - 1,), is as far away as any other.
+
+        A coordinate's mean squared difference of successive rows is twice its variance if rows are in random
+        order (von Neumann 1941), and much less in a trajectory.
+        """
+        if goes_on.sum() < ENOUGH:
+            return
+        spread = 2 * observations.var(axis=0, dtype=np.float64)
+        if spread.any():
+            steps = np.square(np.diff(observations, axis=0)[goes_on], dtype=np.float64).mean(axis=0)
+            ratio = np.median(steps[spread > 0] / spread[spread > 0])
+            if ratio > SHUFFLED:
+                self.add(f"successive rows differ by {ratio:.0%} of what any two do; are rows out of order?")
+
+    def check_choices(self, actions: NDArray) -> None:
+        """Doubt actions that are whole numbers, as those of several discrete choices."""
+        if actions.any() and (actions == np.round(actions)).all():
+            self.add("100% of 'actions' are whole numbers, as choices are, and taken as continuous")
+
+    def clip_actions(self, actions: NDArray) -> NDArray:
+        """The same actions, clipped to [-1, 1] if a few are a little beyond."""
+        size = np.abs(actions)
+        if 1 + TOLERANCE < size.max(initial=0) <= LARGEST_CLIPPED and np.median(size) <= 1:
+            self.add(f"{(size > 1).mean():.1%} of 'actions' are beyond [-1, 1] and were clipped")
+            return np.clip(actions, -1, 1)
+        return actions

@@ -1,23 +1,26 @@
 """D4RL's HDF5 files (Fu et al. 2020): flat arrays of steps, in which episodes have to be found."""
 
+import contextlib
+import importlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
-from singleshot.rl.data.doubts import Doubts
-from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
+from singleshot.rl.data.arrays import Doubts, check_steps
 from singleshot.rl.data.transitions import Recording, Transitions
-from singleshot.rl.environments import Environment, Spaces, known_spaces
+from singleshot.rl.environments import Environment, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-FLAGS = ("terminals", "timeouts", "episode_terminals")
-"""Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
+OPTIONAL = ("next_observations", "timeouts", "episode_terminals")
+MOST_COMPRESSED = 1032
+"""Highest compression ratio of deflate, HDF5's usual filter (zlib's technical notes)."""
 
 
 def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
@@ -41,13 +44,17 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     """
     doubts, spaces = Doubts(path), known_spaces(environment)
     limit = spaces.time_limit if spaces else None
-    arrays = _read(path)
-    last_state = _align(arrays, spaces, doubts)
-    _check_arrays(arrays, path, spaces)
+    arrays = check_steps(_read(path), path, spaces)
+    rewards, steps = arrays["rewards"], len(arrays["actions"])
+    observations, last_state = arrays["observations"][:steps], arrays["observations"][steps:]
+    if len(last_state):
+        doubts.add("'observations' has a row more than 'actions', read as the state after the last step")
+    if not spaces:
+        doubts.check_choices(arrays["actions"])
     bounds = spaces.bounds if spaces else ActionBounds.of(arrays["actions"])
-    observations, actions = arrays["observations"], doubts.clip_actions(bounds.to_unit(arrays["actions"]))
-    rewards = arrays["rewards"]
+    actions = doubts.clip_actions(bounds.to_unit(arrays["actions"]))
     doubts.check_rewards(rewards)
+    doubts.check_rows(observations, arrays["actions"], rewards)
     if "next_observations" in arrays:
         next_observations = arrays["next_observations"]
         continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
@@ -55,6 +62,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
         kept = ~_other_episodes(continues, terminals, timeouts, doubts)
     else:
         terminals, timeouts = _ends(arrays, None, limit, doubts)
+        doubts.check_order(observations, ~(terminals | timeouts)[:-1])
         next_observations, kept = _next_observations(observations, last_state, terminals, timeouts)
     transitions = Transitions.cast(
         observations[kept], actions[kept], rewards[kept], next_observations[kept], terminals[kept]
@@ -66,71 +74,55 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     return Recording(transitions.check(path, spaces), episodes, returns, doubts.told())
 
 
-def _read(path: Path) -> dict[str, NDArray]:
-    with open_hdf5(path, "correct offline_rl.data.d4rl in the configuration") as file:
-        found = sorted(file)
-        missing = [key for key in REQUIRED if key not in found]
+def _read(path: Path) -> dict[str, Any]:
+    with _reading(path), h5py.File(path, "r", locking="best-effort") as file:
+        missing = [key for key in REQUIRED if key not in file]
         if missing:
             raise UserError(
-                f"{path}: has no {', '.join(repr(key) for key in missing)}, only {found}; "
+                f"{path}: has no {', '.join(map(repr, missing))}, only {sorted(file)}; "
                 f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
             )
-        keys = dict.fromkeys((*REQUIRED, "next_observations", *FLAGS))
-        return {key: np.atleast_1d(_numbers(file, key, path)) for key in keys if key in found}
+        return {key: _array(file, key, path) for key in (*REQUIRED, *OPTIONAL) if key in file}
 
 
-def _numbers(file: h5py.File, key: str, path: Path) -> NDArray:
-    array = member(file, key, path)
-    values = read_array(array, path) if isinstance(array, h5py.Dataset) else "a group"
-    return numbers(values, key, path)
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; correct offline_rl.data.d4rl in the configuration") from error
+    except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
+        advice = "give another copy of it"
+        if isinstance(error, BlockingIOError) or "h5clear" in str(error):
+            advice = f"close what writes to it; if that was killed, run h5clear -s {path}"
+        elif not (path.is_file() and h5py.is_hdf5(path)):
+            advice = "give an HDF5 file"
+        raise UserError(f"{path}: HDF5 can't read it ({in_a_line(error)}); {advice}") from error
 
 
-def _align(arrays: dict[str, NDArray], spaces: Spaces | None, doubts: Doubts) -> NDArray:
-    """Make columns flat and vectors columns; returns the state after the last step: (1, S), or (0, S) if it
-    isn't recorded."""
-    sizes = {
-        "observations": spaces.observation_size if spaces else None,
-        "next_observations": spaces.observation_size if spaces else None,
-        "actions": spaces.action_size if spaces else None,
-    }
-    for key, values in arrays.items():
-        arrays[key] = vectors(values, sizes[key]) if key in sizes else flat(values)
-    observations, steps = arrays["observations"], len(arrays["actions"])
-    if len(observations) != steps + 1:
-        return observations[:0]
-    doubts.add("'observations' has a row more than 'actions', read as the state after the last step")
-    arrays["observations"] = observations[:-1]
-    return observations[-1:]
-
-
-def _check_arrays(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> None:
-    steps = len(arrays["actions"])
-    for key, values in arrays.items():
-        if len(values) != steps:
+def _array(file: h5py.File, key: str, path: Path) -> Any:
+    """An array that lies in the file itself, with a size that its header doesn't invent; a group as it is."""
+    found = file[key]
+    if not isinstance(found, h5py.Dataset):
+        return dict(found)
+    if found.file.filename != file.filename or found.external or found.is_virtual:
+        raise UserError(f"{path}: '{key}' lies in another file; copy it into this one")
+    if found.nbytes > MOST_COMPRESSED * path.stat().st_size:
+        raise UserError(f"{path}: '{key}' claims {found.nbytes:,} bytes, more than the file can hold")
+    stored = found.id.get_create_plist()
+    for number in range(stored.get_nfilters()):
+        code, _, _, name = stored.get_filter(number)
+        if not h5py.h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                importlib.import_module("hdf5plugin")
+        if not h5py.h5z.filter_avail(code):
             raise UserError(
-                f"{path}: '{key}' has {len(values):,} rows, 'actions' {steps:,}; give a file with a row of "
-                "each for every step"
+                f"{path}: '{key}' is compressed by {name.decode() or code}, which HDF5 lacks here; "
+                "pip install hdf5plugin, or write the file again with h5repack -f GZIP=4"
             )
-    shapes = _shapes(arrays, path, spaces)
-    for key, values in arrays.items():
-        if values.shape != shapes.get(key, (steps,)):
-            raise UserError(
-                f"{path}: '{key}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
-                f"{shapes.get(key, (steps,))}; is it another environment's file?"
-            )
-        (check_flags if key in FLAGS else check_values)(values, key, path)
-
-
-def _shapes(arrays: dict[str, NDArray], path: Path, spaces: Spaces | None) -> dict[str, tuple[int, int]]:
-    """The shapes of the arrays that hold vectors."""
-    steps = len(arrays["actions"])
-    if spaces:
-        state, action = (steps, spaces.observation_size), (steps, spaces.action_size)
-    else:
-        for key in ("observations", "actions"):
-            check_vectors(arrays[key], key, path)
-        state, action = arrays["observations"].shape, arrays["actions"].shape
-    return {"observations": state, "next_observations": state, "actions": action}
+    return found[()]
 
 
 def _ends(

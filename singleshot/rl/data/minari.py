@@ -1,42 +1,31 @@
 """Minari datasets: writing our own, reading any, and downloading those published by the Farama Foundation."""
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import minari
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from minari.data_collector import EpisodeBuffer
-from minari.dataset.minari_dataset import parse_dataset_id
-from minari.dataset.minari_storage import METADATA_FILE_NAME, MinariStorage
-from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.data.arrays import check_flags, check_values, check_vectors, flat, numbers, vectors
-from singleshot.rl.data.doubts import Doubts
-from singleshot.rl.data.hdf5 import member, open_hdf5, read_array
-from singleshot.rl.data.minari_metadata import MAIN_FILE, EnvironmentSpec, Metadata
-from singleshot.rl.data.transitions import Episode, Recording, from_episodes, width_of
+from singleshot.rl.data.arrays import Doubts, check_steps
+from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
-RENDERING = (
-    "render_mode",
-    "width",
-    "height",
-    "camera_id",
-    "camera_name",
-    "default_camera_config",
-    "max_geom",
+METADATA, MAIN = "metadata.json", "main_data.hdf5"
+RENDERING = frozenset(
+    ["render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config", "max_geom"]
 )
 """Arguments of an environment that change its pictures alone."""
-VECTORS = ("observations", "actions")
-FLAGS = ("terminations", "truncations")
-FIELDS = (*VECTORS, "rewards", *FLAGS)
+FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 def write_minari(
@@ -47,13 +36,18 @@ def write_minari(
     An episode that doesn't end in a terminal state is marked truncated. Equal episodes give equal bytes.
     """
     made = make_environment(environment)
-    data = directory.resolve() / dataset_id / "data"  # Minari joins a relative path to itself
-    data.mkdir(parents=True)
-    storage = MinariStorage.new(data, made.observation_space, made.action_space, env_spec=made.spec)
-    storage.update_metadata(
-        {"dataset_id": dataset_id, "minari_version": minari.__version__, "algorithm_name": algorithm}
-    )
-    storage.update_episodes(_buffer(episode) for episode in episodes)
+    with _datasets_path(directory):
+        minari.create_dataset_from_buffers(
+            dataset_id,
+            [_buffer(episode) for episode in episodes],
+            env=made,
+            eval_env=made,
+            algorithm_name=algorithm,
+            author="Singleshot",
+            author_email="none",
+            code_permalink="none",
+            description=f"{environment.name}, played by {algorithm}",
+        )
 
 
 def read_minari(directory: Path, environment: Environment | None = None) -> Recording:
@@ -61,34 +55,48 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
 
     The path of its main file or of its metadata does, too.
 
-    The dataset may be of another version of Minari, as far as it has episodes in HDF5 or Arrow. Where an
-    episode has no observation after its last step, that step is left out, unless it is terminal. Agents will
-    act in `environment`; if they act in none, the data alone tell sizes and bounds of actions.
+    Where an episode has no observation after its last step, that step is left out, unless it is terminal.
+    Agents will act in `environment`; if they act in none, the data alone tell sizes and bounds of actions.
 
     What is doubtful, but can be used, is logged in one line.
 
     Raises:
-        UserError: the dataset is unreadable, is another environment's, has wrong shapes, or fails
+        UserError: Minari can't read the dataset, or it is another environment's, has wrong shapes, or fails
             :meth:`Transitions.check`.
     """
     doubts, spaces = Doubts(directory), known_spaces(environment)
     data = _data_folder(directory)
-    metadata = Metadata.of(data)
-    _check_version(metadata.minari_version, doubts)
-    if environment and spaces:
-        _check_environment(metadata.env_spec, directory, environment, spaces, doubts)
-    arrow = metadata.data_format == "arrow"
-    recorded = _from_arrow(data) if arrow else _from_hdf5(data, metadata.total_episodes or 0)
-    episodes = [_episode(arrays, f"{directory}: {name}", spaces, doubts) for name, arrays in recorded]
+    try:
+        # Where metadata have no spaces, Minari would import the module of the environment that they name.
+        metadata = json.loads((data / METADATA).read_text("utf-8"))
+        if not {"observation_space", "action_space"} <= metadata.keys():
+            raise UserError(f"{directory}: its {METADATA} has no spaces; record it with Minari 0.5 or later")
+        dataset = minari.MinariDataset(data)
+        if environment and spaces:
+            _check_environment(dataset.env_spec, directory, environment, spaces, doubts)
+        episodes = [
+            _episode(vars(recorded), f"{directory}: episode {recorded.id}", spaces, doubts)
+            for recorded in dataset
+        ]
+    except UserError:
+        raise
+    except Exception as error:  # Minari checks little, so damaged files may raise any exception
+        raise UserError(
+            f"{directory}: Minari can't read it ({in_a_line(error)}); give another copy of it"
+        ) from error
     if not episodes:
         raise UserError(f"{directory}: holds no episode; give a dataset that has some")
     if len({episode.observations.shape[1:] + episode.actions.shape[1:] for episode in episodes}) > 1:
         raise UserError(f"{directory}: its episodes differ in size; give a dataset of one environment")
     loaded = from_episodes(episodes)
-    actions = loaded.transitions.actions
-    bounds = spaces.bounds if spaces else ActionBounds.of(actions)
-    actions = np.asarray(doubts.clip_actions(bounds.to_unit(actions)), np.float32)
-    transitions = replace(loaded.transitions, actions=actions, bounds=None if bounds.is_unit else bounds)
+    given = loaded.transitions
+    if not spaces:
+        doubts.check_choices(given.actions)
+    doubts.check_rows(given.observations, given.actions, given.rewards)
+    bounds = spaces.bounds if spaces else ActionBounds.of(given.actions)
+    actions = np.asarray(doubts.clip_actions(bounds.to_unit(given.actions)), np.float32)
+    transitions = replace(given, actions=actions, bounds=None if bounds.is_unit else bounds)
+    doubts.check_rewards(transitions.rewards)
     doubts.check_signal(transitions.rewards, transitions.terminals)
     return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
@@ -96,35 +104,27 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
 def _data_folder(directory: Path) -> Path:
     directory = _folder_of(directory)
     for data in (directory / "data", directory):
-        if (data / METADATA_FILE_NAME).is_file() or (data / MAIN_FILE).is_file():
+        if (data / METADATA).is_file():
             return data
     if not directory.is_dir():
         raise UserError(f"{directory}: no such folder; give the folder of a Minari dataset, or its id")
-    inside = sorted(file.parents[1] for file in directory.glob(f"**/data/{METADATA_FILE_NAME}"))
+    inside = sorted(
+        str(file.parents[1].relative_to(directory)) for file in directory.glob(f"**/data/{METADATA}")
+    )
     if inside:
-        names = ", ".join(str(dataset.relative_to(directory)) for dataset in inside[:5])
-        more = ", …" if len(inside) > 5 else ""
-        raise UserError(f"{directory}: a folder of Minari datasets ({names}{more}); give one of them")
-    raise UserError(f"{directory}: no Minari dataset, as it has no data/{MAIN_FILE}; give the folder of one")
+        raise UserError(
+            f"{directory}: a folder of Minari datasets ({', '.join(inside[:5])}); give one of them"
+        )
+    raise UserError(f"{directory}: no Minari dataset, as it has no data/{METADATA}; give the folder of one")
 
 
 def _folder_of(given: Path) -> Path:
     """The folder of a dataset whose file is given."""
-    return given.parent if given.is_file() and given.name in (MAIN_FILE, METADATA_FILE_NAME) else given
-
-
-def _check_version(version: str | None, doubts: Doubts) -> None:
-    if version not in minari.supported_dataset_versions:
-        recorded = version or "an unknown version"
-        doubts.add(f"it is of Minari {recorded}, which Minari {minari.__version__} does not know")
+    return given.parent if given.is_file() and given.name in (MAIN, METADATA) else given
 
 
 def _check_environment(
-    spec: EnvironmentSpec | None,
-    directory: Path,
-    environment: Environment,
-    spaces: Spaces,
-    doubts: Doubts,
+    spec: EnvSpec | None, directory: Path, environment: Environment, spaces: Spaces, doubts: Doubts
 ) -> None:
     """Compare the environment of the recording with the one in which agents will act.
 
@@ -156,44 +156,23 @@ def _without_module(id_: str) -> str:
     return id_.rpartition(":")[2].rpartition("/")[2]
 
 
-def _from_hdf5(data: Path, total: int) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The arrays of each of at least `total` episodes, with its name."""
-    path = data / MAIN_FILE
-    with open_hdf5(path, "give another copy of the dataset") as file:
-        names = sorted((name for name in file if name.startswith("episode_")), key=_number)
-        if len(names) < total:
-            raise UserError(f"{path}: has {len(names):,} of {total:,} episodes; give another copy of it")
-        for name in names:
-            yield name.replace("_", " "), _stored(member(file, name, path), path)
-
-
-def _stored(episode: h5py.Group | h5py.Dataset, path: Path) -> dict[str, Any]:
-    """The arrays of an episode, each of them a mapping if it is several."""
-    found = sorted(episode) if isinstance(episode, h5py.Group) else []
-    missing = [field for field in FIELDS if field not in found]
-    if missing:
-        raise UserError(f"{path}: {episode.name[1:]} has no {', '.join(map(repr, missing))}")
-    stored = {field: member(episode, field, path) for field in FIELDS}
-    return {
-        field: read_array(each, path) if isinstance(each, h5py.Dataset) else dict(each)
-        for field, each in stored.items()
-    }
-
-
-def _number(name: str) -> int:
-    digits = name.removeprefix("episode_")
-    return int(digits) if digits.isdecimal() else -1
-
-
-def _from_arrow(data: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        storage = MinariStorage.read(data)
-        for episode in storage.get_episodes(range(storage.total_episodes)):
-            yield f"episode {episode['id']}", episode
-    except Exception as error:  # Minari checks nothing, so damaged files may raise any exception
-        raise UserError(
-            f"{data}: not a whole Minari dataset ({in_a_line(error)}); give another copy of it"
-        ) from error
+def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
+    arrays = check_steps({name: stored[name] for name in FIELDS}, origin, spaces)
+    observations, steps = arrays["observations"], len(arrays["actions"])
+    if any(arrays[name][:-1].any() for name in ("terminations", "truncations")):
+        raise UserError(f"{origin}: goes on after its end; split it there")
+    limit = spaces.time_limit if spaces else None
+    terminated = bool(arrays["terminations"].any())
+    truncated = steps == limit if limit else bool(arrays["truncations"].any())
+    if terminated and truncated:
+        doubts.add("a terminal stands at the time limit, read as a time-out")
+        terminated = False
+    without_last = len(observations) == steps > 0
+    if without_last:
+        doubts.add("there is no observation after the last step of an episode; that step is left out")
+        observations = np.concatenate([observations, observations[-1:]])
+    episode = Episode(observations, arrays["actions"], arrays["rewards"], terminated, truncated)
+    return episode.first(steps - 1) if without_last and not terminated else episode
 
 
 def local_minari(name: str) -> Path | None:
@@ -202,14 +181,9 @@ def local_minari(name: str) -> Path | None:
     `name` is the directory, its main file, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
     """
     given = _folder_of(Path(name).expanduser())
-    if given.is_dir():
+    if given.is_dir() or not re.fullmatch(r"[-\w]+(/[-\w]+)*-v\d+", name):
         return given
-    try:
-        parse_dataset_id(name)
-    except (ValueError, TypeError):  # TypeError: without a version
-        return given
-    root = os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets"
-    kept = Path(root).expanduser() / name
+    kept = Path(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets").expanduser() / name
     return kept if (kept / "data").is_dir() else None
 
 
@@ -222,19 +196,11 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
     with _datasets_path(directory):
         try:
             minari.download_dataset(dataset_id)
-        except ImportError as error:
-            raise UserError(
-                f"Minari dataset {dataset_id!r}: downloading needs a package ({error})"
-            ) from error
-        except ValueError as error:
-            raise UserError(
-                f"Minari dataset {dataset_id!r}: neither a directory here nor to be had ({error}); "
-                "`minari list remote` shows what is"
-            ) from error
         except Exception as error:  # each remote's client raises its own: httpx's, requests', google's
             raise UserError(
-                f"Minari dataset {dataset_id!r}: can't be downloaded ({type(error).__name__}: {error}). "
-                "Check the network, give a local Minari directory, or use data.source: expert"
+                f"Minari dataset {dataset_id!r}: neither a directory here nor to be had "
+                f"({in_a_line(error)}). `minari list remote` shows what is; check the network, or use "
+                "data.source: expert"
             ) from error
     return directory / dataset_id
 
@@ -263,63 +229,3 @@ def _buffer(episode: Episode) -> EpisodeBuffer:
         truncations=last & (not episode.terminated),
         infos={},
     )
-
-
-def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
-    arrays = _arrays(stored, origin, spaces)
-    steps = len(arrays["rewards"])
-    without_last = len(arrays["observations"]) == steps > 0
-    _check_shapes(arrays, origin, spaces, steps + (not without_last))
-    for name, values in arrays.items():
-        (check_flags if name in FLAGS else check_values)(values, name, origin)
-    if any(arrays[name][:-1].any() for name in FLAGS):
-        raise UserError(f"{origin}: goes on after its end; split it there")
-    limit = spaces.time_limit if spaces else None
-    terminated = bool(arrays["terminations"].any())
-    truncated = steps == limit if limit else bool(arrays["truncations"].any())
-    if terminated and truncated:
-        doubts.add("a terminal stands at the time limit, read as a time-out")
-        terminated = False
-    doubts.check_rewards(arrays["rewards"])
-    observations = arrays["observations"]
-    if without_last:
-        doubts.add("there is no observation after the last step of an episode; that step is left out")
-        observations = np.concatenate([observations, observations[-1:]])
-    episode = Episode(observations, arrays["actions"], arrays["rewards"], terminated, truncated)
-    return episode.first(steps - 1) if without_last and not terminated else episode
-
-
-def _arrays(stored: Mapping[str, Any], origin: str, spaces: Spaces | None) -> dict[str, NDArray]:
-    """An episode's arrays of numbers: vectors are columns, one number a step is flat."""
-    for name in FIELDS:
-        if isinstance(stored[name], Mapping):
-            raise UserError(
-                f"{origin}: '{name}' are several arrays ({', '.join(stored[name])}), agents take one; "
-                "record with a wrapper such as gymnasium.wrappers.FlattenObservation"
-            )
-    arrays = {name: np.atleast_1d(numbers(stored[name], name, origin)) for name in FIELDS}
-    sizes = (spaces.observation_size, spaces.action_size) if spaces else (None, None)
-    for name, size in zip(VECTORS, sizes, strict=True):
-        arrays[name] = vectors(arrays[name], size)
-        if not spaces:
-            check_vectors(arrays[name], name, origin)
-    return arrays | {name: flat(arrays[name]) for name in ("rewards", *FLAGS)}
-
-
-def _check_shapes(arrays: Mapping[str, NDArray], origin: str, spaces: Spaces | None, states: int) -> None:
-    """Raise a UserError unless an episode has a row of each array for each step, and this many states."""
-    steps = len(arrays["rewards"])
-    sizes = [width_of(arrays[name]) for name in VECTORS]
-    if spaces:
-        sizes = [spaces.observation_size, spaces.action_size]
-    shapes = dict.fromkeys(FIELDS, (steps,)) | {
-        "observations": (states, sizes[0]),
-        "actions": (steps, sizes[1]),
-    }
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise UserError(
-                f"{origin}: '{name}' has shape {arrays[name].shape}, "
-                f"{spaces.name if spaces else 'an episode'} needs {shape}; "
-                "is it another environment's dataset?"
-            )

@@ -1,7 +1,7 @@
 """Files in D4RL's own format, whole and damaged; the boundary rule on episodes made by hand."""
 
 import gzip
-import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,56 +126,21 @@ def test_agrees_with_d4rls_own_rule_on_random_episodes(tmp_path: Path) -> None:
 
 n = len(TERMINALS)
 DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
-    "missing key": (
-        {"rewards": None},
-        r"has no 'rewards', only \['actions', 'metadata', .*; a D4RL file holds",
-    ),
-    "two missing": ({"rewards": None, "terminals": None}, "has no 'rewards', 'terminals', only"),
-    "NaN": ({"rewards": np.where(np.arange(n) == 3, np.nan, 0)}, r"'rewards' holds nan at \(3,\)"),
-    "lengths differ": (
-        {"rewards": np.zeros(n - 1)},
-        "'rewards' has 8 rows, 'actions' 9; give a file with a row of each",
-    ),
-    "next lengths differ": (
-        {"next_observations": recorded(n + 1)},
-        "'next_observations' has 10 rows, 'actions' 9",
-    ),
-    "two observations more": (
-        {"observations": np.zeros((n + 2, 11))},
-        "'observations' has 11 rows, 'actions' 9",
-    ),
-    "wrong observations": (
-        {"observations": np.zeros((n, 17))},
-        r"'observations' has shape \(9, 17\), Hopper needs \(9, 11\); is it another environment's file",
-    ),
-    "wrong actions": ({"actions": np.zeros((n, 6))}, r"'actions' has shape \(9, 6\), Hopper needs \(9, 3\)"),
-    "two columns of rewards": (
-        {"rewards": np.zeros((n, 2))},
-        r"'rewards' has shape \(9, 2\), Hopper needs \(9,\)",
-    ),
-    "huge rewards": ({"rewards": np.full(n, 1e39)}, r"'rewards' reach 1e\+39, whose square"),
-    "scalar": ({"terminals": 0}, "'terminals' has 1 rows, 'actions' 9"),
-    "scalar observation": ({"observations": 0.0}, "'observations' has 1 rows, 'actions' 9"),
-    "lowest integers": (
-        {"rewards": np.full(n, np.iinfo(np.int64).min)},
-        r"'rewards' reach 9\.2e\+18, whose square",
-    ),
-    "lowest bytes": ({"actions": np.full((n, 3), -128, np.int8)}, "'actions' reach 128 times the largest"),
-    "huge states": (
-        {"observations": np.full((n, 11), -3e24)},
-        r"'observations' reach 3e\+24, whose square single precision can't hold; divide all observations",
-    ),
-    "huger states": ({"next_observations": np.full((n, 11), 1e300)}, r"'next_observations' reach 1e\+300"),
-    "signs": (
-        {"terminals": np.where(TERMINALS, 1, -1)},
-        r"'terminals' holds -1 at \(0,\); give 1 or true at ends of episodes that are terminals",
-    ),
-    "probabilities": (
-        {"timeouts": np.array([0, 0.25] + [0] * 7)},
-        r"'timeouts' holds 0\.25 at \(1,\); give 1",
-    ),
-    "counts": ({"episode_terminals": np.arange(n)}, r"'episode_terminals' holds 2 at \(2,\); give 1"),
-    "action range": ({"actions": np.full((n, 3), 50.0)}, "'actions' reach 50 times the largest"),
+    "missing keys": ({"rewards": None, "terminals": None}, "'rewards', 'terminals'"),
+    "NaN": ({"rewards": np.where(np.arange(n) == 3, np.nan, 0)}, r"'rewards' .* nan at \(3,\)"),
+    "lengths differ": ({"rewards": np.zeros(n - 1)}, r"'rewards' .*\(8,\)"),
+    "next lengths differ": ({"next_observations": recorded(n + 1)}, r"'next_observations' .*\(10, 11\)"),
+    "two observations more": ({"observations": np.zeros((n + 2, 11))}, r"'observations' .*\(11, 11\)"),
+    "wrong observations": ({"observations": np.zeros((n, 17))}, r"'observations' .*\(9, 17\), Hopper"),
+    "wrong actions": ({"actions": np.zeros((n, 6))}, r"'actions' .*\(9, 6\), Hopper"),
+    "scalar": ({"terminals": 0}, "'terminals'"),
+    "a group": ({"rewards": None, "rewards/own": np.zeros(n)}, r"'rewards' .*\(own\)"),
+    "text": ({"rewards": np.full(n, b"1.0")}, "'rewards' holds no numbers"),
+    "lowest integers": ({"rewards": np.full(n, np.iinfo(np.int64).min)}, r"'rewards' reach 9\.2e\+18"),
+    "huge states": ({"observations": np.full((n, 11), -3e24)}, r"'observations' reach 3e\+24"),
+    "signs": ({"terminals": np.where(TERMINALS, 1, -1)}, r"'terminals' holds -1 at \(0,\)"),
+    "counts": ({"episode_terminals": np.arange(n)}, r"'episode_terminals' holds 2 at \(2,\)"),
+    "action range": ({"actions": np.full((n, 3), -128, np.int8)}, "'actions' reach 128 times"),
 }
 
 
@@ -183,7 +148,7 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
 def test_damage_is_one_clear_error(tmp_path: Path, damage: str) -> None:
     changed, message = DAMAGE[damage]
     path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS, **changed)
-    with pytest.raises(UserError, match=rf"hopper\.hdf5: {message}"):
+    with pytest.raises(UserError, match=rf"hopper\.hdf5: .*{message}"):
         read_d4rl(path, HOPPER)
 
 
@@ -201,25 +166,16 @@ def test_single_numbers_are_vectors_of_one(tmp_path: Path) -> None:
     assert (alone.state_size, alone.action_size) == (1, 1)
 
 
-def test_pictures_and_choices_are_no_vectors(tmp_path: Path) -> None:
-    for changed, message in (
-        (
-            {"observations": np.zeros((n, 8, 8), np.uint8)},
-            r"'observations' is uint8 of shape \(9, 8, 8\); agents take",
-        ),
-        ({"actions": np.arange(n)}, r"'actions' is int64 of shape \(9,\); agents take vectors"),
-        ({"actions": np.full(n, 1.7e308)}, r"'actions' reach 1\.7e\+308, whose square"),
-    ):
-        with pytest.raises(UserError, match=message):
-            read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, **changed))
-
-
-def test_masks_in_place_of_terminals_are_doubtful(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.hdf5", 1 - np.array(TERMINALS), next_observations=recorded(n))
-    assert (
-        "most steps are terminals, after which nothing counts (are these masks"
-        in read_d4rl(path, HOPPER).doubts[-1]
-    )
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"observations": np.zeros((n, 8, 8), np.uint8)}, r"'observations' is uint8 of shape \(9, 8, 8\)"),
+        ({"actions": np.arange(n)}, r"'actions' is int64 of shape \(9,\)"),
+    ],
+)
+def test_pictures_and_choices_are_no_vectors(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, **changed))
 
 
 def test_no_row_at_all(tmp_path: Path) -> None:
@@ -227,36 +183,17 @@ def test_no_row_at_all(tmp_path: Path) -> None:
         read_d4rl(write(tmp_path / "a.hdf5", []), HOPPER)
 
 
-def test_truncated_or_other_files(tmp_path: Path) -> None:
+def test_truncated_missing_or_other_files(tmp_path: Path) -> None:
     path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS)
     whole = path.read_bytes()
-    for cut in (len(whole) // 2, 100):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(
-            UserError, match=r"hopper\.hdf5: not a whole HDF5 file .*; give another copy of it$"
-        ):
+    for content in (whole[: len(whole) // 2], whole[:100], gzip.compress(whole), b"reward,done\n", b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"hopper\.hdf5: HDF5 can't read it \(OSError.*; give") as caught:
             read_d4rl(path, HOPPER)
-    with pytest.raises(UserError, match=r"no such file; correct offline_rl\.data\.d4rl"):
-        read_d4rl(tmp_path / "gone.hdf5", HOPPER)
-
-
-OTHERS = {
-    gzip.compress(b"hopper", mtime=0): "a gzip file; unpack it first, by gunzip",
-    b"PK\x03\x04 and a directory": r"a zip archive or NumPy's \.npz; unpack it first",
-    pickle.dumps({"rewards": [0.0, 1.0]}): "a Python pickle; write its arrays with h5py",
-    b"\n<!DOCTYPE html><p>Sign in</p>": "a web page or XML; fetch the file again",
-    b"version https://git-lfs.github.com/spec/v1\nsize 7\n": "a Git-LFS pointer; .*`git lfs pull`",
-    b"reward,done\n0.5,1\n": "a text that begins 'reward,done'; write its numbers",
-    b"": "empty; give another copy of it",
-}
-
-
-# Named, not shown: the workers of pytest-xdist must collect the same names at any time.
-@pytest.mark.parametrize("content", OTHERS, ids=OTHERS.values())
-def test_files_of_other_kinds_are_named(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "hopper.hdf5").write_bytes(content)
-    with pytest.raises(UserError, match=rf"hopper\.hdf5: not an HDF5 file but {OTHERS[content]}"):
-        read_d4rl(tmp_path / "hopper.hdf5", HOPPER)
+        assert "\n" not in str(caught.value)
+    for missing in (tmp_path / "gone.hdf5", tmp_path):
+        with pytest.raises(UserError, match=str(missing)):
+            read_d4rl(missing, HOPPER)
 
 
 @pytest.mark.parametrize(
@@ -265,11 +202,8 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, content: bytes) -> None:
 def test_what_lies_in_another_file_is_refused(tmp_path: Path, link: Any) -> None:
     write(tmp_path / "other.hdf5", TERMINALS)
     path = write(tmp_path / "a.hdf5", TERMINALS, beside=h5py.ExternalLink("other.hdf5", "/"), rewards=link)
-    for _ in range(2):
-        with pytest.raises(
-            UserError, match=r"a\.hdf5: 'rewards' lies in another file; copy it into this one"
-        ):
-            read_d4rl(path, HOPPER)
+    with pytest.raises(UserError, match=r"a\.hdf5: 'rewards' lies in another file"):
+        read_d4rl(path, HOPPER)
 
 
 def test_what_nobody_reads_is_not_checked(tmp_path: Path) -> None:
@@ -279,9 +213,20 @@ def test_what_nobody_reads_is_not_checked(tmp_path: Path) -> None:
     assert len(read_d4rl(path, HOPPER).transitions) == 8
     with h5py.File(path, "a") as file:
         file.move("infos/pictures", "timeouts")
-    with pytest.raises(
-        UserError, match="'timeouts' claims 100,000,000,000 bytes, more than the file can hold"
-    ):
+    with pytest.raises(UserError, match="'timeouts' claims 100,000,000,000 bytes"):
+        read_d4rl(path, HOPPER)
+
+
+def test_a_filter_that_hdf5_lacks_is_named(tmp_path: Path) -> None:
+    """As Blosc's, 32001, where hdf5plugin isn't installed; here a number that nobody registered."""
+    path = write(tmp_path / "a.hdf5", TERMINALS, rewards=None)
+    with h5py.File(path, "a") as file:
+        stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        stored.set_chunk((n,))
+        stored.set_filter(32999, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((n,))
+        h5py.h5d.create(file.id, b"rewards", h5py.h5t.NATIVE_DOUBLE, space, stored)
+    with pytest.raises(UserError, match=r"a\.hdf5: 'rewards' is compressed by 32999, .*hdf5plugin"):
         read_d4rl(path, HOPPER)
 
 
@@ -309,12 +254,7 @@ def test_timeouts_that_are_never_marked_are_as_good_as_none(
     unmarked = read_d4rl(write(tmp_path / "b.hdf5", [0] * 2500, [0] * 2500), HOPPER)
     assert rows(unmarked) == rows(without)
     assert unmarked.returns.tolist() == without.returns.tolist()
-    (first, second) = (record.getMessage().removeprefix(f"{tmp_path}/") for record in caplog.records)
-    assert (
-        first
-        == "a.hdf5: used, though there are no 'timeouts' for the ends of episodes: cut after 1,000 steps"
-    )
-    assert second == "b.hdf5: used, though 'timeouts' marks no ends of episodes: cut after 1,000 steps"
+    assert ["cut after 1,000 steps" in record.getMessage() for record in caplog.records] == [True, True]
 
 
 def test_unmarked_ends_are_seen_where_next_observations_are_recorded(tmp_path: Path) -> None:
@@ -388,13 +328,30 @@ def test_actions_a_little_beyond_are_clipped_and_large_rewards_are_told(tmp_path
     )
 
 
-def test_data_from_which_no_value_can_be_learned_is_doubtful(tmp_path: Path) -> None:
-    dataset = read_d4rl(write(tmp_path / "a.hdf5", [1] * 4, [0] * 4, rewards=np.zeros(4)), HOPPER)
-    assert len(dataset.transitions) == 4
-    assert dataset.doubts == (
-        "all 'rewards' are 0: only behaviour cloning can learn from it",
-        "every step is a terminal, after which nothing counts (are these masks, 1 - done?)",
-    )
+FILLED = np.maximum(20 - np.arange(300), 0)[:, None]
+DOUBTS: dict[str, tuple[list[int], dict[str, Any], str]] = {
+    "masks": ([1, 0] * 150 + [1], {}, "most steps are terminals"),
+    "no rewards": ([0] * 300, {"rewards": np.zeros(300)}, "all 'rewards' are 0"),
+    "unfilled": (
+        [0] * 300,
+        {"observations": FILLED * np.ones(11), "rewards": FILLED},
+        "93% of the rows are 0",
+    ),
+    "shuffled": (
+        [0] * 300,
+        {"observations": np.random.default_rng(0).permutation(300)[:, None] * np.ones(11)},
+        r"successive rows differ by \d+%",
+    ),
+    "choices": ([0] * 300, {"actions": np.eye(300, 3) + 1}, "whole numbers"),
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_what_is_doubtful_is_told_once(tmp_path: Path, doubt: str) -> None:
+    terminals, changed, words = DOUBTS[doubt]
+    found = read_d4rl(write(tmp_path / "a.hdf5", terminals, **changed)).doubts
+    assert len(found) == 1
+    assert re.search(words, found[0])
 
 
 @pytest.mark.parametrize("marked", [True, False])
@@ -403,14 +360,29 @@ def test_one_row_is_a_dataset(tmp_path: Path, marked: bool) -> None:
     assert rows(read_d4rl(path, HOPPER)) == [(0, 0 if marked else 0.5, marked)]
 
 
-def test_a_file_that_another_process_writes_is_said_to_be(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_file_that_is_open_for_writing_is_said_to_be(tmp_path: Path, killed: bool) -> None:
     path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS)
-    code = f"import h5py, sys; kept = h5py.File({str(path)!r}, 'a'); print('open', flush=True); input()"
+    code = f"""
+import h5py, os, signal
+kept = h5py.File({str(path)!r}, "r+", libver="latest")
+if {killed}: kept.swmr_mode = True
+print("open", flush=True)
+os.kill(os.getpid(), signal.SIGKILL) if {killed} else input()
+"""
+    if killed:
+        with h5py.File(path, "r") as old, h5py.File(tmp_path / "new", "w", libver="latest") as new:
+            for key in old:
+                old.copy(key, new)
+        (tmp_path / "new").rename(path)
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as writer:
         assert writer.stdout.readline() == "open\n"
-        with pytest.raises(UserError, match="another process has it open for writing; run this again when"):
+        if killed:
+            writer.wait()
+        with pytest.raises(UserError, match=rf"close what writes to it; .*h5clear -s {path}"):
             read_d4rl(path, HOPPER)
-        writer.communicate("\n")
-    assert len(read_d4rl(path, HOPPER).transitions) == 7
+        if not killed:
+            writer.communicate("\n")
+            assert len(read_d4rl(path, HOPPER).transitions) == 7

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import h5py
 import minari
 import minari.storage.remotes
@@ -91,14 +92,11 @@ def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(theirs.truncations, ends & (not ours.terminated))
 
 
-def test_another_task_of_the_same_sizes_is_told_apart(
+def test_another_environment_of_the_same_sizes_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = recorded_by_minari(tmp_path, monkeypatch, "Walker2d")
-    with pytest.raises(
-        UserError,
-        match=r"was recorded in Walker2d-v5, not in HalfCheetah-v5; correct offline_rl\.data\.minari",
-    ):
+    with pytest.raises(UserError, match="Walker2d-v5, not in HalfCheetah-v5"):
         read_minari(dataset, LOCOMOTION["HalfCheetah"])
 
 
@@ -107,76 +105,29 @@ def rewrite(file: h5py.File, key: str, values: np.ndarray) -> None:
     file[key] = values
 
 
-def rewrite_group(file: h5py.File, key: str) -> None:
-    del file[key]
-    for name in ("goal", "state"):
-        file[f"{key}/{name}"] = np.zeros((3, 11))
-
-
-def two_ends(file: h5py.File) -> None:
-    file["episode_1/terminations"][0] = True
-
-
 DAMAGE = {
-    "missing key": (lambda f: f.pop("episode_1/rewards"), "episode_1 has no 'rewards'"),
-    "missing episode": (lambda f: f.pop("episode_1"), "has 1 of 2 episodes"),
+    "missing key": (lambda f: f.pop("episode_1/rewards"), "'rewards'"),
+    "missing episode": (lambda f: f.pop("episode_1"), "'episode_1'"),
     "NaN": (
         lambda f: f["episode_1/observations"].write_direct(np.full((4, 11), np.nan)),
         "episode 1: 'observations' holds nan",
     ),
     "action range": (lambda f: rewrite(f, "episode_0/actions", np.full((2, 3), 3.0)), "'actions' reach 3"),
-    "lengths differ": (
-        lambda f: rewrite(f, "episode_1/actions", np.zeros((2, 3))),
-        r"episode 1: 'actions' has shape \(2, 3\), Hopper needs \(3, 3\)",
-    ),
     "two observations less": (
         lambda f: rewrite(f, "episode_0/observations", np.zeros((1, 11))),
-        r"episode 0: 'observations' has shape \(1, 11\), Hopper needs \(3, 11\)",
-    ),
-    "several observations": (
-        lambda f: rewrite_group(f, "episode_0/observations"),
-        r"episode 0: 'observations' are several arrays \(goal, state\), agents take one",
+        r"episode 0: 'observations' has shape \(1, 11\), Hopper",
     ),
     "wrong dimensions": (
         lambda f: rewrite(f, "episode_0/observations", np.zeros((3, 17))),
-        r"episode 0: 'observations' has shape \(3, 17\), Hopper needs \(3, 11\)",
+        r"episode 0: 'observations' has shape \(3, 17\), Hopper",
     ),
-    "goes on after its end": (two_ends, "episode 1: goes on after its end"),
-    "text for rewards": (
-        lambda f: rewrite(f, "episode_0/rewards", np.array([b"1.0", b"1.0"])),
-        "episode 0: 'rewards' holds no numbers; give a file that has them",
-    ),
-    "text for states": (
-        lambda f: rewrite(f, "episode_1/observations", np.full((4, 11), b"7")),
-        "episode 1: 'observations' holds no numbers",
-    ),
-    "words for flags": (
-        lambda f: rewrite(f, "episode_1/truncations", np.array([b"no", b"no", b"yes"])),
-        "episode 1: 'truncations' holds no numbers",
-    ),
-    "complex rewards": (
-        lambda f: rewrite(f, "episode_0/rewards", np.array([1, 2j])),
-        "episode 0: 'rewards' holds no numbers",
+    "goes on after its end": (
+        lambda f: rewrite(f, "episode_1/terminations", np.array([1, 0, 0])),
+        "episode 1: goes on",
     ),
     "records": (
         lambda f: rewrite(f, "episode_0/rewards", np.zeros(2, [("own", "f4"), ("shaped", "f4")])),
         "episode 0: 'rewards' holds no numbers",
-    ),
-    "half a termination": (
-        lambda f: rewrite(f, "episode_0/terminations", np.array([0, 0.5])),
-        r"episode 0: 'terminations' holds 0\.5 at \(1,\); give 1 or true",
-    ),
-    "several actions": (
-        lambda f: rewrite_group(f, "episode_0/actions"),
-        r"episode 0: 'actions' are several arrays \(goal, state\), agents take one",
-    ),
-    "another file's episode": (
-        lambda f: rewrite(f, "episode_1", h5py.ExternalLink("gone.hdf5", "/episode_1")),
-        "'episode_1' lies in another file; copy it into this one",
-    ),
-    "huge states": (
-        lambda f: rewrite(f, "episode_1/observations", np.full((4, 11), -1e39)),
-        r"episode 1: 'observations' reach 1e\+39, whose square",
     ),
 }
 
@@ -186,8 +137,26 @@ def test_damage_is_one_clear_error(dataset: Path, damage: str) -> None:
     break_it, message = DAMAGE[damage]
     with h5py.File(dataset / "data" / "main_data.hdf5", "a") as file:
         break_it(file)
-    with pytest.raises(UserError, match=f"tiny-v0(/data/main_data.hdf5)?: {message}"):
+    with pytest.raises(UserError, match=f"tiny-v0: .*{message}"):
         read_minari(dataset, HOPPER)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_several_arrays_are_no_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    goals = gymnasium.spaces.Dict({"goal": gymnasium.spaces.Box(-1, 1, (2,))})
+    buffer = EpisodeBuffer(
+        observations={"goal": np.zeros((3, 2))},
+        actions=np.zeros((2, 3)),
+        rewards=[1.0] * 2,
+        terminations=[False, True],
+        truncations=[False, False],
+    )
+    minari.create_dataset_from_buffers(
+        "dict-v0", [buffer], observation_space=goals, action_space=goals["goal"]
+    )
+    with pytest.raises(UserError, match=r"episode 0: 'observations' are several arrays \(goal\)"):
+        read_minari(tmp_path / "dict-v0")
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int8])
@@ -216,25 +185,24 @@ def test_without_an_environment_single_numbers_are_vectors_but_choices_are_not(d
             read_minari(dataset)
 
 
-def test_truncated_files_are_one_clear_error(dataset: Path) -> None:
-    for name in ("main_data.hdf5", "metadata.json"):
-        path = dataset / "data" / name
-        whole = path.read_bytes()
-        path.write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(UserError, match=rf"{name}: .*; give another copy of it$"):
-            read_minari(dataset, HOPPER)
-        path.write_bytes(whole)
-    read_minari(dataset, HOPPER)
-    with pytest.raises(UserError, match="nothing-here: no such folder; give the folder of a Minari dataset"):
-        read_minari(dataset / "nothing-here", HOPPER)
+@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
+def test_truncated_files_are_one_clear_error(dataset: Path, name: str) -> None:
+    path = dataset / "data" / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match="tiny-v0: Minari can't read it") as caught:
+        read_minari(dataset, HOPPER)
+    assert "\n" not in str(caught.value)
 
 
-def test_a_folder_of_datasets_is_said_to_be_one(dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"hopper: a folder of Minari datasets \(tiny-v0\); give one of them"):
-        read_minari(dataset.parent, HOPPER)
+def test_a_folder_that_is_no_dataset(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty: no Minari dataset, as it has no data/main_data\.hdf5"):
-        read_minari(tmp_path / "empty", HOPPER)
+    for path, words in (
+        (dataset.parent, r"hopper: a folder of Minari datasets \(tiny-v0\)"),
+        (tmp_path / "empty", "empty: no Minari dataset"),
+        (tmp_path / "gone", "gone: no such folder"),
+    ):
+        with pytest.raises(UserError, match=words):
+            read_minari(path, HOPPER)
 
 
 def about(dataset: Path, **changed: Any) -> None:
@@ -259,7 +227,6 @@ DOUBTS: dict[str, tuple[Callable[[Path], None], str]] = {
         "in Hopper-v4, and agents will act in Hopper-v5",
     ),
     "wrapped": (lambda d: environment(d, additional_wrappers=[WRAPPER]), "wrapped in RewardScale"),
-    "newer Minari": (lambda d: about(d, minari_version="9.1"), "is of Minari 9.1"),
 }
 
 
@@ -276,77 +243,36 @@ def test_doubtful_datasets_are_used_and_one_line_says_so(
     assert [record.getMessage() for record in caplog.records] == [f"{dataset}: used, though {told}"]
 
 
-WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no id": (lambda d: environment(d, id=None), r"'env_spec\.id' is None"),
-    "listed arguments": (lambda d: environment(d, kwargs=["a"]), r"'env_spec\.kwargs' is \['a'\]"),
-    "a word for a number": (
-        lambda d: environment(d, max_episode_steps="ten"),
-        r"'env_spec\.max_episode_steps' is",
-    ),
-    "names of wrappers": (
-        lambda d: environment(d, additional_wrappers=["Clip"]),
-        r"'env_spec\.additional_wrappers\.0' is 'Clip'",
-    ),
-    "no JSON in JSON": (lambda d: about(d, env_spec="{"), r"'env_spec' is '{' \(Expecting property name"),
-    "several versions": (lambda d: about(d, minari_version=["0.5", "0.4"]), "'minari_version' is"),
-    "no count": (lambda d: about(d, total_episodes="many"), "'total_episodes' is 'many'"),
-    "no mapping": (lambda d: (d / "data/metadata.json").write_text("[1]"), "not Minari's metadata"),
-    "nested": (lambda d: (d / "data/metadata.json").write_text("[" * 10**5), "can't be read"),
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no JSON in JSON": ({"env_spec": "{"}, "JSONDecodeError"),
+    "a newer Minari": ({"minari_version": "9.1"}, "9.1"),
+    "no format": ({"data_format": None}, "data_format"),
 }
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_metadata_of_another_kind_are_one_clear_error(dataset: Path, mistake: str) -> None:
-    change, message = WRONG[mistake]
-    change(dataset)
-    with pytest.raises(
-        UserError, match=rf"metadata\.json: {message}.*; (correct it, or )?give another copy of it$"
-    ):
+def test_what_minari_can_t_read_is_told_in_its_words(dataset: Path, mistake: str) -> None:
+    changed, words = WRONG[mistake]
+    about(dataset, **changed)
+    with pytest.raises(UserError, match=f"tiny-v0: Minari can't read it .*{words}"):
         read_minari(dataset, HOPPER)
 
 
-def into_attributes(dataset: Path, of: Callable[[Any], Any] = lambda value: value) -> None:
-    """Keep the metadata as Minari 0.4 did, each value as `of` makes it."""
-    path = dataset / "data/metadata.json"
-    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
-        file.attrs.update({name: of(value) for name, value in json.loads(path.read_text()).items()})
-        file.attrs["note"] = h5py.Empty("f4")
-    path.unlink()
-
-
-def test_attributes_may_be_bytes_but_not_arrays(dataset: Path) -> None:
-    into_attributes(dataset, lambda value: np.array([value]) if value == 2 else np.bytes_(str(value)))
-    assert read_minari(dataset, HOPPER).doubts == ()
-    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
-        file.attrs["total_episodes"] = np.array([2, 2])
-    with pytest.raises(
-        UserError, match=r"main_data\.hdf5: attributes: 'total_episodes' is array\(\[2, 2\]\)"
-    ):
+def test_metadata_import_no_module(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minari makes the environment by its entry point if metadata lack spaces."""
+    (tmp_path / "from_metadata.py").write_text("raise AssertionError('this code runs')")
+    monkeypatch.syspath_prepend(tmp_path)
+    environment(dataset, entry_point="from_metadata:Own")
+    assert len(read_minari(dataset, HOPPER).transitions) == 5
+    about(dataset, observation_space=None)
+    with pytest.raises(UserError, match="spaces"):
         read_minari(dataset, HOPPER)
-
-
-def test_what_editors_and_older_versions_write_is_read(dataset: Path) -> None:
-    environment(dataset, id="gymnasium.envs.mujoco:Hopper-v5", max_episode_steps="1000")
-    about(dataset, total_episodes=2.0)
-    path = dataset / "data/metadata.json"
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert read_minari(dataset, HOPPER).doubts == ()
 
 
 @pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
 def test_a_dataset_is_given_by_its_files(dataset: Path, name: str) -> None:
     assert local_minari(str(dataset / "data" / name)) == dataset / "data"
     assert len(read_minari(dataset / "data" / name, HOPPER).transitions) == 5
-
-
-def test_what_other_versions_of_minari_leave_out_is_not_needed(dataset: Path) -> None:
-    about(dataset, data_format=None, observation_space=None, action_space=None, minari_version="0.4.3")
-    assert len(read_minari(dataset, HOPPER).transitions) == 5
-    into_attributes(dataset)
-    loaded = read_minari(dataset, HOPPER)
-    assert (len(loaded.transitions), loaded.doubts) == (5, ())
-    with pytest.raises(UserError, match="was recorded in Hopper-v5, not in Walker2d"):
-        read_minari(dataset, LOCOMOTION["Walker2d"])
 
 
 def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_terminal(dataset: Path) -> None:
@@ -438,25 +364,11 @@ def test_fetches_into_the_directory_it_is_given(
     assert fetched == tmp_path / "fetched" / DATASET
     assert len(read_minari(fetched, HOPPER).transitions) == 5
     assert not home.exists()  # nothing in ~/.minari
-    with pytest.raises(UserError, match=r"'mujoco/hopper/other-v0': neither a directory here nor to be had"):
+    with pytest.raises(UserError, match="mujoco/hopper/other-v0"):
         fetch_minari("mujoco/hopper/other-v0", tmp_path / "fetched")
 
 
 def test_no_network_is_one_clear_error(remote: type[DirectoryRemote], tmp_path: Path) -> None:
     assert remote.root is None
-    with pytest.raises(
-        UserError, match=r"can't be downloaded \(ConnectionError: unplugged\)\. Check the network"
-    ):
-        fetch_minari(DATASET, tmp_path)
-
-
-def test_a_missing_client_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise ImportError(
-            'huggingface_hub is not installed. Please install it using `pip install "minari[hf]"`'
-        )
-
-    monkeypatch.setitem(minari.storage.remotes._registry, "hf", missing)
-    monkeypatch.delenv("MINARI_REMOTE", raising=False)
-    with pytest.raises(UserError, match=r"downloading needs a package \(huggingface_hub .*minari\[hf\]"):
+    with pytest.raises(UserError, match=f"{DATASET}.*ConnectionError: unplugged"):
         fetch_minari(DATASET, tmp_path)

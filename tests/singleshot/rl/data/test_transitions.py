@@ -57,11 +57,11 @@ BROKEN = {
     ),
     "nan": (
         replace(hopper_transitions(), rewards=np.float32([0, 0, np.nan, 0, np.nan])),
-        r"'rewards' holds nan at \(2,\) \(2 such values\)",
+        r"'rewards' holds nan at \(2,\)",
     ),
     "infinity": (
         replace(hopper_transitions(), next_observations=np.full((5, 11), np.inf, np.float32)),
-        r"'next_observations' holds inf at \(0, 0\) \(55 such values\)",
+        r"'next_observations' holds inf at \(0, 0\)",
     ),
     "actions": (
         replace(hopper_transitions(), actions=np.full((5, 3), -1.5, np.float32)),
