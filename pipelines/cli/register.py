@@ -1,41 +1,171 @@
-"""The registry of models in MLflow follows the files in `models/onnx`; its experiments get their order."""
+"""The model registry in MLflow follows the networks in `models/onnx`: their smallest exact forms."""
 
-import importlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipelines.catalog.graph_models import follow_files
-from pipelines.catalog.measured import measured
-from pipelines.catalog.paths import GRAPHS
-from pipelines.catalog.stages import WITH_CELLS
+import onnx
+import pandas
+
+from pipelines.catalog.paths import CLASSIFICATION, GRAPHS, QUALITY, TIMINGS
+from pipelines.catalog.stages import STAGES
 from pipelines.config.params import load_config
-from pipelines.engine.tracking import experiment_name, mlflow_client, sort_experiments
+from pipelines.engine.experiments import Experiment
+from pipelines.engine.tracking import TrackingConfig, tracking, tracking_uri
+from singleshot.export.onnx_model import GraphCard, read_card
+from singleshot.io.hashing import sha256_of
+from singleshot.pruning.variant import percentage
+from singleshot.secrets import without_secrets
 
-STEP = "export_onnx"
-"""The step that logs the files as models."""
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
-FIRST = ("train", "prepare_data")
-"""Steps whose experiments MLflow lists first: what a newcomer looks for."""
+REGISTERED = Path("build/registered.json")
+FORMS = ("dense", "compacted")
+"""The smallest exact form of a network that was never pruned, and of a pruned one."""
+CURRENT = "current"
+TABLE = "| | |\n|---|---|\n"
+"""Beginning of the descriptions that are written here; a person's own stay."""
+SIZES = {"batch": 1, "height": 32, "width": 32}
+"""Sizes of the zeros in a description's snippet along the axes that take any size."""
 
 
 def register_graphs() -> None:
-    """Point the alias `current` of each network's registered model to the version in `models/onnx`, and
-    describe it with what the run has measured; sort the experiments.
+    """Point the alias `current` of each network's registered model to its version, and describe it.
 
-    The stage `export` does not run if DVC restores its files from the cache.
+    A version is known by the SHA-256 of its file. One that MLflow does not have, or has without its files, is
+    logged.
     """
-    config = load_config().tracking
-    with mlflow_client(config) as (client, _):
-        sort_experiments(client, config, [*FIRST, *(step for step in all_steps() if step not in FIRST)])
-        experiment = client.get_experiment_by_name(experiment_name(config, STEP))
-        files = sorted(GRAPHS.rglob("*.onnx"))
-        unknown = follow_files(client, experiment.experiment_id, files, measured) if experiment else files
-    if unknown:
-        print(
-            f"{len(unknown)} graphs, e.g. {unknown[0]}, were never recorded in this MLflow; "
-            f"`dvc repro --force --single-item export` records them"
+    from mlflow import MlflowClient
+
+    config, versions = load_config(), {}
+    with tracking(config.tracking, "register", config.profile, Experiment(STAGES["register"])) as tracker:
+        client = MlflowClient()
+        for path in sorted(GRAPHS.rglob("*.onnx")):
+            card = read_card(path)
+            if card.form not in FORMS:
+                continue
+            name = _name(card)
+            versions[name] = register(client, path, name, tracker.run_id)
+            description = describe(card, path, config.tracking)
+            written = client.get_registered_model(name).description or ""
+            if written != description and (not written or written.startswith(TABLE)):
+                client.update_registered_model(name, description)
+    REGISTERED.parent.mkdir(exist_ok=True)
+    REGISTERED.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+    print(f"MLflow's registry has the {len(versions)} networks of {GRAPHS}")
+
+
+def register(client: "MlflowClient", path: Path, name: str, run_id: str) -> str:
+    """Point the alias `current` of a registered model to the version of a graph, and return this version."""
+    digest = sha256_of(path)
+    version = _version(client, name, digest) or _log(client, path, name, digest, run_id)
+    client.set_registered_model_alias(name, CURRENT, version)
+    return version
+
+
+def _name(card: GraphCard) -> str:
+    return card.cell.replace("/", "-")  # MLflow allows no slashes
+
+
+def _version(client: "MlflowClient", name: str, digest: str) -> str | None:
+    """The version of a file's registered model that has its files; None if there is none."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import get_model_info
+
+    for found in client.search_model_versions(f"name = '{name}' and tags.sha256 = '{digest}'"):
+        try:
+            get_model_info(f"models:/{name}/{found.version}")
+        except (MlflowException, OSError):  # `mlflow gc` removed them
+            continue
+        return str(found.version)
+    return None
+
+
+def _log(client: "MlflowClient", path: Path, name: str, digest: str, run_id: str) -> str:
+    import mlflow.onnx
+
+    mlflow.set_experiment(experiment_id=client.get_run(run_id).info.experiment_id)
+    info = mlflow.onnx.log_model(
+        onnx.load(path),
+        name=path.stem.replace(".", "_"),  # MLflow allows no dots
+        registered_model_name=name,
+        await_registration_for=0,
+        # By default MLflow infers them by running the model in a separate process, which takes seconds.
+        pip_requirements=mlflow.onnx.get_default_pip_requirements(),
+        onnx_execution_providers=["CPUExecutionProvider"],
+        save_as_external_data=False,
+        run_id=run_id,
+    )
+    version = str(info.registered_model_version)
+    client.set_model_version_tag(name, version, "sha256", digest)
+    return version
+
+
+def describe(card: GraphCard, path: Path, config: TrackingConfig) -> str:
+    """A graph's card as Markdown, with what the run has measured of it, and a snippet that loads it.
+
+    The file keeps what was known when it was written, so that its bytes don't depend on how fast it ran.
+    """
+    pruned = f", {percentage(card.sparsity)}% of the weights pruned before training" if card.sparsity else ""
+    facts = {"network": f"`{card.cell}`", "kind": card.kind, "form": card.form + pruned}
+    if card.score:
+        facts["score"] = f"{card.score}; of D4RL scores, 0 is a random policy, 100 an expert"
+    facts |= {"quality": _quality(card), "latency": _latency(card), "bytes": f"{path.stat().st_size:,}"}
+    for each in card.inputs:
+        shape = " x ".join(map(str, each.shape))
+        facts[f"`{each.name}` {shape}"] = card.meanings.get(each.name, "")
+    facts |= {f"`{output}`": card.meanings.get(output, "") for output in card.outputs}
+    facts |= {key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)}
+    facts |= {"licence": card.licence, "exported at commit": card.commit}
+    table = "\n".join(f"| {key} | {value} |" for key, value in facts.items() if value)
+    sizes = {**SIZES, **card.details}
+    arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
+    return (
+        f"{TABLE}{table}\n\n`pip install mlflow onnxruntime`, then, in the checkout:\n\n"
+        f"```python\nimport mlflow, numpy\n\n"
+        f"mlflow.set_tracking_uri({without_secrets(tracking_uri(config))!r})\n"
+        f"model = mlflow.pyfunc.load_model('models:/{_name(card)}@{CURRENT}')\n"
+        f"model.predict({{{arrays}}})\n```"
+    )
+
+
+def _quality(card: GraphCard) -> str:
+    """What a network's output is worth, as a judge sees it that had no part in its training."""
+    if (
+        card.kind == "classifier"
+        and not (rows := _rows(CLASSIFICATION, runtime="onnxruntime", preprocessing="right", rank=1)).empty
+    ):
+        same = f"{(rows['same_top5_as_torch'] == True).sum()} of {len(rows)}"  # noqa: E712
+        return f"not measured here; onnxruntime gives {same} photos the five labels that PyTorch does"
+    if card.kind == "style":
+        rows = _rows(QUALITY, style=card.details["style"], method="johnson")
+        rows = rows[rows["warping_error_ratio"].isna()]  # not the clip
+        left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
+        return (
+            f"{1 - left:.0%} of the way from photo to painting, as AlexNet sees it, which had no part in "
+            f"training; SSIM {ssim:.2f} and LPIPS {lpips:.2f} to the photo (means over {len(rows)} photos)"
         )
+    return ""
 
 
-def all_steps() -> list[str]:
-    """The names of all steps, in the order of dvc.yaml."""
-    stages = (importlib.import_module(f"pipelines.stages.{stage}") for stage in WITH_CELLS)
-    return [step.name for stage in stages for step in stage.STEPS]
+def _latency(card: GraphCard) -> str:
+    """The median time for one picture or state on the fastest runtime that acts like PyTorch in float32."""
+    rows = _rows(TIMINGS, form=card.form, status="ok", batch=1, precision="float32")
+    # Of styles, whose networks have one shape, only one is timed.
+    own = rows["model"].str.startswith("styles/") if card.kind == "style" else rows["model"] == card.cell
+    rows = rows[own & (rows["same_choices"].fillna(1) == 1)]
+    for best in rows.nsmallest(1, "p50_ms").itertuples():
+        size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
+        threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
+        what = "state" if card.kind == "policy" else f"picture{size}"
+        where = f"{threads}, {best.device}; measured on {best.model}"
+        return f"{best.p50_ms:.3g} ms for one {what} by {best.runtime} in float32 (median; {where})"
+    return "not measured (`deployment.benchmark` chooses the networks that are timed)"
+
+
+def _rows(table: Path, **values: object) -> pandas.DataFrame:
+    rows = pandas.read_csv(table)
+    for column, value in values.items():
+        rows = rows[rows[column] == value]
+    return rows

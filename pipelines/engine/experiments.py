@@ -8,7 +8,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
 """Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
@@ -41,9 +40,8 @@ class Experiment:
         }
 
     def _description(self, experiment_id: str) -> str:
-        table = f"[table]({_address(experiment_id, viewStateShareKey='table')})"
-        charts = _address(experiment_id, viewStateShareKey="charts", compareRunsMode="CHART")
-        paragraphs = [f"{self.about} See the {table} or the [charts]({charts}).", self.details]
+        table, charts = (f"[{view}]({address(experiment_id, view)})" for view in ("table", "charts"))
+        paragraphs = [f"{self.about} See the {table} or the {charts}.", self.details]
         if self.tags:
             names = ", ".join(f"`tags.{name}`" for name in self.tags)
             paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
@@ -67,6 +65,7 @@ class Experiment:
         return {"searchFilter": CELLS, "runsHiddenMode": "SHOWALL", **groups}
 
 
-def _address(experiment_id: str, **query: str) -> str:
-    pairs = {"workflowType": "machine_learning", **query}
-    return f"#/experiments/{experiment_id}/runs?" + "&".join(f"{k}={quote(v)}" for k, v in pairs.items())
+def address(experiment_id: str, view: str) -> str:
+    """Where MLflow's pages show the view `table` or `charts` of an experiment."""
+    mode = "&compareRunsMode=CHART" if view == "charts" else ""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"

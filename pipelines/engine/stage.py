@@ -17,7 +17,7 @@ from pipelines.engine.locks import one_at_a_time
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.provenance import Made, write_provenance
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.tracking import ModelLog, Tracker, TrackingConfig, tracking
+from pipelines.engine.tracking import Tracker, TrackingConfig, tracking
 
 CELLS = Path(".cells")
 PROVENANCE = Path("results/provenance")
@@ -43,18 +43,15 @@ class Work:
         gpu: bool = False,
         alone: bool = False,
         start_ray: bool = False,
-        models: ModelLog | None = None,
     ) -> list[Path]:
         """Compute those of `cells` that the store lacks, then link each cell's files below `out`, if given.
 
-        `gpu`, `alone` and `start_ray` are as in :func:`~pipelines.engine.fanout.fan_out`; `models` logs the
-        cells' model files.
+        `gpu`, `alone` and `start_ray` are as in :func:`~pipelines.engine.fanout.fan_out`.
 
         Returns:
             the cells' directories, in the order of `cells`: below `out`, or else the store's own, which are
             only to be read.
         """
-        self.tracker.models = models
         print(f"{self.step} ({self.profile}): ", end="", flush=True)
         fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, start_ray=start_ray)
         stored = [self.store.path(cell.digest) for cell in cells]

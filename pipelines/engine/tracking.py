@@ -16,7 +16,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pipelines.engine.artifact_paths import SQLITE, artifacts_of, database_file, follow_move
 from pipelines.engine.cells import Cell, CellStore, read_made
@@ -62,24 +62,8 @@ class TrackingConfig:
     """First part of the experiments' names, e.g. of `singleshot/train`."""
 
 
-class ModelLog(Protocol):
-    """Logs the model files among a cell's results as MLflow models. A module may implement this protocol."""
-
-    SUFFIX: str
-    """Suffix of the names of model files."""
-
-    def log_model(self, client: "MlflowClient", run: "Run", path: Path) -> None:
-        """Log the file as a model of `run`. Further calls reuse the same model."""
-
-    def set_current(self, client: "MlflowClient", run: "Run") -> None:
-        """Mark the models of `run` as those that are in the stage's outs now."""
-
-
 class Tracker(Recorder):
     """Records a stage and its cells in MLflow."""
-
-    models: ModelLog | None = None
-    """Set by a stage whose cells write models."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str, stage: str, profile: str):
         self._client = client
@@ -89,7 +73,8 @@ class Tracker(Recorder):
         found = self._search()
         self._runs = {run.data.tags["cell"]: run for run in found if run.data.tags["kind"] == "cell"}
         self._reap(found)
-        self._sweep = self._open_sweep(found)
+        self.run_id = self._open_sweep(found)
+        """The run of the stage as a whole."""
         self._logged: dict[tuple[str, str], int] = {}
         self._buffer: dict[str, list[Metric]] = collections.defaultdict(list)
         self._flushed = time.monotonic()
@@ -104,7 +89,7 @@ class Tracker(Recorder):
         it, or if the database is younger than the cell. In the latter case, the cell's learning curves are
         lost, but its results are not.
         """
-        self._client.set_tag(self._sweep, "cells_reused", str(len(cells)))
+        self._client.set_tag(self.run_id, "cells_reused", str(len(cells)))
         for cell in cells:
             run = self._runs.get(cell.digest)
             if run is None or run.info.status != "FINISHED":
@@ -144,7 +129,7 @@ class Tracker(Recorder):
 
     def table(self, file: Path) -> None:
         """Attach a table of the whole stage to the stage's run."""
-        self._client.log_artifact(self._sweep, str(file))
+        self._client.log_artifact(self.run_id, str(file))
 
     def flush(self) -> None:
         """Send the buffered metrics."""
@@ -157,13 +142,11 @@ class Tracker(Recorder):
     def finished(self, cell: Cell, directory: Path) -> None:
         """Close the run of a finished cell, whose files are in `directory`.
 
-        Small files become artifacts; model files of any size become MLflow models.
+        Small files become artifacts.
         """
         run = self._runs[cell.digest]
         for file in sorted(directory.iterdir()):
-            if self.models and file.suffix == self.models.SUFFIX:
-                self.models.log_model(self._client, run, file)
-            elif file.is_file() and _is_shown(file):
+            if file.is_file() and _is_shown(file):
                 self._client.log_artifact(run.info.run_id, str(file))
         made = read_made(directory)
         self.metrics(cell, 0, {SECONDS: made.seconds})
@@ -185,7 +168,7 @@ class Tracker(Recorder):
             self._terminate(run_id, status)
         if status == "FINISHED":
             self._mark_current()
-        self._client.set_terminated(self._sweep, status)
+        self._client.set_terminated(self.run_id, status)
 
     def _mark_current(self) -> None:
         """Tag the runs of this sweep's cells `current`, and no others: charts average those."""
@@ -197,8 +180,6 @@ class Tracker(Recorder):
     def _reuse(self, run: "Run") -> None:
         if run.data.tags["profile"] != self._profile:
             self._client.set_tag(run.info.run_id, "profile", self._profile)
-        if self.models:
-            self.models.set_current(self._client, run)
 
     def _terminate(self, run_id: str, status: str) -> None:
         self.flush()
@@ -404,21 +385,6 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
             where = address_without_secrets(uri)
             raise UserError(f"MLflow at {where}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
-
-
-def sort_experiments(client: "MlflowClient", config: TrackingConfig, steps: Sequence[str]) -> None:
-    """Put the experiments of `steps` in this order on MLflow's page that lists them.
-
-    The page shows the one that was last changed on top, and giving an experiment its name counts as a change.
-    """
-    from mlflow.entities import LifecycleStage
-
-    found = [client.get_experiment_by_name(experiment_name(config, step)) for step in steps]
-    listed = [each for each in found if each and each.lifecycle_stage == LifecycleStage.ACTIVE]
-    changed = [each.last_update_time or 0 for each in listed]
-    if changed != sorted(changed, reverse=True):
-        for each in reversed(listed):
-            client.rename_experiment(each.experiment_id, each.name)
 
 
 def experiment_name(config: TrackingConfig, stage: str) -> str:

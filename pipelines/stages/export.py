@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.catalog import graph_models
 from pipelines.catalog.agents import AGENT_TAGS
 from pipelines.catalog.exports import (
     TrainedNetwork,
@@ -34,10 +33,10 @@ def export_onnx(work: Work, config: Config) -> None:
     """Export agents, style networks and an ImageNet classifier to ONNX.
 
     `bytes_<form>` and `parameters_<form>`: the size of the graph. `max_abs_error_<form>`: its largest
-    difference from PyTorch in float64. Each graph is a model (tab Models). The model registry has the
-    smallest exact form of each network; the alias `current` is the version in `models/onnx/`.
+    difference from PyTorch in float64. The stage `register` enters the smallest exact form of each network
+    in the model registry.
     """
-    directories = work.compute(list(export_cells(config)), GRAPHS, models=graph_models)
+    directories = work.compute(list(export_cells(config)), GRAPHS)
     concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
 
 

@@ -18,7 +18,7 @@ from checkouts import ROOT
 from PIL import Image
 from waiting import PATIENCE_S
 
-from pipelines.catalog.graph_models import log_model
+from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
 from singleshot.export.network import Network
 from singleshot.export.onnx_model import GraphInput
@@ -86,7 +86,8 @@ def test_mlflow(graphs, tmp_path, monkeypatch):
     small_graphs.write_bc(policy, latents=True)
     with mlflow_client(TrackingConfig(f"sqlite:///{tmp_path / 'mlflow.db'}")) as (client, _):
         experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
-        log_model(client, client.create_run(experiment), policy)
+        run_id = client.create_run(experiment).info.run_id
+        register(client, policy, "HalfCheetah-bc-dense-seed-0", run_id)
     np.testing.assert_allclose(
         numbers(run("MLflow", tmp_path)), small_graphs.bc_action(np.ones(17)), atol=1e-6
     )

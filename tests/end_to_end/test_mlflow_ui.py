@@ -8,9 +8,7 @@ import urllib.request
 
 import pandas
 import pytest
-import yaml
 from browsers import CHROMIUM
-from checkouts import ROOT
 from playwright.sync_api import expect
 from ports import free_port
 from waiting import PATIENCE_S, wait_until
@@ -71,13 +69,6 @@ def artifact(page, run, path):
     )
 
 
-def test_every_stage_is_listed_with_what_it_is(page):
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys() - {"config"}
-    for stage in stages:
-        expect(page.get_by_role("link", name=f"singleshot/{stage}", exact=True)).to_be_visible()
-    expect(page.get_by_text("Agents trained under their masks").first).to_be_visible()
-
-
 def test_agents_are_compared_in_a_table(page, finished_smoke):
     experiment(page, "train")
     view(page, "table")
@@ -91,16 +82,6 @@ def test_agents_are_compared_in_a_table(page, finished_smoke):
     expect(cells).to_have_count(6)
     shown = sorted(float(text) for text in cells.all_inner_texts())
     assert shown == pytest.approx(sorted(last["d4rl_score"]), abs=1e-6)
-
-
-def test_runs_are_found_by_pruner_and_sparsity(page):
-    experiment(page, "train")
-    # A search while the page still loads is answered with what it was loading.
-    expect(page.get_by_text("7 matching runs")).to_be_visible()
-    search = page.get_by_placeholder(re.compile("metrics.rmse"))
-    search.fill("tags.environment = 'Hopper' and tags.pruner = 'grasp' and tags.sparsity = '0.95'")
-    search.press("Enter")
-    expect(page.get_by_text("2 matching runs")).to_be_visible()
 
 
 def test_learning_curves_are_drawn(page):

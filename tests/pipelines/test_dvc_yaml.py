@@ -88,7 +88,7 @@ def test_what_a_stages_cells_read_it_depends_on_or_has_made_itself(plans):
             out = [] if planner.out is None else [planner.out.as_posix()]
             tables = [table.as_posix() for table in step.experiment.tables]
             assert {*out, *tables, f"results/provenance/{stage}"} <= set(outs(stage))
-            made += [*out, *tables]
+            made += [*out, *tables, f"results/provenance/{stage}"]
 
 
 def test_a_stage_depends_on_the_sections_that_it_reads_and_on_none_of_where_it_runs(plans):
