@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import gymnasium
 import pytest
 from checkouts import ROOT
 
@@ -7,6 +8,7 @@ from pipelines.cli.inputs import check_inputs
 from pipelines.config.params import configuration
 from singleshot.errors import UserError
 from singleshot.rl.data.transitions import D4RLFile
+from singleshot.rl.environments import Environment
 
 
 @pytest.fixture
@@ -24,6 +26,15 @@ def test_a_data_set_that_does_not_exist_is_named(config):
     offline_rl = replace(config.offline_rl, data=data)
     with pytest.raises(UserError, match=r"my/hopper\.hdf5: no such file, for Hopper"):
         check_inputs(replace(config, offline_rl=offline_rl))
+
+
+def test_an_environment_without_a_time_limit_is_named(config):
+    gymnasium.register("Endless-v0", "gymnasium.envs.mujoco.hopper_v5:HopperEnv")
+    for limit in (None, 5):
+        environments = {"Endless": Environment("Endless-v0", time_limit=limit)}
+        checked = replace(config, offline_rl=replace(config.offline_rl, environments=environments))
+        with pytest.raises(UserError, match="Endless has no expert" if limit else r"Endless: .*time_limit"):
+            check_inputs(checked)
 
 
 def test_a_video_that_does_not_exist_is_named(config):

@@ -48,6 +48,7 @@ class Environments:
         seeds: Sequence[int],
         cores: int = 1,
     ) -> None:
+        self.environment = environment
         self.shape = agents, len(seeds)
         every = list(seeds) * agents  # by agent, then episode
         self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
@@ -63,7 +64,7 @@ class Environments:
         """Raise a :class:`UserError` unless agents with states and actions of these sizes can play here."""
         if (state_size, action_size) != (self.state_size, self.action_size):
             raise UserError(
-                f"environment {self._own.environment.id}: observations and actions have {self.state_size} "
+                f"environment {self.environment.id}: observations and actions have {self.state_size} "
                 f"and {self.action_size} coordinates, the agent's {state_size} and {action_size}; name the "
                 "environment that the agent's data is from"
             )

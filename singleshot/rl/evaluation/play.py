@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge
 from numpy.typing import NDArray
 
+from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
@@ -80,10 +81,13 @@ def play(
     Episodes end one by one, when they terminate or reach the time limit, and the batch shrinks with them. A
     `normalizer` is for networks in training; saved networks take raw states. `bounds` are the actions that
     the agents' -1 and 1 stand for, if not the environment's own, to which actions are then limited.
+
+    Raises:
+        UserError: the environment answers a finite action with NaN or infinity.
     """
     observations = environments.reset()  # (K, episodes, state)
     running = np.ones(observations.shape[:2], dtype=bool)
-    returns = np.zeros(running.shape)
+    returns, steps = np.zeros(running.shape), 0
     while running.any():
         # Noise for all episodes, even ended ones: an episode's noise must not depend on which others ended.
         noise = randomness.normal(observations.shape[1], *algorithm.noise_shape)
@@ -97,6 +101,13 @@ def play(
         observations[live], rewards, ended = environments.step(*live, actions[agent, i])
         returns[live] += rewards
         running[live] = ~ended
+        steps += 1
+        finite = np.isfinite(rewards) & np.isfinite(observations[live]).all(axis=1)
+        if not finite.all() and np.isfinite(actions).all():
+            raise UserError(
+                f"environment {environments.environment.id}: step {steps} of episode {live[1][~finite][0]} "
+                "has a reward or state of NaN or infinity; correct the environment"
+            )
     return returns
 
 

@@ -1,10 +1,13 @@
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
+from singleshot.errors import UserError
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bcq import BCQConfig
-from singleshot.rl.environments import LOCOMOTION, make_environment
+from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.evaluation.play import (
     FIRST_EPISODE,
     EvaluationConfig,
@@ -89,3 +92,21 @@ def test_evaluate_is_play_for_one_agent(agent):
     assert episode.returns[-1] == pytest.approx(np.median(returns))
     assert len(episode.positions) == len(episode.rewards) + 1
     assert episode.fell
+
+
+@pytest.mark.parametrize("broken", ["reward", "state"])
+def test_an_environment_that_answers_nan_is_named_with_episode_and_step(broken):
+    class Broken(HopperEnv):
+        def step(self, action):
+            state, reward, *rest = super().step(action)
+            if self.data.time > 0.03:  # from the fourth step on
+                return state * (np.nan if broken == "state" else 1), reward * np.inf, *rest
+            return state, reward, *rest
+
+    gymnasium.register(f"Broken-{broken}-v0", Broken, max_episode_steps=100)
+    algorithm, networks = make([0])
+    environments = make_environments(
+        Environment(f"Broken-{broken}-v0"), EvaluationConfig(episodes=2), agents=1
+    )
+    with pytest.raises(UserError, match=f"Broken-{broken}-v0: step 4 of episode 0 "):
+        play(algorithm, networks, environments, Randomness("evaluation", [0], 5))
