@@ -82,11 +82,11 @@ test: $(INSTALLED) ## Run the tests, without the slow ones
 test-all: $(INSTALLED) ## Run all tests
 	python -m pytest $(PARALLEL)
 
-study: $(INSTALLED) ## Run the experiments behind docs/study (weeks on two cores), or go on where they were interrupted
+study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or go on where they were interrupted
 	python -m pipelines study
 
-study-page: $(INSTALLED) ## Write docs/study/README.md and its figures from the study's tables
-	python -m pipelines study-page
+study-page: $(INSTALLED) ## Fill the pages of docs/study from its tables, and draw their figures
+	python docs/study/make_page.py
 
 # By the environment, as a text may have several lines, and without an echo, as an address may have a password.
 params: export SETTINGS := $(value SET)

@@ -38,7 +38,7 @@ def main() -> None:
     configs = list(_configs(arguments.sets, arguments.overrides))
     with ends_with_its_parents():
         for config in configs:
-            compute(config, config.offline_rl.sweep.seeds, store)
+            compute(config, list(agents(config)), store)
     print(heading("torch", threads=os.cpu_count() or 1))
     sets = [_means(config, store) for config in configs]
     columns = ["agents", *(f"set {n}: dense, pruned, retention" for n in range(len(sets))), "sets differ by"]

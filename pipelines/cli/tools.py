@@ -501,7 +501,7 @@ def ui(
 
 @app.command(
     rich_help_panel=PANEL,
-    epilog=examples("study", "study raw-bc normalized-bcq", "study --masks raw-bcq", "study --tables"),
+    epilog=examples("study", "study weights-bc-vae"),
 )
 def study(
     experiments: Annotated[
@@ -509,26 +509,8 @@ def study(
         typer.Argument(metavar="EXPERIMENT", help="Experiments of conf/study.yaml; by default all."),
     ] = None,
     output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study"),
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Compute nothing; add finished results to the tables.")
-    ] = False,
-    masks: Annotated[
-        bool, typer.Option("--masks", help="Train nothing; make the masks and the table of their layers.")
-    ] = False,
 ) -> None:
     """Run the experiments behind docs/study, or go on where they were interrupted."""
-    from pipelines.cli.study import run_study, write_tables
+    from pipelines.cli.study import run_study
 
-    if tables:
-        write_tables(output, experiments or ())
-    else:
-        run_study(output, experiments or (), masks_only=masks)
-
-
-@app.command("study-page", rich_help_panel=PANEL)
-def study_page(output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study")) -> None:
-    """Write docs/study/README.md and its figures from the study's tables."""
-    from pipelines.cli.study import draw_page
-
-    draw_page(output)
-    print(output / "README.md")
+    run_study(output, experiments or ())

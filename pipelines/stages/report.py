@@ -36,13 +36,8 @@ def report(work: Work, config: Config) -> None:
 
     The page and the figures are among each run's artifacts.
     """
-    algorithms = (getattr(config.offline_rl.algorithms, name) for name in config.offline_rl.sweep.algorithms)
-    params = PageParams(
-        config.profile,
-        tuple(departures(config.offline_rl)),
-        all(algorithm.normalize_states for algorithm in algorithms),
-        config.offline_rl.statistics.confidence,
-    )
+    departing = tuple(departures(config.offline_rl))
+    params = PageParams(config.profile, departing, config.offline_rl.statistics.confidence)
     (page,) = work.compute([Cell("page", draw_page, params, page_inputs())], REPORT)
     for made in sorted(page.iterdir()):
         made.rename(REPORT / made.name)

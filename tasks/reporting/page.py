@@ -44,8 +44,6 @@ class PageParams:
 
     profile: str
     departures: tuple[Departure, ...] = ()
-    normalized: bool = False
-    """Whether the agents get normalised states."""
     confidence: float = BootstrapConfig.confidence
     """Confidence level of the intervals in the tables."""
 

@@ -30,12 +30,9 @@ from tasks.reporting.look import (
     pruner_keys,
 )
 from tasks.reporting.results import Results
-from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number, percent
+from tasks.reporting.words import NOT_GIVEN, Row, exact_percent, number, percent
 
 ALL = "all"
-STATES = ("raw", "normalised")
-RETENTION, SCOPE = "share of the dense agents' score", ", scope part"
-"""How the study's claims about retention begin, and how the names of masks that are made part by part end."""
 PREFERRED = "snip"
 """Pruner of the page's first number, if it was run."""
 PAPERS = ("snip", "grasp")
@@ -142,11 +139,6 @@ def same_density(rows: Sequence[Row]) -> str:
     return written.pop() if len(written) == 1 else ""
 
 
-def updates(found: Results) -> list[str]:
-    """The number of updates of each algorithm's agents: `8,000 (BC)`."""
-    return _by_algorithm(found.table(result_tables.SCORES).groupby("algorithm")["update"].max())
-
-
 def best_pruners(top: pandas.DataFrame) -> list[str]:
     """What the pruner with the highest mean keeps, for each algorithm; none if dense agents score nothing."""
     overall = top[top["environment"] == ALL] if ALL in set(top["environment"]) else top
@@ -157,62 +149,33 @@ def best_pruners(top: pandas.DataFrame) -> list[str]:
     ]
 
 
-def in_study(found: Results, top: pandas.DataFrame) -> pandas.DataFrame:
-    """The shares that the study's agents keep, and the number of seeds, on each kind of states.
-
-    Rows are environments, algorithms and pruners that `top` has, too, with names as readers know them.
-    """
-    claims = found.table(results.STUDY)
-    claims = claims[claims["measured"].str.startswith(RETENTION) & claims["masks"].str.endswith(SCOPE)]
-    claims = claims[claims["agents"].str.count(", ") == 1]  # further words tell of other settings
-    agents = claims["agents"].str.split(", ", expand=True).reindex(columns=[0, 1])
-    study = claims.assign(
-        environment=agents[0],
-        algorithm=agents[1],
-        states=claims["normalize_states"].map(lambda given: STATES[bool(given)]),
-        pruner=claims["masks"].str.removesuffix(SCOPE),
-    ).pivot(index=["environment", "algorithm", "pruner"], columns="states", values=["value", "seeds"])
-    keys = {(row.environment, name(row.algorithm), name(row.pruner)) for row in top.itertuples()}
-    columns = pandas.MultiIndex.from_product([["value", "seeds"], STATES])
-    return study.reindex(columns=columns)[study.index.isin(keys)]
+def study_claims(found: Results) -> list[Row]:
+    """The claims of this repository's study, with the difference in points that each is about."""
+    return [
+        {
+            "claim": row.claim,
+            "compared": row.compared,
+            "points": f"{row.value:+.1f} ({row.low:+.1f} to {row.high:+.1f})",
+            "p": number(row.p_holm, 2),
+            "seeds": str(row.seeds),
+        }
+        for row in found.table(results.STUDY).dropna(subset="low").itertuples()
+    ]
 
 
-def ranges(study: pandas.DataFrame) -> list[str]:
-    """The lowest and highest share that is kept :func:`in_study` on each kind of states."""
-    shares = study["value"]
-    return [f"{_span(shares[each].dropna())} on {each} states" for each in STATES if shares[each].any()]
-
-
-def _span(values: pandas.Series) -> str:
-    low, high = percent(values.min()), percent(values.max())
-    return low if low == high else f"{low.split()[0]} to {high}"
-
-
-def kept(top: pandas.DataFrame, study: pandas.DataFrame, level: str) -> list[Row]:
-    """The shares that are kept, with their intervals of a confidence level, beside those :func:`in_study`."""
-    rows = []
-    for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples():
-        key = (row.environment, name(row.algorithm), name(row.pruner))
-        rows.append(
-            {
-                "algorithm": name(row.algorithm),
-                "pruner": name(row.pruner),
-                "environment": _environment(row.environment),
-                "kept": percent(row.retention),
-                f"{level} interval": _interval(row.retention_low, row.retention_high),
-                "beside dense agents": _verdict(row.retention_low, row.retention_high),
-                **{f"study, {states}": _beside(study, key, states) for states in STATES},
-            }
-        )
-    return rows
-
-
-def _beside(study: pandas.DataFrame, key: tuple[str, str, str], states: str) -> str:
-    """A share of :func:`in_study` with its seeds, for the agents of `key`."""
-    if key not in study.index or np.isnan(study.loc[key, ("value", states)]):
-        return NOT_GIVEN
-    share, seeds = study.loc[key, [("value", states), ("seeds", states)]]
-    return f"{percent(share)} ({count(int(seeds), 'seed')})"
+def kept(top: pandas.DataFrame, level: str) -> list[Row]:
+    """The shares that are kept, with their intervals of a confidence level."""
+    return [
+        {
+            "algorithm": name(row.algorithm),
+            "pruner": name(row.pruner),
+            "environment": _environment(row.environment),
+            "kept": percent(row.retention),
+            f"{level} interval": _interval(row.retention_low, row.retention_high),
+            "beside dense agents": _verdict(row.retention_low, row.retention_high),
+        }
+        for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples()
+    ]
 
 
 def _verdict(low: float, high: float) -> str:

@@ -11,8 +11,8 @@ import pandas
 from singleshot.errors import UserError
 from tasks.reporting.result_tables import TABLES, ResultTable
 
-STUDY = ResultTable("docs/study/claims.csv", "measured, agents, normalize_states, masks, value, seeds")
-"""The study's findings, which the page shows beside the run's."""
+STUDY = ResultTable("docs/study/claims.csv", "claim, compared, value, low, high, p_holm, seeds")
+"""The study's claims, which the page shows beside the run's results."""
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""
 PICTURES = (

@@ -141,11 +141,6 @@ def test_the_citation_is_valid():
     assert [sorted(names)[0] for names in families] == ["Arnob", "Hyyppä", "Shen"]
 
 
-def test_the_readme_counts_the_agents_of_the_study():
-    (planned,) = re.findall(r"of ([\d,]+) that are planned", (ROOT / "docs/study/methods.md").read_text())
-    assert f"| `study` | {planned} in all its experiments |" in (ROOT / "README.md").read_text()
-
-
 def test_completion_is_a_script_that_bash_reads():
     subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
 

@@ -5,14 +5,11 @@ import math
 
 import numpy as np
 import pytest
-import scipy
 
 from tasks.reporting.statistics import (
     BootstrapConfig,
     bootstrap_interval,
-    holm,
     interquartile_mean,
-    paired,
     performance_profile,
     retention,
 )
@@ -166,80 +163,3 @@ def test_equal_seeds_give_equal_intervals_and_others_nearly():
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_fewer_than_three_seeds_have_no_interval(seeds):
     assert bootstrap_interval(interquartile_mean, np.ones((3, seeds)), config=BootstrapConfig()) is None
-
-
-def a_pair(seeds=5, ratio=0.8):
-    rng = np.random.default_rng(seeds)
-    dense = rng.normal(80, 6, seeds)
-    return ratio * dense + rng.normal(0, 8, seeds), dense
-
-
-def test_a_difference_s_t_interval_and_p_value_are_scipy_s():
-    own, other = a_pair()
-    found = paired(own, other, MANY, threshold=-5)
-    expected = scipy.stats.ttest_rel(own, other)
-    assert found.value == pytest.approx(np.mean(own) - np.mean(other))
-    assert found.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
-    assert found.p == pytest.approx(scipy.stats.ttest_rel(own + 5, other).pvalue)
-
-
-@pytest.mark.parametrize("seeds", [3, 5, 12])
-def test_scipy_s_t_test_just_rejects_the_bounds_of_a_ratio(seeds):
-    own, other = a_pair(seeds)
-    found = paired(own, other, MANY, ratio=True, threshold=0.9)
-    assert found.value == pytest.approx(own.sum() / other.sum())
-    assert found.low < found.value < found.high
-    for bound in found.interval:
-        assert scipy.stats.ttest_1samp(own - bound * other, 0).pvalue == pytest.approx(0.05)
-    assert found.p == pytest.approx(scipy.stats.ttest_rel(own, 0.9 * other).pvalue)
-
-
-def test_a_ratio_to_what_may_be_zero_has_no_interval():
-    assert paired(np.array([1.0, 2.0, 3.0]), np.array([-1.0, 0.5, 2.0]), MANY, ratio=True).interval is None
-
-
-@pytest.mark.parametrize("ratio", [False, True])
-def test_the_bootstrap_of_a_pair_is_that_of_a_plain_loop_over_all_resamples(ratio):
-    own, other = a_pair(4, ratio=0.97)
-    threshold = 0.9 if ratio else -9.0
-    values = []
-    for drawn in itertools.product(range(4), repeat=4):
-        a, b = (math.fsum(each[seed] for seed in drawn) / 4 for each in (own, other))
-        values.append(a / b if ratio else a - b)
-    values.sort()
-    found = paired(own, other, MANY, ratio=ratio, threshold=threshold)
-    low, high = (values[math.ceil(share * len(values)) - 1] for share in (0.025, 0.975))
-    near = 0.003 if ratio else 0.3
-    assert (found.bootstrap_low, found.bootstrap_high) == (
-        pytest.approx(low, abs=near),
-        pytest.approx(high, abs=near),
-    )
-    below = sum(value <= threshold for value in values) / len(values)
-    assert found.bootstrap_p == pytest.approx(2 * min(below, 1 - below), abs=0.01)
-    assert 0.02 < found.bootstrap_p < 1
-
-
-def test_equal_differences_are_certain_and_none_are_not():
-    other = np.array([10.0, 20.0, 40.0])
-    assert paired(other + 2, other, MANY).p == 0
-    assert paired(other, other, MANY).p == paired(other, other, MANY).bootstrap_p == 1
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_fewer_than_three_pairs_have_a_value_alone(seeds):
-    found = paired(np.full(seeds, 3.0), np.full(seeds, 2.0), MANY)
-    assert (found.value, found.seeds, found.interval, found.p) == (1, seeds, None, None)
-
-
-@pytest.mark.parametrize(
-    ("p_values", "adjusted"),
-    [
-        ([0.01], [0.01]),
-        # Sorted: 0.005 · 4, 0.01 · 3, 0.03 · 2, 0.04 · 1, which may not fall below the 0.06 before it.
-        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
-        ([0.5, 0.6, 0.001], [1, 1, 0.003]),
-        ([], []),
-    ],
-)
-def test_holm_s_values_by_hand(p_values, adjusted):
-    assert holm(p_values) == pytest.approx(adjusted)

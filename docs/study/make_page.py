@@ -1,0 +1,598 @@
+"""Fill the numbers of README.md and docs/study, draw two figures and write claims.csv, from the tables there.
+
+    python docs/study/make_page.py [DIRECTORY]
+
+`scores.csv` has every evaluation, `layers.csv` the weights that masks keep, `runs.csv` a row for each agent;
+`python -m pipelines study` adds to them. A page's words are written by hand; what is between `<!-- name -->`
+and `<!-- end -->` is written here, by :func:`parts`, from what agents there are.
+"""
+
+import argparse
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+import scipy.stats
+import yaml
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+EVALUATIONS = 5
+"""An agent's score is the mean of this number of its last evaluations."""
+MIN_SEEDS = 3
+"""Fewer seeds have no interval."""
+
+
+class Setting(NamedTuple):
+    """A column of the tables in which agents may differ."""
+
+    of: str
+    """What it is a setting of: the `kind` of agent, its `training` or its `masks`."""
+    key: str
+    """Its key in the configuration, by which conf/study.yaml plans it."""
+    usual: str | Mapping[str, str]
+    """Its usual value; by algorithm or pruner where it depends on them, with "" for the others."""
+    words: str
+    """How the pages name another value."""
+
+
+BATCH = {"td3bc": "256", "iql": "256", "": "100"}
+SCORED = {"grasp": "200", "": "100"}
+SETTINGS = {  # a new column of settings is a new line here
+    "updates": Setting("training", "training.{}.updates", "25000", "{:,} updates"),
+    "batch_size": Setting("training", "algorithms.{}.batch_size", BATCH, "batches of {}"),
+    "failed_episodes": Setting("training", "data.failed_episodes", "0", "{:.0%} failed episodes"),
+    "scope": Setting("masks", "pruning.scope", "part", "scope {}"),
+    "pruning_batch_size": Setting("masks", "pruning.batch_size", SCORED, "{:,} transitions"),
+    "pruning_iterations": Setting("masks", "pruning.iterations", {"synflow": "100", "": "1"}, "{} rounds"),
+}  # fmt: skip
+CASE = ["environment", "kind", "states", "data", "training"]
+"""Columns of :func:`described` tables in which agents agree that are compared with each other."""
+MASK = ["pruner", "sparsity", "masks"]
+KINDS = {"bc": "BC (VAE)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
+OF_THE_PAPER = ("BC (VAE)", "BCQ")
+NAMES = {
+    "dense": "dense", "snip": "SNIP", "grasp": "GraSP", "small": "narrow dense", "erk": "ERK", "set": "SET",
+    "rigl": "RigL", "finetuned": "magnitude after training", "gradual": "gradual magnitude",
+    "snip-shuffled": "SNIP, shuffled", "grasp-shuffled": "GraSP, shuffled",
+    "snip-blind": "dense, blind as SNIP",
+    "snip-shuffled-first": "SNIP, first layers shuffled", "snip-shuffled-rest": "SNIP, other layers shuffled",
+}  # fmt: skip
+LOOK = {
+    "dense": ("#1f2933", "*"), "snip": ("#0072b2", "o"), "small": ("#d55e00", "s"), "erk": ("#009e73", "^"),
+    "snip-shuffled": ("#56b4e9", "v"),
+}  # fmt: skip
+RC = {"font.size": 8.5, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
+RC["svg.hashsalt"] = "study"  # equal drawings give equal bytes
+STATES = {"False": "raw", "True": "normalised"}
+AS_THEY_COME, A_TENTH = "failed episodes as they come", "10% failed episodes"
+ON_NORMALISED, ON_RAW = "scored on normalised states", "scored on raw states"
+NOT_YET = "not trained yet"
+Key = tuple[Any, ...]
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds with its 95 % interval by Student's t; without one below `MIN_SEEDS`."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    """Two-sided, of the hypothesis that the mean is zero."""
+    seeds: int
+
+    def __str__(self) -> str:
+        if self.seeds < MIN_SEEDS:
+            return f"{points(self.value)} ({self.seeds} seed{'s' * (self.seeds != 1)})"
+        return f"{points(self.value)} ({points(self.low)} to {points(self.high)})"
+
+    @property
+    def cell(self) -> str:
+        """In bold if the interval excludes zero."""
+        return f"**{self}**" if self.low > 0 or self.high < 0 else str(self)
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    """The mean of one value per seed."""
+    array = np.asarray(list(values), dtype=float)
+    n, mean = len(array), float(array.mean()) if len(array) else np.nan
+    if n < MIN_SEEDS:
+        return Estimate(mean, np.nan, np.nan, np.nan, n)
+    error = float(array.std(ddof=1) / n**0.5)
+    half = float(scipy.stats.t.ppf(0.975, n - 1)) * error
+    p = float(2 * scipy.stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
+    return Estimate(mean, mean - half, mean + half, p, n)
+
+
+def points(value: float) -> str:
+    """One digit after the point below ten and none above, with a minus sign that is one."""
+    digits = int(abs(value) < 9.95)
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def score(values: Iterable[float]) -> str:
+    """A mean score and its interval in whole points."""
+    found = estimate(values)
+    interval = f" ({found.low:.0f} to {found.high:.0f})" if found.seeds >= MIN_SEEDS else ""
+    return f"{found.value:.0f}{interval}".replace("-", "−")
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values adjusted for their number (Holm 1979); those that are not known do not count."""
+    adjusted, largest = list(p_values), 0.0
+    order = sorted((i for i, p in enumerate(p_values) if not np.isnan(p)), key=lambda i: p_values[i])
+    for rank, i in enumerate(order):
+        largest = adjusted[i] = max(largest, min(1.0, (len(order) - rank) * p_values[i]))
+    return adjusted
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; a sentence in its place if it has no rows."""
+    lines = [head, ["---"] * len(head), *rows]
+    return (
+        "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        if rows
+        else "No agents are trained for this table yet."
+    )
+
+
+def usual(column: str, algorithm: str, pruner: str) -> str:
+    """The usual value of a setting."""
+    value = SETTINGS[column].usual
+    if isinstance(value, str):
+        return value
+    return next((value[name] for name in (algorithm, pruner.partition("-")[0]) if name in value), value[""])
+
+
+def deviation(column: str, row: Mapping[str, Any]) -> str:
+    """What a table says of a setting that is not the usual one."""
+    setting, value = SETTINGS[column], str(row[column])
+    if column == "failed_episodes" and value == "":
+        return "" if row["data_seed"] == "shared" else AS_THEY_COME
+    masked = row["pruner"] not in ("dense", "small")
+    if value in ("", usual(column, row["algorithm"], row["pruner"])) or (
+        setting.of == "masks" and not masked
+    ):
+        return ""
+    return setting.words.format(yaml.safe_load(value))
+
+
+def described(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """A table with the columns of `CASE` and `masks`, in words, beside the columns of settings."""
+    known = [column for column in SETTINGS if column in rows]
+    words: dict[str, list[str]] = {"kind": [], "training": [], "masks": []}
+    for row in rows.to_dict("records"):
+        found = {of: [deviation(c, row) for c in known if SETTINGS[c].of == of] for of in words}
+        found["kind"].insert(0, KINDS.get(row["algorithm"], row["algorithm"]))
+        scored = row["pruning_normalize_states"]
+        if row["pruner"] not in ("dense", "small") and scored not in ("", row["normalize_states"]):
+            found["masks"].append(f"scored on {STATES[scored]} states")
+        for of, parts in found.items():
+            words[of].append(", ".join(filter(None, parts)))
+    data = np.where(
+        rows["data_seed"] == "shared", "one", np.where(rows["data_seed"] == rows["seed"], "own", "?")
+    )
+    states = rows["normalize_states"].map(STATES)
+    return rows.assign(**words, data=data, states=states, sparsity=rows["sparsity"].astype(float))
+
+
+def narrow(inputs: int, hidden: int, outputs: int, density: float) -> int:
+    """Weights of the MLP of two equal hidden layers that is nearest to this share of the weights."""
+    counts = [width * (inputs + width + outputs) for width in range(1, hidden + 1)]
+    return min(counts, key=lambda count: abs(count - density * counts[-1]))
+
+
+def planned() -> Iterator[tuple[str, pandas.DataFrame]]:
+    """The experiments of conf/study.yaml, each with its agents."""
+    profile = yaml.safe_load((ROOT / "conf/profile/study.yaml").read_text("utf-8"))
+    environments = next(each["override /environment"] for each in profile["defaults"][1:])
+    sweep = {"environment": environments, "algorithms": ["bc", "bcq"], "sparsities": [0, 0.95]}
+    sweep |= profile["offline_rl"]["sweep"]
+    for name, overrides in yaml.safe_load((ROOT / "conf/study.yaml").read_text("utf-8")).items():
+        items = (each.split("=", 1) for each in overrides)
+        given = {key.removeprefix("offline_rl."): yaml.safe_load(value) for key, value in items}
+        own = sweep | {key.removeprefix("sweep."): value for key, value in given.items()}
+        rows = []
+        for environment, algorithm, seed, sparsity in itertools.product(
+            own["environment"], own["algorithms"], own["seeds"], own["sparsities"]
+        ):
+            for pruner in own["pruners"] if sparsity else ["dense"]:
+                normalized = given.get(f"algorithms.{algorithm}.normalize_states", False)
+                scored = given.get("pruning.normalize_states", normalized)
+                row = {
+                    "environment": environment,
+                    "algorithm": algorithm,
+                    "pruner": pruner,
+                    "seed": str(seed),
+                }
+                row |= {"sparsity": sparsity, "data_seed": str(given.get("data.seed", seed))}
+                row |= {"normalize_states": str(normalized), "pruning_normalize_states": str(scored)}
+                for column, setting in SETTINGS.items():
+                    value = given.get(setting.key.format(algorithm), usual(column, algorithm, pruner))
+                    row[column] = "" if value is None else str(value)
+                rows.append(row)
+        yield name, described(pandas.DataFrame(rows))
+
+
+def scores_of(agents: pandas.DataFrame, across: Sequence[str]) -> dict[Key, pandas.Series]:
+    """The agents' scores by case, mask and seed, for each value of the columns `across`."""
+    index = [column for column in (*CASE, *MASK, "seed") if column not in across]
+    return {key: own.set_index(index)["score"] for key, own in agents.groupby(list(across))}
+
+
+def table(agents: pandas.DataFrame, across: Sequence[str], columns: Mapping[str, Key]) -> str:
+    """Scores in the first column; in the others, how many points more than in the first."""
+    scores = scores_of(agents, across)
+    (first, reference), *others = columns.items()
+    others = [(head, key) for head, key in others if key in scores]
+    if reference not in scores or not others:
+        return markdown([first], [])
+    case = scores[reference].index.names[:-1]
+    more = [(scores[key] - scores[reference]).dropna().groupby(case) for _, key in others]
+    found = [{at: estimate(values).cell for at, values in groups} for groups in more]
+    rows = []
+    for at, own in scores[reference].groupby(case):
+        if any(at in cells for cells in found):
+            named = dict(zip(case, at, strict=True))
+            cells = (own_cells.get(at, "") for own_cells in found)
+            rows.append((label(named), named["data"], score(own), *cells))
+    return markdown(["agents", "data sets", first, *(head for head, _ in others)], sorted(rows))
+
+
+class Study:
+    """The tables in a directory, and what is computed from them."""
+
+    def __init__(self, directory: Path) -> None:
+        def read(name: str) -> pandas.DataFrame:
+            return pandas.read_csv(directory / name, dtype=str, keep_default_na=False)
+
+        evaluations, self.runs = read("scores.csv"), read("runs.csv")
+        agent = list(evaluations.columns[: list(evaluations.columns).index("seed") + 1])
+        numbers = {name: evaluations[name].astype(float) for name in ("update", "d4rl_score")}
+        ordered = evaluations.assign(**numbers).sort_values("update", kind="stable")
+        last = ordered.groupby(agent).tail(EVALUATIONS).groupby(agent)["d4rl_score"]
+        self.agents = described(last.agg(score="mean", spread="std").reset_index())
+        layers = described(read("layers.csv"))
+        counts = ["weights_total", "weights_kept", "states_total", "states_kept"]
+        self.layers = layers.assign(**{name: pandas.to_numeric(layers[name]) for name in counts})
+        experts = (json.loads(path.read_text("utf-8")) for path in sorted((ROOT / "experts").glob("*.json")))
+        self.experts = {each["environment"]: each for each in experts}
+
+    def difference(self, own: Key, other: Key, **case: str) -> pandas.Series:
+        """Points, by case and seed, that agents of one kind of mask score more than those of another."""
+        scores = scores_of(self.agents, MASK)
+        if own not in scores or other not in scores:
+            return pandas.Series(dtype=float, index=pandas.MultiIndex.from_tuples([], names=[*CASE, "seed"]))
+        found = (scores[own] - scores[other]).dropna()
+        for column, value in {"data": "own", "training": "", **case}.items():
+            found = found[found.index.get_level_values(column) == value]
+        return found
+
+    def costs(self, own: Key, **case: str) -> str:
+        """What one kind of mask scores more than dense agents, environment by environment."""
+        groups = self.difference(own, DENSE, **case).groupby("environment")
+        return "; ".join(f"{each} {estimate(values).cell}" for each, values in groups) or NOT_YET
+
+    def pooled(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> tuple[Estimate, int]:
+        """One test of the mean difference over cases with enough seeds, and the number of these cases."""
+        by_seed = self.difference(own, other, **case).unstack("seed")
+        if kinds:
+            by_seed = by_seed[by_seed.index.get_level_values("kind").isin(kinds)]
+        by_seed = by_seed[by_seed.notna().sum(axis=1) >= MIN_SEEDS]
+        return estimate(by_seed.dropna(axis=1).mean() if len(by_seed) else ()), len(by_seed)
+
+    def shapes(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """Inputs, hidden units and outputs of the MLP that acts alone, by environment and kind of agent."""
+        acting = self.layers[self.layers["part"].isin(["actor", "decoder"]) & (self.layers["kind"] != "BCQ")]
+        found = {}
+        for at, own in acting.groupby(["environment", "kind"]):
+            first, middle, last = own.drop_duplicates("layer").sort_values("layer")["weights_total"]
+            width = round(middle**0.5)
+            found[at] = int(first / width), width, int(last / width)
+        return found
+
+    def points(self) -> pandas.DataFrame:
+        """Each point of figure A: the number of weights that act, and the estimate of the score."""
+        acting = self.layers[self.layers["part"].isin(["actor", "decoder"]) & (self.layers["training"] == "")]
+        key = ["environment", "kind", "states", "data", *MASK]
+        kept = acting.groupby([*key, "seed"])["weights_kept"].sum().groupby(key).mean()
+        shapes = self.shapes()
+        shown = self.agents[self.agents["pruner"].isin(LOOK) & (self.agents["training"] == "")]
+        shown = shown[(shown["states"] == "normalised") & (shown["data"] == "own") & (shown["masks"] == "")]
+        rows = []
+        for at, own in shown.groupby(key):
+            environment, kind, *_, pruner, sparsity, _ = at
+            if (environment, kind) in shapes:
+                dense = narrow(*shapes[environment, kind], 1 - sparsity)
+                weights = dense if pruner in ("dense", "small") else kept.get(at, np.nan)
+                rows.append((kind, environment, pruner, sparsity, weights, *estimate(own["score"])))
+        columns = ["kind", "environment", "pruner", "sparsity", "weights", *Estimate._fields]
+        return pandas.DataFrame(rows, columns=columns).dropna(subset="weights").sort_values("weights")
+
+
+def label(case: Mapping[str, Any]) -> str:
+    """A row's agents in words."""
+    pruner = NAMES.get(case.get("pruner", ""), case.get("pruner", ""))
+    parts = [
+        case["environment"],
+        case["kind"],
+        case["states"],
+        case.get("training", ""),
+        pruner,
+        case.get("masks", ""),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def draw_weights(study: Study, path: Path) -> None:
+    """Figure A: score against the number of weights that act, by kind of agent and environment."""
+    panels = list(study.points().groupby(["kind", "environment"]))
+    rows = -(-len(panels) // 3)
+    figure = Figure(figsize=(9, 2.6 * rows + 0.4), layout="constrained")
+    axes = list(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat)
+    for axis, ((kind, environment), own) in zip(axes, panels, strict=False):
+        for line, played, words in (
+            ("-", "deterministic", "expert"),
+            (":", "noisy", "expert with the data's noise"),
+        ):
+            expert = study.experts[environment][played]["d4rl_score"]
+            axis.axhline(expert, color="#7b8794", linewidth=0.8, linestyle=line, label=words)
+        for pruner, of_pruner in own.groupby("pruner"):
+            draw(axis, of_pruner["weights"], of_pruner, *LOOK[pruner], NAMES[pruner])
+        axis.set(title=f"{kind}, {environment}", xscale="log", xlim=(1e3, 1e6), ylim=(-5, 105))
+        axis.set(xlabel="weights that act", ylabel="D4RL score")
+        axis.tick_params(labelbottom=True, labelleft=True)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    save(figure, path)
+
+
+def draw_masks(study: Study, path: Path) -> None:
+    """Figure B: scores by the states that masks were scored on, and that agents trained on."""
+    own = study.agents[(study.agents["kind"] == "BC (VAE)") & (study.agents["pruner"] == "snip")]
+    own = own[(own["data"] == "own") & (own["training"] == "") & (own["sparsity"] == 0.95)]
+    figure = Figure(figsize=(6.4, 2.9), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    for axis, environment in zip(axes, ("HalfCheetah", "Hopper"), strict=True):
+        for words, colour, shift in ((ON_RAW, "#d55e00", -0.1), (ON_NORMALISED, "#0072b2", 0.1)):
+            masks = own["masks"].where(own["masks"] != "", "scored on " + own["states"] + " states")
+            shown = own[(own["environment"] == environment) & (masks == words)]
+            for at, trained in enumerate(STATES.values()):
+                values = shown.loc[shown["states"] == trained, "score"]
+                axis.plot(
+                    [at + shift + 0.06] * len(values), values, "o", color=colour, alpha=0.3, markersize=4
+                )
+                if len(values):
+                    draw(
+                        axis,
+                        [at + shift],
+                        pandas.DataFrame([estimate(values)]),
+                        colour,
+                        "_",
+                        f"masks {words}",
+                    )
+        axis.set(title=environment, xlim=(-0.5, 1.5), ylim=(-5, 105), ylabel="D4RL score")
+        axis.set_xticks([0, 1], [f"trained on\n{states} states" for states in STATES.values()])
+    save(figure, path)
+
+
+def draw(
+    axis: Axes, at: Sequence[float], found: pandas.DataFrame, colour: str, marker: str, words: str
+) -> None:
+    """Draw estimates with their intervals, joined by a line and a band."""
+    axis.plot(at, found["value"], marker=marker, color=colour, label=words, markersize=6)
+    axis.vlines(at, found["low"], found["high"], color=colour, linewidth=1)
+    axis.fill_between(at, found["low"], found["high"], color=colour, alpha=0.15, linewidth=0)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write an SVG file with one legend below. Equal drawings give equal bytes."""
+    drawn = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in figure.axes]
+    handles = {words: handle for own in drawn for handle, words in own}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, metadata={"Date": None, "Creator": None})
+
+
+SNIP, SHUFFLED = ("snip", 0.95, ""), ("snip-shuffled", 0.95, "")
+RANDOM, SMALL = ("random", 0.95, ""), ("small", 0.95, "")
+DENSE = ("dense", 0.0, "")
+OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
+CLAIMS = (
+    ("A narrow dense network scores more than a wide one that SNIP prunes to as many weights",
+     "narrow dense − SNIP, normalised states", SMALL, SNIP, "normalised", ()),
+    ("On normalised states, pruning by SNIP costs BC (VAE) and BCQ little",
+     "SNIP − dense, normalised states", SNIP, DENSE, "normalised", OF_THE_PAPER),
+    ("On raw states the mask fails, not training: a mask that is scored on normalised states works",
+     "scored on normalised − on raw states, trained on raw states", OTHER_STATES, SNIP, "raw", ()),
+    ("Which weights of a layer SNIP keeps matters little",
+     "SNIP − SNIP shuffled, normalised states", SNIP, SHUFFLED, "normalised", OF_THE_PAPER),
+    ("How many weights each layer keeps matters much",
+     "SNIP shuffled − random, normalised states", SHUFFLED, RANDOM, "normalised", OF_THE_PAPER),
+)  # fmt: skip
+
+
+def claims(study: Study) -> pandas.DataFrame:
+    """The five claims, each with one pooled test, and Holm's correction over the five."""
+    rows = []
+    for sentence, compared, own, other, states, kinds in CLAIMS:
+        found, cases = study.pooled(own, other, kinds, states=states)
+        rows.append({"claim": sentence, "compared": compared, **found._asdict(), "cases": cases})
+    return pandas.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
+
+
+def claim_table(found: pandas.DataFrame) -> str:
+    """The claims, as README.md has them."""
+    rows = []
+    for row in found.itertuples():
+        written = Estimate(row.value, row.low, row.high, row.p, row.seeds).cell if row.cases else NOT_YET
+        p = ("–", "–") if np.isnan(row.p) else (f"{row.p:.2g}", f"{row.p_holm:.2g}")
+        rows.append((row.claim, row.compared, written, *p, f"{row.seeds} in {row.cases}"))
+    return markdown(
+        ["claim", "compared, at 5 % of the weights", "points", "p", "p, Holm", "seeds, cases"], rows
+    )
+
+
+def parts(study: Study) -> dict[str, str]:
+    """Every part of the pages that this script fills, by name."""
+    agents = study.agents
+    five = agents[agents["sparsity"].isin([0, 0.95]) & (agents["masks"] == "")]
+    failing = agents[
+        agents["training"].isin(["", AS_THEY_COME, A_TENTH]) & (agents["states"] == "normalised")
+    ]
+    failed = failing[failing["training"] != ""]
+    failing = failing[
+        failing["kind"].isin(failed["kind"]) & failing["environment"].isin(failed["environment"])
+    ]
+    masks = sorted(agents["masks"].unique(), key=lambda text: (len(text), text))
+
+    def pruned(*pruners: str) -> dict[str, Key]:
+        return {NAMES.get(each, each): DENSE if each == "dense" else (each, 0.95, "") for each in pruners}
+
+    def with_masks(words: str) -> str:
+        return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
+
+    plan = progress(study)
+    missing = [name for name, n, done in plan if done < n]
+    spread, runs = study.agents["spread"], study.runs
+    experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
+    by_length = {"25,000 updates": ("",)} | {
+        words: (words,) for words in ("50,000 updates", "100,000 updates")
+    }
+    by_failures = {"none": ("",), "as they come": (AS_THEY_COME,), "a tenth": (A_TENTH,)}
+    by_sparsity = {f"{sparsity:.0%} pruned": (sparsity,) for sparsity in (0.95, 0.75, 0.9, 0.98, 0.99)}
+    by_states = {"scored on the same states": ("",), ON_NORMALISED: (ON_NORMALISED,), ON_RAW: (ON_RAW,)}
+    layerwise = pruned(
+        "snip", "snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled", "snip-blind", "dense"
+    )
+    return {
+        "claims": claim_table(claims(study)),
+        "narrow-snip": str(study.pooled(SMALL, SNIP, states="normalised")[0]),
+        "snip-normalised": str(study.pooled(SNIP, DENSE, OF_THE_PAPER, states="normalised")[0]),
+        "snip-raw": str(study.pooled(SNIP, DENSE, states="raw")[0]),
+        "shuffled-raw": str(study.pooled(SNIP, SHUFFLED, states="raw")[0]),
+        "shuffled-normalised": str(study.pooled(SNIP, SHUFFLED, OF_THE_PAPER, states="normalised")[0]),
+        "snip-as-drawn": study.costs(SNIP, kind="BC (VAE)", states="normalised", data="one"),
+        "scored-raw": study.costs(OTHER_STATES, kind="BC (VAE)", states="raw"),
+        "random-places-raw": study.costs(SHUFFLED, kind="BC (VAE)", states="raw"),
+        **{
+            f"snip-{algorithm}": study.costs(SNIP, kind=kind, states="normalised")
+            for algorithm, kind in KINDS.items()
+        },
+        **{
+            f"narrow-{algorithm}": study.costs(SMALL, kind=kind, states="normalised")
+            for algorithm, kind in KINDS.items()
+        },
+        "experts": ", ".join(experts),
+        "agents": f"{len(runs):,}",
+        "hours": f"{runs['seconds'].astype(float).sum() / 3600:.0f}",
+        "processors": ", ".join(sorted(runs["processor"].unique())),
+        "commits": ", ".join(sorted({commit[:7] for commit in runs["commit"]})),
+        "spread": f"{spread.median():.1f} points in the median and {spread.max():.0f} at most",
+        "planned": f"{sum(n for _, n, _ in plan):,}",
+        "missing": f"{sum(n - done for _, n, done in plan):,} ({', '.join(f'`{name}`' for name in missing)})",
+        "plan": markdown(
+            ["experiment", "agents", "trained"], [(f"`{a}`", f"{b}", f"{c}") for a, b, c in plan]
+        ),
+        "scores": table(
+            five, MASK, pruned("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
+        ),
+        "weights": weight_table(study),
+        "narrow": narrow_table(study),
+        "sparsities": table(agents[agents["pruner"] != "dense"], ["sparsity"], by_sparsity),
+        "scored": table(agents[agents["pruner"] == "snip"], ["masks"], by_states),
+        "layers": table(five, MASK, layerwise),
+        "grasp": table(five, MASK, pruned("grasp", "grasp-shuffled")),
+        "blind": blind_table(study),
+        "ways": table(five, MASK, pruned("snip", "small", "erk", "set", "rigl", "gradual", "finetuned")),
+        "length": table(agents, ["training"], by_length),
+        "failures": table(failing, ["training"], by_failures),
+        "failed": table(failed, MASK, pruned("dense", "snip", "small")),
+        "scope": with_masks("scope"),
+        "transitions": with_masks("transitions"),
+        "rounds": with_masks("rounds"),
+    }
+
+
+def weight_table(study: Study) -> str:
+    """The points of figure A."""
+    order = ["environment", "kind", "weights"]
+    rows = []
+    for row in study.points().sort_values(order, ascending=[True, True, False]).itertuples():
+        interval = f" ({row.low:.0f} to {row.high:.0f})" if row.seeds >= MIN_SEEDS else ""
+        kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
+        agents = f"{row.environment}, {row.kind}"
+        rows.append((agents, NAMES[row.pruner], *kept, f"{row.value:.0f}{interval}", f"{row.seeds}"))
+    return markdown(["agents", "masks", "weights kept", "weights that act", "score", "seeds"], rows)
+
+
+def narrow_table(study: Study) -> str:
+    """Narrow dense networks beside wide ones that SNIP prunes to as many weights."""
+    rows = []
+    for sparsity in sorted(set(study.agents["sparsity"]) - {0.0}):
+        found = study.difference(("small", sparsity, ""), ("snip", sparsity, ""), states="normalised")
+        for case, own in found.groupby(CASE):
+            rows.append(
+                (label(dict(zip(CASE, case, strict=True))), f"{1 - sparsity:.0%}", estimate(own).cell)
+            )
+    return markdown(["agents", "weights kept", "narrow dense − SNIP"], sorted(rows))
+
+
+def blind_table(study: Study) -> str:
+    """Number of state coordinates that an MLP does not read, at 95 % sparsity."""
+    layers = study.layers[(study.layers["sparsity"] == 0.95) & (study.layers["masks"] == "")]
+    layers = layers[layers["states_total"] > 0].assign(blind=layers["states_total"] - layers["states_kept"])
+    layers = layers.drop_duplicates([*CASE, *MASK, "part", "seed"])
+    rows, shown = [], ("snip", "snip-shuffled", "grasp", "random")
+    for at, own in layers.groupby(["environment", "kind", "part", "states"]):
+        means = own.groupby("pruner")["blind"].mean().reindex(shown)
+        cells = ["" if np.isnan(mean) else f"{mean:.1f}" for mean in means]
+        rows.append((", ".join(at), f"{own['states_total'].iloc[0]:.0f}", *cells))
+    return markdown(["MLP", "coordinates", *(NAMES.get(each, each) for each in shown)], rows)
+
+
+def progress(study: Study) -> list[tuple[str, int, int]]:
+    """Each experiment of the plan, with the numbers of its agents and of those that are trained."""
+    key = [*CASE, *MASK, "seed"]
+    trained = pandas.MultiIndex.from_frame(study.agents[key])
+    return [
+        (name, len(own), int(pandas.MultiIndex.from_frame(own[key]).isin(trained).sum()))
+        for name, own in planned()
+    ]
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """A page with its parts filled; a table stands on lines of its own."""
+
+    def filled(found: re.Match[str]) -> str:
+        value = values[found[2]]
+        return f"{found[1]}\n\n{value}\n\n{found[3]}" if "\n" in found[0] else f"{found[1]}{value}{found[3]}"
+
+    return re.sub(r"(<!-- ([a-z0-9-]+) -->).*?(<!-- end -->)", filled, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Fill the pages of a directory that has the tables."""
+    parser = argparse.ArgumentParser(description="Fill the pages of docs/study from its tables.")
+    parser.add_argument("directory", nargs="?", type=Path, default=HERE)
+    directory = parser.parse_args().directory
+    study = Study(directory)
+    claims(study).to_csv(directory / "claims.csv", index=False, float_format="%.6g")
+    values = parts(study)
+    for path in [*directory.glob("*.md"), *([ROOT / "README.md"] if directory == HERE else [])]:
+        path.write_text(fill(path.read_text("utf-8"), values), encoding="utf-8")
+    with rc_context(RC):
+        draw_weights(study, directory / "weights.svg")
+        draw_masks(study, directory / "masks.svg")
+    print(directory / "README.md")
+
+
+if __name__ == "__main__":
+    main()
