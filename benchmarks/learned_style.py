@@ -26,7 +26,7 @@ from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture
 from singleshot.style.gatys import GatysConfig, optimize
 from singleshot.style.model_file import load_model
-from tasks.measure_quality import QualityConfig
+from tasks.measure_styles import QualityConfig
 
 LAYERS = ("relu1_1", "relu3_1", "relu5_1")
 """Layers of VGG19 for colours, strokes and shapes."""

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from pipelines.engine.cells import Cell
 from singleshot.errors import UserError
+from singleshot.export.runtimes import RUNTIMES
+from singleshot.export.stylizers import StylizerName
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.video.join import MUXERS
 from singleshot.style.video.reader import VideoInfo, open_video
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
-from tasks.stylize_segment import stylize_segment
+from tasks.stylize import SegmentParams, stylize_segment
 
 MP4_SOUNDS = {"aac", "alac", "ac3", "eac3", "mp2", "mp3", "flac", "opus"}
 """Codecs of sound that an MP4 holds, by FFmpeg's names."""
@@ -26,15 +28,23 @@ def segment_cells(
     batch_size: int,
     frames_per_segment: int,
     tags: Mapping[str, str],
+    runtime: StylizerName = "torch",
 ) -> list[Cell]:
     """A cell for each segment of `video`; `info` is what `probe` found. `join_segments` joins their files."""
     cells = []
     for number, segment in enumerate(plan_segments(info, frames_per_segment)):
         read, lead = with_lead(info, segment)
-        params = StylizeSegmentParams(read, info.format, settings, batch_size, lead)
-        inputs = {"video": video, "model": model}
+        params = SegmentParams(StylizeSegmentParams(read, info.format, settings, batch_size, lead), runtime)
         cells.append(
-            Cell(f"{name}/segment-{number:04}", stylize_segment, params, inputs, tags, size=segment.frames)
+            Cell(
+                f"{name}/segment-{number:04}",
+                stylize_segment,
+                params,
+                {"video": video, "model": model},
+                tags,
+                size=segment.frames,
+                modules=(RUNTIMES[runtime].module,),
+            )
         )
     return cells
 

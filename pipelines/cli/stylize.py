@@ -13,7 +13,6 @@ from pathlib import Path
 import joblib
 
 from pipelines.catalog.videos import segment_cells
-from pipelines.cli.fastest_runtime import fastest_runtime
 from pipelines.cli.media import STANDARD, Medium, find_media, plan_targets
 from pipelines.cli.trained import share_of, style_model
 from pipelines.config.params import load_config
@@ -25,8 +24,7 @@ from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
-from singleshot.export.runtimes import RUNTIMES
-from singleshot.export.stylizers import STYLIZERS, StylizerName
+from singleshot.export.stylizers import StylizerName, fixed_runtime
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
@@ -35,13 +33,10 @@ from singleshot.style.picture_files import stylize_pictures, stylize_stream
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
-from tasks.stylize_segment import RuntimeSegmentParams, stylize_segment_by_runtime
 
 FRAMES_PER_SEGMENT = 120
 """Number of frames in a segment, a few seconds of video. An interruption costs a segment at most, and a
 cluster's workers compute segments in parallel."""
-RUNTIME = "runtime"
-"""Name of the file beside a video's segments that holds the name of their runtime."""
 JOINING = "joining"
 """Name of the file beside a video's segments that says that there was no target when they began to be joined:
 if there is one now, the join has written it."""
@@ -55,7 +50,7 @@ class StylizeOptions:
     batch_size: int
     force: bool
     runtime: StylizerName | None = None
-    """Runtime for videos; None stands for the fastest one, as measured on this machine."""
+    """Runtime for videos; None is OpenVINO, else onnxruntime, else PyTorch."""
 
 
 def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
@@ -177,7 +172,7 @@ def _stylize_video(
     store = CellStore(_segments(target))
     with ends_with_its_parents(), one_at_a_time(_lock(target), str(target)):
         _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
-        runtime = _runtime(store.root / RUNTIME, model, info, executor, options)
+        runtime = options.runtime or _runtime(model, info, executor, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}; ", end="")
         cells = segment_cells(
@@ -189,16 +184,8 @@ def _stylize_video(
             batch_size=options.batch_size,
             frames_per_segment=FRAMES_PER_SEGMENT,
             tags={},
+            runtime=runtime,
         )
-        cells = [
-            replace(
-                cell,
-                task=stylize_segment_by_runtime,
-                params=RuntimeSegmentParams(cell.params, runtime),
-                modules=(RUNTIMES[runtime].module,),
-            )
-            for cell in cells
-        ]
         # A user's own files are not recorded in MLflow.
         fan_out(cells, executor, store, Recorder(), gpu=True, unit="frame")
         segments = [store.path(cell.digest) / SEGMENT for cell in cells]
@@ -223,31 +210,14 @@ def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
 
 
 def _runtime(
-    record: Path, model: Path, info: VideoInfo, executor: ExecutorConfig, options: StylizeOptions
+    model: Path, info: VideoInfo, executor: ExecutorConfig, settings: StylizeSettings
 ) -> StylizerName:
-    """The runtime of a video's segments. The file `record` keeps it in case the video is interrupted."""
-    runtime = options.runtime or (_recorded(record) if record.exists() else None)
-    if not runtime:
-        on_gpu = device_of(executor, gpu=True) != "cpu"
-        if on_gpu or cluster_address(executor) or not _fits_whole(model, info, options.settings):
-            # A GPU is faster than any other runtime, a cluster's nodes are other machines, and only PyTorch
-            # computes tiles.
-            runtime = "torch"
-        else:
-            runtime = fastest_runtime(model, options.settings, executor.num_cpus)
-    record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(f"{runtime}\n", encoding="utf-8")
-    return runtime
-
-
-def _fits_whole(model: Path, info: VideoInfo, settings: StylizeSettings) -> bool:
+    """A GPU is fastest by PyTorch, a cluster's nodes are other machines, and only PyTorch has tiles."""
     height, width = small_size(info.height, info.width, settings.stroke)
-    return fits_whole(1, width, height, channels=load_model(model)[0].width)
-
-
-def _recorded(record: Path) -> StylizerName | None:
-    name = record.read_text("utf-8").strip()
-    return next((each for each in STYLIZERS if each == name), None)
+    whole = fits_whole(1, width, height, channels=load_model(model)[0].width)
+    if device_of(executor, gpu=True) != "cpu" or cluster_address(executor) or not whole:
+        return "torch"
+    return fixed_runtime(settings)
 
 
 def _segments(target: Path) -> Path:

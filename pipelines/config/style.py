@@ -18,9 +18,8 @@ from singleshot.style.start import START_WIDTH
 from tasks.fetch_photos import PhotosConfig
 from tasks.fetch_weights import NormalizationConfig
 from tasks.make_clip import ClipParams
-from tasks.measure_quality import QualityConfig
-from tasks.measure_speed import SpeedConfig
-from tasks.stylize_large import LargeConfig
+from tasks.measure_styles import QualityConfig, SpeedConfig
+from tasks.stylize import LargeConfig
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from tasks.measure_quality import QualityParams, measure_quality
-from tasks.measure_speed import SpeedParams, measure_speed
+from tasks.measure_styles import QualityParams, SpeedParams, measure_quality, measure_speed
 from tasks.tables import concatenate
 
 SUMMARY = Path("results/style/summary.json")

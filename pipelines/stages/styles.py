@@ -23,8 +23,7 @@ from pipelines.engine.stage import Work, step
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
-from tasks.stylize_large import LargeParams, stylize_large
-from tasks.stylize_photos import StylizeParams, stylize_photos
+from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos
 from tasks.tables import concatenate
 from tasks.train_style import train_style
 from tasks.transfer_style import TransferParams, transfer_style

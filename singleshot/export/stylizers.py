@@ -16,6 +16,7 @@ from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
 from singleshot.style.apply.strokes import small_size, with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
 from singleshot.style.model_file import load_model
+from singleshot.style.precision import resolve
 from singleshot.style.video.segments import Stylizer, torch_stylizer
 
 StylizerName = Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"]
@@ -83,6 +84,13 @@ def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
         threads = at_once if params.runtime.startswith("openvino") else 1
         shapes = {PICTURES: (1, 3, params.height, params.width)}
         return runtime.prepare(ModelFiles(path, model, "dense"), shapes, threads)
+
+
+def fixed_runtime(settings: StylizeSettings) -> StylizerName:
+    """The runtime for films on a CPU: OpenVINO, else onnxruntime, else PyTorch, by what is installed."""
+    in_bfloat16 = resolve(settings.precision, "cpu") == torch.bfloat16
+    wanted: list[StylizerName] = ["openvino-bf16" if in_bfloat16 else "openvino-f32", "onnxruntime"]
+    return next((name for name in wanted if not unavailable(name)), "torch")
 
 
 def unavailable(runtime: StylizerName) -> str | None:

@@ -14,12 +14,9 @@ from odd_videos import NTSC, make_video
 from PIL import Image
 from waiting import wait_until
 
-from pipelines.cli import fastest_runtime
 from pipelines.cli import stylize as module
 from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
 from singleshot.errors import UserError
-from singleshot.export import measure_stylizers, stylizers
-from singleshot.export.measure_stylizers import Measured
 from singleshot.style.apply.regions import read_mask
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, load_model, save_model
@@ -28,11 +25,6 @@ from singleshot.style.video.join import join_segments
 
 ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
-TORCH_IS_FASTEST = {
-    "torch": Measured(3.0),
-    "openvino-f32": Measured(2.0),
-    "onnxruntime": Measured(None, "odd"),
-}
 PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 
 
@@ -41,8 +33,7 @@ def workplace(tmp_path, monkeypatch):
     """A directory with a configuration, a style that is trained, a picture and a video."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "FRAMES_PER_SEGMENT", 10)
-    monkeypatch.setattr(fastest_runtime, "user_cache_path", lambda _: tmp_path / "cache")
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: TORCH_IS_FASTEST)
+    monkeypatch.setattr(module, "fixed_runtime", lambda _: "torch")
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"), encoding="utf-8")
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
@@ -350,37 +341,9 @@ def test_brackets_in_a_files_name_are_no_pattern():
     assert sorted(path.name for path in Path("out").iterdir()) == ["film[1].mp4", "photo[1].png"]
 
 
-def test_the_fastest_runtime_is_measured_once_and_said(monkeypatch, capsys):
-    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
-    output = capsys.readouterr().out
-    assert "torch (3 frames of 256x256 a second; openvino-f32 2; not onnxruntime: odd)" in output
-    assert "film.mp4: 25 frames of 64x48 at 29.97 a second, by torch; " in output
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: pytest.fail("measured again"))
-    stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
-    more = capsys.readouterr().out
-    assert "which runtime" not in more
-    assert "by torch" in more
-
-
-@pytest.mark.parametrize("change", ["versions", "network", "damage"])
-def test_what_is_kept_is_for_one_machine_and_one_network(monkeypatch, capsys, change):
-    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
-    if change == "versions":
-        monkeypatch.setattr(fastest_runtime, "installed_version", lambda _: "99")
-    if change == "network":
-        card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
-        save_model(TransformerNet(width=5), card, Path("models/styles/ink/model.safetensors"))
-    if change == "damage":
-        next(Path("cache").rglob("*.json")).write_text("{")
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
-    stylize_inputs("ink", ["film.mp4"], Path("more"), OPTIONS)
-    assert "by onnxruntime" in capsys.readouterr().out
-
-
 def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     float32 = replace(OPTIONS, settings=StylizeSettings(precision="float32"))
     stylize_inputs("ink", ["film.mp4"], Path("out"), float32)
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: pytest.fail("measured"))
     stylize_inputs("ink", ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
     assert "by onnxruntime" in capsys.readouterr().out
     # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
@@ -394,27 +357,8 @@ def apart(video, other):
     return max(np.abs(a.astype(int) - b).mean() for a, b in pairs)
 
 
-def test_an_interrupted_video_goes_on_by_the_runtime_it_began_with(monkeypatch, capsys):
-    by_openvino = replace(OPTIONS, runtime="openvino-f32")  # in which a frame is the same each time
-    stylize_inputs("ink", ["film.mp4"], Path("whole"), by_openvino)
-    interrupt(monkeypatch, by_openvino)
-    capsys.readouterr()
-    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
-    assert "by openvino-f32; cells: 3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
-    assert Path("out/film.mp4").read_bytes() == Path("whole/film.mp4").read_bytes()
-
-
-def test_pytorch_is_taken_where_nothing_else_is_installed(monkeypatch, capsys):
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", measure_stylizers.measure_stylizers)
-    monkeypatch.setattr(stylizers, "installed_version", {"torch": "2"}.get)
-    stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
-    output = capsys.readouterr().out
-    assert "not openvino-f32: openvino is not installed" in output
-    assert "by torch" in output
-
-
 def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
     monkeypatch.setattr("singleshot.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
-    monkeypatch.setattr(fastest_runtime, "measure_stylizers", lambda *_: {"onnxruntime": Measured(1.0)})
+    monkeypatch.setattr(module, "fixed_runtime", lambda _: "onnxruntime")
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     assert "by torch" in capsys.readouterr().out

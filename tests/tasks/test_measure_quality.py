@@ -19,10 +19,10 @@ from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.losses import total_variation
 from singleshot.style.perceptual_loss import LossNetwork, style_ratio
 from singleshot.style.video.reader import read_frames
-from tasks import measure_quality as module
+from tasks import measure_styles as module
 from tasks.job import Job, Metrics, Progress
 from tasks.make_clip import make_clip
-from tasks.measure_quality import QualityConfig, QualityParams, measure_quality
+from tasks.measure_styles import QualityConfig, QualityParams, measure_quality
 from tasks.train_style import train_style
 
 SIZE = 64

@@ -14,9 +14,9 @@ from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.gatys import GatysConfig, optimize
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
-from tasks import measure_speed as module
+from tasks import measure_styles as module
 from tasks.job import Job, Metrics, Progress
-from tasks.measure_speed import SpeedConfig, SpeedParams, measure_speed
+from tasks.measure_styles import SpeedConfig, SpeedParams, measure_speed
 
 CONFIG = SpeedConfig(
     images=2, sizes_px=(32, 64), backbones=("alexnet",), iterations=30, measured_iterations=2, repeats=2

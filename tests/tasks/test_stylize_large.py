@@ -7,7 +7,7 @@ from singleshot.io.images import encode_png, read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import load_model
 from tasks.job import Job
-from tasks.stylize_large import DETAIL_PX, LargeConfig, LargeParams, stylize_large
+from tasks.stylize import DETAIL_PX, LargeConfig, LargeParams, stylize_large
 
 SETTINGS = StylizeSettings(precision="float32", stroke=4.0)
 

@@ -13,7 +13,7 @@ from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
 from tasks.job import Job, Metrics, Progress
-from tasks.stylize_photos import StylizeParams, stylize_photos
+from tasks.stylize import StylizeParams, stylize_photos
 
 SETTINGS = StylizeSettings(strength=0.6, precision="float32")
 

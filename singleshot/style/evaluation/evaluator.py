@@ -1,10 +1,10 @@
 """Scores of stylised pictures, compared with their photos and with the painting of their style."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,16 +21,29 @@ Gatys et al.'s optimisation is made from those of its own backbone: each looks b
 it."""
 
 
-class PictureScores(NamedTuple):
+@dataclass(frozen=True)
+class PictureScores:
     """The scores of one picture: columns of quality.csv."""
 
     content_loss: float
+    """Mean squared difference between the picture and the photo in VGG16's relu2_2."""
     style_ratio: float
-    """Style ratio measured with VGG16, on the layers that networks are trained on."""
+    """Part of the photo's squared distance to the painting's style that is left, in those layers of VGG16
+    that networks are trained on. It favours networks, as VGG19 favours pictures of `gatys-vgg19`."""
     style_ratio_vgg19: float
+    """Style ratio measured with VGG19, on the layers that Gatys et al.'s optimisation compares."""
     style_ratio_alexnet: float
+    """Style ratio measured with AlexNet, on the layers that Gatys et al.'s optimisation compares."""
     ssim: float
+    """Structural similarity to the photo."""
     lpips: float
+    """LPIPS distance to the photo, measured with AlexNet. The networks were trained on VGG16's activations,
+    so VGG16 would favour them."""
+
+
+def mean_scores(scores: Sequence[PictureScores]) -> PictureScores:
+    """The mean of each score."""
+    return PictureScores(*np.mean([astuple(each) for each in scores], axis=0).tolist())
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import torch
 from small_networks import save_style
 
 from singleshot.errors import UserError
-from singleshot.export import measure_stylizers as measuring
 from singleshot.export import stylizers
-from singleshot.export.stylizers import StylizerParams, open_stylizer, unavailable
+from singleshot.export.stylizers import StylizerParams, fixed_runtime, open_stylizer, unavailable
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import load_model
 
@@ -69,36 +68,23 @@ def test_as_many_frames_at_once_as_memory_holds(model, monkeypatch):
     assert opened(model, "onnxruntime", threads=8).at_once == 2
 
 
-def test_all_that_are_right_are_timed(model):
-    measured = measuring.measure_stylizers(model, FLOAT32, threads=1)
-    assert set(measured) == set(stylizers.STYLIZERS)
-    assert measured["openvino-bf16"].reason == "float32 is asked for"
-    for runtime in ("torch", "openvino-f32", "onnxruntime"):
-        assert measured[runtime].frames_per_second > 0
-
-
-def test_what_is_wrong_or_raises_is_not_taken(model, monkeypatch):
-    prepare = measuring.prepare
-
-    def spoilt(model, params, at_once):
-        if params.runtime == "onnxruntime":
-            raise RuntimeError("no such\nkernel")
-        prepared = prepare(model, params, at_once)
-        return replace(prepared, run=lambda inputs: {k: v * 1.01 for k, v in prepared.run(inputs).items()})
-
-    monkeypatch.setattr(measuring, "prepare", spoilt)
-    measured = measuring.measure_stylizers(model, FLOAT32, threads=1)
-    assert measured["onnxruntime"].reason == "RuntimeError: no such kernel"
-    assert "times PyTorch's own error" in measured["openvino-f32"].reason
-    assert measured["torch"].frames_per_second > 0
+@pytest.mark.parametrize(
+    ("installed", "precision", "chosen"),
+    [
+        ({"openvino-f32", "openvino-bf16", "onnxruntime"}, "float32", "openvino-f32"),
+        ({"openvino-f32", "openvino-bf16", "onnxruntime"}, "bfloat16", "openvino-bf16"),
+        ({"onnxruntime"}, "float32", "onnxruntime"),
+        (set(), "float32", "torch"),
+    ],
+)
+def test_films_run_on_openvino_else_onnxruntime_else_pytorch(monkeypatch, installed, precision, chosen):
+    monkeypatch.setattr(stylizers, "unavailable", lambda name: None if name in installed else "no")
+    assert fixed_runtime(StylizeSettings(precision=precision)) == chosen
 
 
 def test_a_runtime_that_is_not_installed(model, monkeypatch):
     monkeypatch.setattr(stylizers, "installed_version", {"torch": "2"}.get)
-    measured = measuring.measure_stylizers(model, FLOAT32, threads=1)
-    assert measured["onnxruntime"].reason == "onnxruntime is not installed"
-    assert [name for name, each in measured.items() if each.frames_per_second] == ["torch"]
-    with pytest.raises(UserError, match="--runtime openvino-f32: openvino is not installed; choose another"):
+    with pytest.raises(UserError, match=r"openvino-f32: openvino is not installed"):
         open_stylizer(model, StylizerParams("openvino-f32", 61, 46, FLOAT32), "cpu", 1)
 
 

@@ -30,7 +30,7 @@ from singleshot.style.video.segments import (
 )
 from singleshot.style.video.smoothing import LEAD, smooth
 from tasks.job import Job, Metrics, Progress
-from tasks.stylize_segment import stylize_segment
+from tasks.stylize import SegmentParams, stylize_segment
 
 SOURCES = {
     "odd size": {"name": "video.mp4", "size": (65, 47), "pix_fmt": "yuv444p", "sound": ["aac"]},
@@ -248,7 +248,7 @@ def model(tmp_path):
 def stylized(tmp_path: Path, model: Path, video: Path, params: StylizeSegmentParams, name: str):
     output = tmp_path / name
     output.mkdir()
-    events = list(stylize_segment([Job(params, {"video": video, "model": model}, output)]))
+    events = list(stylize_segment([Job(SegmentParams(params), {"video": video, "model": model}, output)]))
     return output / SEGMENT, events
 
 

@@ -1,0 +1,151 @@
+"""Tasks: photos, a large picture, and the segments of a video in a style."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from annotated_types import Ge
+from torch import Tensor
+from torch.nn import functional
+
+from singleshot.errors import UserError
+from singleshot.export.stylizers import StylizerName, StylizerParams, open_stylizer
+from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
+from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.model_file import load_model
+from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, write_segment
+from tasks.job import Event, Job, Metrics, Progress, per_job
+
+DETAIL_PX = 512
+"""Side of the detail of a large picture, in pixels."""
+
+
+@dataclass(frozen=True)
+class StylizeParams:
+    """Parameters that stylised photos depend on, besides the input files."""
+
+    style: str
+    """Name of the painting."""
+    photos: tuple[str, ...]
+    """Names of photos in the set of photos."""
+    short_side: int | None = None
+    """Short side in pixels that photos are scaled to first; None keeps their size."""
+    settings: StylizeSettings = FULL_STYLE
+
+
+@per_job
+def stylize_photos(job: Job) -> Iterator[Event]:
+    """Stylise a job's photos (:class:`StylizeParams`), and show each beside the original.
+
+    Inputs: `photos` (directory of a :class:`PhotoSet`) and `model`
+    (:func:`singleshot.style.model_file.load_model`). The output gets `<photo>.jpg` for each photo, and
+    `before_after.jpg`, which has a row for each photo, with the original on the left. Metrics:
+    `seconds_per_image`, without reading and writing.
+
+    Raises:
+        UserError: an input is missing or damaged, the model is another style's, or there is no such photo.
+    """
+    params: StylizeParams = job.params
+    network, card = load_model(job.inputs["model"])
+    if card.style != params.style:
+        raise UserError(f"{job.inputs['model']}: of style {card.style}, not {params.style}; train that one")
+    network, photos = network.to(job.device), PhotoSet.open(job.inputs["photos"])
+    pairs, seconds = [], 0.0
+    for n, name in enumerate(params.photos, start=1):
+        photo = photos.read(name, short_side=params.short_side)
+        start = time.perf_counter()
+        stylized = stylize(network, photo[None], params.settings)[0]
+        seconds += time.perf_counter() - start
+        (job.output / f"{name}.jpg").write_bytes(encode_jpeg(stylized))
+        pairs.append(side_by_side(photo, stylized))
+        yield Progress(n / len(params.photos))
+    (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(pairs)))
+    yield Metrics(card.steps, {"seconds_per_image": seconds / len(pairs)})
+
+
+def _stacked(pairs: Sequence[Tensor]) -> Tensor:
+    """Pictures (3, H, W) below one another, scaled to the width of the narrowest."""
+    width = min(pair.shape[-1] for pair in pairs)
+    sizes = [(round(pair.shape[-2] * width / pair.shape[-1]), width) for pair in pairs]
+    rows = [
+        functional.interpolate(pair[None], size, mode="bilinear", antialias=True)[0]
+        for pair, size in zip(pairs, sizes, strict=True)
+    ]
+    return torch.cat(rows, dim=-2)
+
+
+@dataclass(frozen=True)
+class LargeConfig:
+    """The large picture of the report's Figure 8."""
+
+    photo: str
+    """Name of a sample, which is enlarged, or path of a picture."""
+    long_side_px: Annotated[int, Ge(64)]
+    """Length to which the long side is scaled, in pixels."""
+
+
+@dataclass(frozen=True)
+class LargeParams:
+    """Parameters that the picture depends on, besides the input files."""
+
+    config: LargeConfig
+    settings: StylizeSettings
+
+
+@per_job
+def stylize_large(job: Job) -> Iterator[Event]:
+    """Stylise a job's picture (:class:`LargeParams`), with strokes as large as its preview's.
+
+    Inputs: `photos` (directory of a :class:`PhotoSet`) or `photo` (a picture), and `model`
+    (:func:`singleshot.style.model_file.load_model`). The output gets `picture.jpg`, and `detail.jpg`: a
+    square of the photo's middle, in full size, beside the same of the picture.
+
+    Raises:
+        UserError: an input is missing or damaged, or there is no such photo.
+    """
+    params: LargeParams = job.params
+    network, card = load_model(job.inputs["model"])
+
+    def read(short_side: int | None) -> Tensor:
+        if (file := job.inputs.get("photo")) is not None:
+            return read_rgb(file, short_side=short_side)
+        return PhotoSet.open(job.inputs["photos"]).read(params.config.photo, short_side=short_side)
+
+    sides = read(None).shape[1:]
+    photo = read(round(min(sides) * params.config.long_side_px / max(sides)))
+    picture = stylize(network.to(job.device), photo[None], params.settings)[0]
+    (job.output / "picture.jpg").write_bytes(encode_jpeg(picture))
+    detail = side_by_side(middle(photo, DETAIL_PX), middle(picture, DETAIL_PX))
+    (job.output / "detail.jpg").write_bytes(encode_jpeg(detail))
+    yield Metrics(card.steps, {"megapixels": picture[0].numel() / 1e6})
+
+
+@dataclass(frozen=True)
+class SegmentParams:
+    """Parameters that a segment depends on, besides the video and the model."""
+
+    segment: StylizeSegmentParams
+    runtime: StylizerName = "torch"
+
+
+@per_job
+def stylize_segment(job: Job) -> Iterator[Event]:
+    """Stylise a segment of a video (:class:`SegmentParams`).
+
+    Inputs: `video`, and `model` (:func:`singleshot.style.model_file.load_model`). The output gets
+    `segment.mp4` (:func:`singleshot.style.video.segments.write_segment`).
+
+    Raises:
+        UserError: the video isn't the one that the segment was planned for, the model is no style's model,
+            or the runtime can't run here.
+    """
+    params, runtime = job.params.segment, job.params.runtime
+    frames, start = params.segment.frames - params.lead, time.perf_counter()
+    wanted = StylizerParams(runtime, params.format.width, params.format.height, params.settings)
+    stylizer = open_stylizer(job.inputs["model"], wanted, job.device, torch.get_num_threads())
+    for done in write_segment(job.inputs["video"], job.output / SEGMENT, params, stylizer):
+        yield Progress(done / frames)
+    yield Metrics(frames, {"frames_per_second": frames / (time.perf_counter() - start)})
