@@ -19,8 +19,7 @@ from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of, temporary_directory
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.locks import one_at_a_time
-from pipelines.engine.processes import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError

@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -111,7 +112,7 @@ class SavedCheckpoint:
 
 def read_made(directory: Path) -> Made:
     """The record of how the finished cell in `directory` was made."""
-    return Made.read(_manifest(directory)["made"])
+    return Made.read(json.loads((directory / MANIFEST).read_bytes())["made"])
 
 
 def is_inside(name: str) -> bool:
@@ -155,8 +156,22 @@ class CellStore:
     def fetch(self, cells: Sequence[Cell]) -> None:
         """Fetch those of `cells` that other machines have computed. A local store has none to fetch."""
 
-    def tidy(self) -> None:
-        """Remove half-written files that killed drivers have left."""
+    def prepare(self) -> None:
+        """Remove half-written files that killed drivers have left, and see that cells can be written.
+
+        Raises:
+            UserError: they can't, e.g. as another user has made the store.
+        """
+        for place in (self.root / "staging", self.root / "checkpoints", self.root):
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=place):
+                    pass
+            except OSError as error:
+                raise UserError(
+                    f"cells at {self.where}: {place}: {error.strerror}; let this user write there, or name "
+                    "another place in SINGLESHOT_CELLS"
+                ) from error
         for half in (self.root / "staging").glob("*"):
             if not is_alive(half.name.rpartition("-")[0]):
                 shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
@@ -176,14 +191,6 @@ class CellStore:
             shutil.rmtree(directory)
         return not damaged
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """The manifests of all finished cells."""
-        found = []
-        for path in self.root.glob(f"*/{MANIFEST}"):
-            with contextlib.suppress(FileNotFoundError):  # another driver removes a damaged cell
-                found.append(parse_manifest(path.read_bytes()))
-        return [manifest for manifest in found if manifest]
-
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Store a cell's results and artifacts, all of them or none, and drop its checkpoints."""
         staging = self._stage()
@@ -191,7 +198,8 @@ class CellStore:
         if self._artifacts(cell).exists():
             shutil.copytree(self._artifacts(cell), staging, dirs_exist_ok=True)
         for name, content in files.items():
-            _write(staging / name, content)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).write_bytes(content)
         results = sorted(file for file in staging.rglob("*") if file.is_file())
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
@@ -294,22 +302,3 @@ def step_of(name: str) -> int:
 def is_whole(name: str, state: bytes) -> bool:
     """Whether the checkpoint of that name was saved with the contents `state`."""
     return name == checkpoint_name(step_of(name), state)
-
-
-def parse_manifest(content: bytes) -> dict[str, Any] | None:
-    """The contents of a manifest; None if it is damaged."""
-    with contextlib.suppress(ValueError):
-        manifest = json.loads(content)
-        if isinstance(manifest, dict) and {"name", "task", "made"} <= manifest.keys():
-            return manifest
-    return None
-
-
-def _manifest(directory: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text("utf-8"))
-    return manifest
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from singleshot.errors import UserError
 
-PLACES = (".", ".cells", ".dvc/cache", "mlartifacts", "results")
+PLACES = (".", ".cells", ".dvc/cache", "mlartifacts", "results", "/dev/shm")
 """Where a run writes, besides temporary directories."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
 WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
 """Parts of the messages of libraries: of the system, of SQLite and Ray, and of the system for a quota."""
 LITTLE_BYTES = 50_000_000
@@ -29,49 +28,39 @@ def is_disk_full(error: BaseException | None) -> bool:
     """Whether an error, or one of its causes, is that of a full disk or an exhausted quota."""
     if error is None:
         return False
+    numbers = (errno.ENOSPC, errno.EDQUOT)
     return (
-        (isinstance(error, OSError) and error.errno in FULL)
+        (isinstance(error, OSError) and error.errno in numbers)
         or any(words in str(error) for words in WORDS)
         or is_disk_full(error.__cause__ or error.__context__)
     )
 
 
-def disk_full_error(error: BaseException, place: Path | None = None) -> DiskFullError:
-    """The error for users that names the disk.
-
-    It is the one of the error's own file, else that of `place`, else the one with least space.
-    """
+def disk_full_error(error: BaseException | None = None, place: Path | None = None) -> DiskFullError:
+    """The error for users, which names the error's own file, else `place`, else where least space is left."""
     named = getattr(error, "filename", None)
     if isinstance(named, str | bytes):
         place = Path(os.fsdecode(named))
     return DiskFullError(f"{_described(place or _fullest())}; finished cells and checkpoints are kept")
 
 
-def check_space(place: Path) -> None:
-    """Raise DiskFullError if the disk of a directory is as good as full."""
-    if place.exists() and _free_bytes(place) < LITTLE_BYTES:
-        raise DiskFullError(_described(place))
+def has_space(place: Path) -> bool:
+    """Whether this process may write to a directory, whose disk is not as good as full."""
+    return os.access(place, os.W_OK) and shutil.disk_usage(place).free >= LITTLE_BYTES
 
 
 def _fullest() -> Path:
-    temporary = os.environ.get("RAY_TMPDIR", "/tmp"), "/dev/shm", tempfile.gettempdir()
-    places = (Path(place) for place in (*PLACES, *temporary))
-    return min((place for place in places if place.exists()), key=_free_bytes)
-
-
-def _free_bytes(place: Path) -> int:
-    disk = os.statvfs(place)
-    # A disk may also have no place for another file's name; some file systems don't count them.
-    return disk.f_bavail * disk.f_frsize if disk.f_favail or not disk.f_files else 0
+    places = (Path(place) for place in (*PLACES, os.environ.get("RAY_TMPDIR", "/tmp"), tempfile.gettempdir()))
+    return min((place for place in places if place.exists()), key=lambda place: shutil.disk_usage(place).free)
 
 
 def _described(place: Path) -> str:
-    mount = next(path for path in (place.resolve(), *place.resolve().parents) if path.is_mount())
-    disk = shutil.disk_usage(mount)
+    existing = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(existing)
     space = f"{disk.free / 1e6:,.0f} of {disk.total / 1e6:,.0f} MB"
-    return f"{place}: the disk at {mount} is full ({space} are free); free some space, then run this again"
+    return f"{place}: the disk is full ({space} are free); free some space, then run this again"
 
 
 if __name__ == "__main__":
-    if _free_bytes(fullest := _fullest()) < LITTLE_BYTES:
+    if shutil.disk_usage(fullest := _fullest()).free < LITTLE_BYTES:
         sys.exit(f"error: {_described(fullest)}")

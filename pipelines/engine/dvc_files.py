@@ -1,18 +1,19 @@
-"""Files of DVC's that a kill or a power cut leaves cut off, as DVC writes them in place.
+"""Files of DVC's that a kill or a power cut leaves cut off, as DVC writes them in place, and does not sync.
 
-DVC refuses to run with such a file, so `make repro` mends them first: `python -m pipelines.engine.dvc_files`.
-The module imports little, so that this takes only a moment.
+DVC refuses to run with some of them, and restores others as they are, so `make repro` mends them first:
+`python -m pipelines.engine.dvc_files`. The module imports little, so that this takes only a moment.
 """
 
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import psutil
 import yaml
 from filelock import FileLock, Timeout
 
@@ -33,7 +34,8 @@ By default it is in /var/tmp, and DVC lets everybody write there. It is not in `
 in any directory in which it is run, and take it for a checkout.
 """
 CACHE = Path(".dvc/cache/files/md5")
-EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
+CHECKED = DVC / "checked"
+"""Its time is that of the last check of `CACHE`, and its contents that of this machine's start."""
 
 
 def shared_checkout() -> Path:
@@ -73,64 +75,65 @@ def mend() -> Iterator[str]:
 
 
 def _mend_lock() -> Iterator[str]:
-    if not LOCK.exists() or is_whole(LOCK):
+    if not LOCK.exists() or _is_whole(LOCK):
         return
-    damaged = f"{LOCK} was cut off while DVC wrote it"
-    if KEPT_LOCK.exists() and is_whole(KEPT_LOCK):
-        with whole_file(LOCK) as copy:
-            shutil.copyfile(KEPT_LOCK, copy)
-        yield f"{damaged}: restored from the copy that its last stage began with"
+    LOCK.unlink()
+    if KEPT_LOCK.exists() and _is_whole(KEPT_LOCK):
+        shutil.copyfile(KEPT_LOCK, LOCK)
+        yield f"{LOCK} was cut off: restored from the copy that its last stage began with"
     else:
-        LOCK.unlink()
-        yield f"{damaged}: removed; DVC writes it again from its cache, and from the cells in .cells"
+        yield f"{LOCK} was cut off: removed; DVC writes it again from its cache, and from the cells in .cells"
 
 
-def is_whole(lock: Path) -> bool:
-    """Whether DVC would accept a lock file."""
-    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from voluptuous import Invalid
-
+def _is_whole(lock: Path) -> bool:
+    """Whether DVC would read a lock file: a cut leaves a key without a value, or none at all."""
     try:
-        with lock.open(encoding="utf-8") as file:
-            COMPILED_LOCKFILE_SCHEMA(yaml.load(file, yaml.CSafeLoader))
-    except (yaml.YAMLError, UnicodeDecodeError, Invalid):
+        stages = yaml.load(lock.read_bytes(), yaml.CSafeLoader)["stages"].values()
+        entries = [entry for stage in stages for kind in ("deps", "outs") for entry in stage.get(kind, [])]
+        return all(stage["cmd"] for stage in stages) and all(entry["path"] for entry in entries)
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
         return False
-    return True
 
 
 def _mend_cache() -> Iterator[str]:
-    """Remove empty files, from which DVC would restore empty results."""
-    empty = [
-        path
-        for path in CACHE.glob("*/*")
-        if not path.stat().st_size and path.parent.name + path.name != EMPTY
-    ]
-    for path in empty:
+    """Remove what is not what its name says, its MD5: DVC would restore damaged results from it for ever.
+
+    A power cut may damage everything, so this machine's start counts; otherwise what has changed is checked.
+    """
+    start = f"{psutil.boot_time():.0f}"
+    seen = CHECKED.exists() and CHECKED.read_text("utf-8") == start
+    since = CHECKED.stat().st_mtime - 1 if seen else 0.0
+    with whole_file(CHECKED) as now:
+        now.write_text(start, encoding="utf-8")
+        damaged = [path for path in CACHE.glob("*/*") if path.stat().st_ctime > since and _is_damaged(path)]
+    for path in damaged:
         path.unlink()
-    if empty:
-        yield f"{CACHE}: removed {len(empty)} files that a power cut has emptied"
+    if damaged:
+        yield f"{CACHE}: removed {len(damaged)} damaged files; stages link their cells again"
+
+
+def _is_damaged(path: Path) -> bool:
+    named = re.fullmatch(r"([0-9a-f]{32})(\.dir)?", path.parent.name + path.name)
+    if named is None:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != named[1]
 
 
 def _mend_used() -> Iterator[str]:
-    """Remove entries of processes that have ended, whose ids other processes may have by now."""
+    """Remove the record if all processes in it have ended, whose ids other processes may have by now."""
     if not USED.exists():
         return
     try:
-        used: dict[str, Any] = json.loads(USED.read_text("utf-8"))
-        writers = {path: entry for path, entry in used.get("write", {}).items() if is_dvc(entry["pid"])}
-        readers = {
-            path: [entry for entry in entries if is_dvc(entry["pid"])]
-            for path, entries in used.get("read", {}).items()
-        }
+        used = json.loads(USED.read_text("utf-8"))
+        readers = (entry for entries in used.get("read", {}).values() for entry in entries)
+        entries = [*used.get("write", {}).values(), *readers]
+        if not entries or any(is_dvc(entry["pid"]) for entry in entries):
+            return
     except (ValueError, KeyError, TypeError, AttributeError):
-        USED.unlink()
-        yield f"{USED} was cut off while DVC wrote it: removed; it names only what DVC was using"
-        return
-    alive = {"write": writers, "read": {path: entries for path, entries in readers.items() if entries}}
-    if alive != {"write": used.get("write", {}), "read": used.get("read", {})}:
-        with whole_file(USED) as file:
-            file.write_text(json.dumps(alive), encoding="utf-8")
-        yield f"{USED}: removed what a DVC was using that has ended"
+        pass  # it was cut off
+    USED.unlink()
+    yield f"{USED}: removed, as it is damaged or of a DVC that has ended"
 
 
 def _may_run() -> bool:

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.comparison import reasons
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.local_executor import LocalExecutor
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
@@ -44,7 +43,7 @@ def fan_out(
         CellsFailedError: some cells failed; it is raised when all others are done.
         UserError: a cell failed for a reason that the user can fix.
     """
-    store.tidy()
+    store.prepare()
     store.fetch(cells)
     kept = {cell.digest for cell in cells if store.has(cell)}
     missing = [cell for cell in cells if cell.digest not in kept]
@@ -54,8 +53,6 @@ def fan_out(
     print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
     recorder.reused(reused, store)
     if missing:
-        if again := reasons(missing, store.manifests()):
-            print(again, flush=True)
         turns = [[cell] for cell in missing] if alone else [missing]
         start_ray = start_ray and len(turns[0]) > 1
         with _executor(config, gpu, start_ray) as executor, Sweep(missing, store, recorder, unit) as sweep:

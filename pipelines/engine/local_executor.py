@@ -2,7 +2,6 @@
 
 import contextlib
 import multiprocessing
-import pickle
 import signal
 import traceback
 from collections import deque
@@ -28,7 +27,19 @@ from pipelines.engine.execution import (
 )
 from pipelines.engine.processes import GRACE_SECONDS, ends_with
 from pipelines.engine.sweep import Sweep
+from singleshot.errors import UserError
 from tasks.job import Event
+
+
+class ProcessLostError(Exception):
+    """A process that computed cells was killed."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of a batch, with its error if it failed."""
+
+    error: Exception | None = None
 
 
 class LocalExecutor:
@@ -37,6 +48,9 @@ class LocalExecutor:
     On a GPU, and where a cell has several threads, cells run in this process, one at a time. A fork can use
     neither OpenMP's threads nor a GPU once its parent has: it hangs, or fails. So all other cells run in
     forks, also a single one: the next step of the stage may need forks.
+
+    The forks are not those of `concurrent.futures`: its pool gives up all of them when one is killed, cannot
+    be ended in the middle of a cell, and hands back results alone, no checkpoints.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -47,90 +61,98 @@ class LocalExecutor:
         """Compute `cells`, which the sweep's store lacks."""
         on_gpu = device_of(self.config, self.gpu) == "cuda"
         pending = deque(batches(cells, sweep.store, stack_size(self.config, len(cells), on_gpu)))
-        here = on_gpu or self.config.num_cpus > 1
-        places = 1 if here else max(min(_places(self.config), len(pending)), 1)
-        idle = [(_Here if here else _Fork)(self.config, self.gpu) for _ in range(places)]
-        busy: list[_Worker] = []
+        if on_gpu or self.config.num_cpus > 1:
+            self._run_here(sweep, pending)
+        else:
+            self._run_in_forks(sweep, pending)
+
+    def _run_here(self, sweep: Sweep, pending: deque[CellBatch]) -> None:
+        while pending:
+            batch = pending.popleft()
+            sweep.started(batch)
+            for event in _events(batch, checkpoints_of(batch, sweep.store), self.config, self.gpu):
+                if isinstance(event, _End):
+                    pending.extend(_again(sweep, batch, event.error))
+                else:
+                    sweep.handle(batch, event)
+
+    def _run_in_forks(self, sweep: Sweep, pending: deque[CellBatch]) -> None:
+        places = min(_places(self.config), len(pending))
+        idle: list[_Fork] = []
+        busy: dict[Connection, _Fork] = {}
         try:
             while pending or busy:
-                while pending and idle:
-                    batch = pending.popleft()
-                    sweep.started(batch)
-                    busy.append(idle.pop())
-                    busy[-1].begin(batch, checkpoints_of(batch, sweep.store))
-                for worker in _with_news(busy):
-                    again = _handle_next(worker, sweep)
-                    if again is not None:
-                        busy.remove(worker)
-                        idle.append(worker)
-                        pending.extend(again)
+                while pending and len(busy) < places:
+                    fork = idle.pop() if idle else _Fork(self.config, self.gpu)
+                    busy[fork.connection] = fork
+                    fork.begin(pending.popleft(), sweep)
+                for connection in wait(list(busy)):
+                    assert isinstance(connection, Connection)
+                    fork = busy[connection]
+                    event = fork.next()
+                    if not isinstance(event, _End):
+                        sweep.handle(fork.batch, event)
+                        continue
+                    del busy[connection]
+                    pending.extend(_again(sweep, fork.batch, event.error))
+                    if isinstance(event.error, ProcessLostError):
+                        fork.close()
+                    else:
+                        idle.append(fork)
         finally:
-            for worker in [*busy, *idle]:
-                worker.close()
+            for fork in [*busy.values(), *idle]:
+                fork.close()
 
 
 def _places(config: ExecutorConfig) -> int:
     """The number of batches that this machine's cores and memory allow at a time."""
-    cores = joblib.cpu_count()
     if config.memory_gb is None:
-        return cores
-    return min(cores, int(psutil.virtual_memory().total / 2**30 / config.memory_gb))
+        return joblib.cpu_count()
+    fitting = int(psutil.virtual_memory().total / 2**30 / config.memory_gb)
+    return max(min(joblib.cpu_count(), fitting), 1)
 
 
-class ProcessLostError(Exception):
-    """A process that computed cells was killed."""
-
-
-class _Here:
-    """Computes batches in this process."""
-
-    def __init__(self, config: ExecutorConfig, gpu: bool):
-        self._config, self._gpu = config, gpu
-
-    def begin(self, batch: CellBatch, states: Sequence[bytes | None]) -> None:
-        """Compute a batch from the states of its checkpoints."""
-        self.batch = batch
-        self._events = _events(batch, states, self._config, self._gpu)
-
-    def next(self) -> Event | Finished:
-        """The next event of the batch. Raises StopIteration at the end, and whatever the task raises."""
-        return next(self._events)
-
-    def close(self) -> None:
-        """The worker is no longer needed."""
+def _again(sweep: Sweep, batch: CellBatch, error: Exception | None) -> Sequence[CellBatch]:
+    """The batches to run in place of one that has ended; none unless it was lost or too large."""
+    match error:
+        case None:
+            return []
+        case OutOfMemoryError():
+            return sweep.out_of_memory(batch, error)
+        case ProcessLostError():
+            return sweep.lost(batch, error)
+        case DiskFullError():
+            raise error  # the disk would be full for the other cells too
+    sweep.failed(batch, error)
+    return []
 
 
 class _Fork:
-    """Computes batches in a fork of this process, or in a new one if that was killed."""
+    """A fork of this process that computes one batch after the other, and ends with this process."""
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
-        self._config, self._gpu = config, gpu
-        self._start()
-
-    def _start(self) -> None:
         self.connection, theirs = multiprocessing.Pipe()
-        arguments = theirs, psutil.Process(), self._config, self._gpu
+        arguments = theirs, psutil.Process(), config, gpu
         self._process = multiprocessing.get_context("fork").Process(target=_compute, args=arguments)
         with theirs:
             self._process.start()
 
-    def begin(self, batch: CellBatch, states: Sequence[bytes | None]) -> None:
-        """Compute a batch from the states of its checkpoints."""
-        if not self._process.is_alive():
-            self.connection.close()
-            self._start()
+    def begin(self, batch: CellBatch, sweep: Sweep) -> None:
+        """Compute a batch from its checkpoints."""
         self.batch = batch
-        self.connection.send((batch, states))
+        sweep.started(batch)
+        with contextlib.suppress(ConnectionError):  # it was killed while it was idle, as `next` will say
+            self.connection.send((batch, checkpoints_of(batch, sweep.store)))
 
-    def next(self) -> Event | Finished:
-        """The next event. Raises StopIteration at the end, whatever the task raises, and ProcessLostError."""
+    def next(self) -> Event | Finished | _End:
+        """The next event of the batch."""
         try:
             event: Event | Finished | _End = self.connection.recv()
         except (EOFError, ConnectionError):
             self._process.join()
-            raise ProcessLostError(f"its process ended with {_ending(self._process.exitcode)}") from None
-        if isinstance(event, _End):
-            raise event.error or StopIteration
+            status = self._process.exitcode or 0
+            ending = signal.Signals(-status).name if status < 0 else f"status {status}"
+            return _End(ProcessLostError(f"its process ended with {ending}"))
         return event
 
     def close(self) -> None:
@@ -142,75 +164,23 @@ class _Fork:
         self.connection.close()
 
 
-_Worker = _Here | _Fork
-
-
-@dataclass(frozen=True)
-class _End:
-    """What a fork sends at the end of a batch."""
-
-    error: Exception | None = None
-
-
-def _with_news(busy: Sequence[_Worker]) -> Sequence[_Worker]:
-    """Those that have another event; waits until there is one."""
-    forks = [worker for worker in busy if isinstance(worker, _Fork)]
-    if not forks:
-        return list(busy)
-    ready = wait([fork.connection for fork in forks])
-    return [fork for fork in forks if fork.connection in ready]
-
-
-def _handle_next(worker: _Worker, sweep: Sweep) -> Sequence[CellBatch] | None:
-    """Handle a worker's next event; at the end of its batch, returns the batches to run in its place."""
-    try:
-        event = worker.next()
-    except StopIteration:
-        return []
-    except OutOfMemoryError as error:
-        return sweep.out_of_memory(worker.batch, error)
-    except ProcessLostError as error:
-        return sweep.lost(worker.batch, error)
-    except DiskFullError:
-        raise  # the disk would be full for the other cells too
-    except Exception as error:
-        sweep.failed(worker.batch, error)
-        return []
-    # Not in the `try`: if MLflow or the store can't be reached, the cell has not failed.
-    sweep.handle(worker.batch, event)
-    return None
-
-
 def _compute(connection: Connection, driver: psutil.Process, config: ExecutorConfig, gpu: bool) -> None:
     """Send the events of the batches that come, in a fork of `driver` that ends with it."""
     with contextlib.suppress(KeyboardInterrupt, EOFError, ConnectionError), ends_with([driver]):
         while True:
             batch, states = connection.recv()
-            try:
-                for event in _events(batch, states, config, gpu):
-                    connection.send(event)
-            except Exception as error:
-                connection.send(_End(_portable(error)))
-            else:
-                connection.send(_End())
+            for event in _events(batch, states, config, gpu):
+                connection.send(event)
 
 
 def _events(
     batch: CellBatch, states: Sequence[bytes | None], config: ExecutorConfig, gpu: bool
-) -> Iterator[Event | Finished]:
-    return execute(batch, [cell.inputs for cell in batch.cells], states, config, gpu)
-
-
-def _portable(error: Exception) -> Exception:
-    """The error as another process can read it, with the traceback, which pickling drops, as a note."""
-    trace = "".join(traceback.format_exception(error))
+) -> Iterator[Event | Finished | _End]:
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(trace)
-    error.add_note(f"In the cell's process:\n{trace}")
-    return error
-
-
-def _ending(status: int | None) -> str:
-    return signal.Signals(-status).name if status and status < 0 else f"status {status}"
+        yield from execute(batch, [cell.inputs for cell in batch.cells], states, config, gpu)
+    except (UserError, OutOfMemoryError) as error:
+        yield _End(error)
+    except Exception:  # which another process may be unable to read
+        yield _End(RuntimeError(f"in the cell's process:\n{traceback.format_exc()}"))
+    else:
+        yield _End()

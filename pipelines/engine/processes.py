@@ -1,16 +1,14 @@
 """How processes end: promptly, with their child processes, and no later than the `dvc` that started them."""
 
 import contextlib
-import functools
 import os
 import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
@@ -18,12 +16,8 @@ GRACE_SECONDS = 15.0
 
 
 def this_process() -> str:
-    """The name of this process."""
-    return name_of(psutil.Process())
-
-
-def name_of(process: psutil.Process) -> str:
-    """A name of a process on this machine that no other process has, on any machine and at any time."""
+    """A name of this process that no other process has, on any machine and at any time."""
+    process = psutil.Process()
     return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
 
 
@@ -40,6 +34,27 @@ def is_alive(name: str) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def one_at_a_time(lock: Path, what: str) -> Iterator[None]:
+    """Hold a lock within the context, which does `what`; wait for another process that holds it.
+
+    The system drops the lock when its holder ends.
+    """
+    from filelock import FileLock, Timeout
+
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    file = FileLock(lock)
+    try:
+        file.acquire(timeout=0)
+    except Timeout:
+        print(f"waiting for another process, which works on {what}", file=sys.stderr, flush=True)
+        file.acquire()
+    try:
+        yield
+    finally:
+        file.release()
+
+
 def ends_with_its_parents() -> contextlib.AbstractContextManager[None]:
     """:func:`ends_with` for the processes above this one up to `dvc`, if this is a DVC stage.
 
@@ -49,37 +64,29 @@ def ends_with_its_parents() -> contextlib.AbstractContextManager[None]:
     Raises:
         KeyboardInterrupt: `dvc` has ended already, while this process imported its modules.
     """
-    return ends_with(_parents())
+    return ends_with(_parents() if "DVC_STAGE" in os.environ else [])
 
 
 @contextlib.contextmanager
 def ends_with(processes: Sequence[psutil.Process]) -> Iterator[None]:
     """Turn SIGTERM, and the end of any of `processes`, into KeyboardInterrupt in the main thread."""
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    hook = sys.unraisablehook
-    sys.unraisablehook = functools.partial(_interrupt_again, hook)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     stop = threading.Event()
     threading.Thread(target=_watch, args=(processes, stop), daemon=True).start()
     try:
         yield
     finally:
         stop.set()
-        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, previous)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _interrupt_again(
-    hook: Callable[["sys.UnraisableHookArgs"], object], dropped: "sys.UnraisableHookArgs"
-) -> None:
-    """Send SIGTERM again if its exception was dropped, as it was raised while C code (LLVM) called Python."""
-    if dropped.exc_type is KeyboardInterrupt:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
-    else:
-        hook(dropped)
+def _watch(processes: Sequence[psutil.Process], stop: threading.Event) -> None:
+    while not stop.wait(0.5):
+        if not all(map(_runs, processes)):
+            os.kill(os.getpid(), signal.SIGTERM)
+            if not stop.wait(GRACE_SECONDS):
+                os._exit(130)  # the main thread is stuck in native code
+            return
 
 
 @contextlib.contextmanager
@@ -101,10 +108,8 @@ def interrupted_later() -> Iterator[None]:
 
 
 def _parents() -> list[psutil.Process]:
-    """Within a DVC stage, the processes above this one up to and including `dvc`; else none."""
+    """The processes above this one up to and including `dvc`."""
     parents = psutil.Process().parents()
-    if "DVC_STAGE" not in os.environ:
-        return []
     for depth, process in enumerate(parents):
         if is_dvc(process.pid):
             return parents[: depth + 1]
@@ -119,15 +124,6 @@ def is_dvc(pid: int) -> bool:
     with contextlib.suppress(psutil.Error):
         return any("dvc" in Path(word).name for word in psutil.Process(pid).cmdline()[:3])
     return False
-
-
-def _watch(processes: Sequence[psutil.Process], stop: threading.Event) -> None:
-    while not stop.wait(0.5):
-        if not all(map(_runs, processes)):
-            os.kill(os.getpid(), signal.SIGTERM)
-            if not stop.wait(GRACE_SECONDS):
-                os._exit(130)  # the main thread is stuck in native code
-            return
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -145,8 +141,8 @@ def takes_its_children_along() -> Iterator[None]:
     descendants of this process and kills them when the guard's standard input closes, which happens however
     this process ends.
     """
-    earlier = [str(child.pid) for child in psutil.Process().children()]
-    command = [sys.executable, __file__, str(os.getpid()), *earlier]
+    spared = [str(child.pid) for child in psutil.Process().children()]
+    command = [sys.executable, __file__, str(os.getpid()), *spared]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
@@ -159,21 +155,20 @@ def takes_its_children_along() -> Iterator[None]:
 def _guard(driver: psutil.Process, spared: set[int]) -> None:
     known: set[psutil.Process] = set()
     while not select.select([sys.stdin], [], [], 1.0)[0]:
-        for child in _children(driver):
+        for child in _descendants(driver, recursive=False):
             if child.pid not in spared:
-                known |= {child, *_children(child, recursive=True)}
-    for process in known.union(*(_children(process, recursive=True) for process in known)):
+                known |= {child, *_descendants(child)}
+    for process in known.union(*map(_descendants, known)):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
-def _children(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
-    try:
+def _descendants(process: psutil.Process, recursive: bool = True) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return process.children(recursive=recursive)
-    except psutil.NoSuchProcess:
-        return []
+    return []
 
 
 if __name__ == "__main__":
-    pids = [int(word) for word in sys.argv[1:]]
-    _guard(psutil.Process(pids[0]), spared={*pids[1:], os.getpid()})
+    driver, *others = map(int, sys.argv[1:])
+    _guard(psutil.Process(driver), spared={*others, os.getpid()})

@@ -3,18 +3,19 @@
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipelines.engine.disks import check_space
-from pipelines.engine.environment_variables import set_variables
+from pipelines.engine.disks import DiskFullError, has_space
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.processes import takes_its_children_along
 from singleshot.errors import UserError
@@ -29,6 +30,9 @@ NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
 """Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
 60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
 ended."""
+LONGEST_TEMPORARY = 36
+"""Longest directory, in bytes, below which the paths of Ray's sockets have the 107 bytes that the system
+allows (`ray/session_2026-11-25_14-49-28_123456_1234567/sockets/plasma_store`)."""
 
 
 @contextlib.contextmanager
@@ -38,62 +42,82 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     Raises:
         UserError: the cluster cannot be reached, or it was lost meanwhile.
     """
-    set_variables()
     address = cluster_address(config)
-    if address is None:
-        _keep_to_this_user()
+    _set_variables(here=address is None)
     import ray
 
+    name = f"Ray cluster {address or 'on this machine'}"
     with contextlib.ExitStack() as joined:
         try:
-            joined.enter_context(_joined(address))
+            joined.enter_context(_started_here() if address is None else _joined(address))
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise UserError(
-                f"Ray cluster {address or 'on this machine'}: {error}; `python -m pipelines doctor` says more"
-            ) from error
+            raise UserError(f"{name}: {error}; `python -m pipelines doctor` says more") from error
         try:
             yield
         except ray.exceptions.RayError as error:
             # An error of the cluster, e.g. a head that was restarted; exceptions of cells don't get here.
             raise UserError(
-                f"Ray cluster {address or 'on this machine'} was lost: {type(error).__name__}; finished "
-                "cells and checkpoints are kept, `dvc repro` goes on from them"
+                f"{name} was lost: {type(error).__name__}; finished cells and checkpoints are kept, "
+                "`dvc repro` goes on from them"
             ) from error
 
 
-@contextlib.contextmanager
-def _joined(address: str | None) -> Iterator[None]:
-    import ray
+def _set_variables(here: bool) -> None:
+    """Set variables that Ray reads when it is imported; `here` if it is to run on this machine alone."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Without this, a task with num_gpus=0 sees every GPU.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    # Set so that a cluster with a token can be joined by host:port, and a local one starts without a warning.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # The executor's `excludes` are complete; Ray would add to them, with two warnings.
+    os.environ["RAY_OVERRIDE_RUNTIME_ENV_DEFAULT_EXCLUDES"] = ""
+    if here:
+        # Ray's processes then listen on 127.0.0.1 alone, as on the systems that the variable names.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ["RAY_TMPDIR"] = str(_temporary_directory())
+        _keep_token()
 
-    if address is not None:
-        check_joinable(address)
-        # Workers have no checkout: the code is sent to them, and nothing else.
-        _join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": _not_code()})
-        try:
-            yield
-        finally:
-            ray.shutdown()
-    else:
-        with _started_here():
-            yield
 
+def _temporary_directory() -> Path:
+    """The first directory for Ray's sockets and logs that is writable and has space and a short name.
 
-def _keep_to_this_user() -> None:
-    """Have Ray for this machine listen on 127.0.0.1 alone, and keep its token from the machine's other users.
-
-    Ray reads the variable when it is imported, and has named it for the systems where it does so by itself.
-    Whoever reads the token may run code as its owner; Ray writes it so that everybody can.
+    Raises:
+        DiskFullError: there is none.
     """
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    given = os.environ.get("RAY_TMPDIR")
+    # Of these, TMPDIR is the first; batch systems give it a long name.
+    places = [given] if given else [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]
+    for place in map(Path, places):
+        if len(os.fsencode(place)) <= LONGEST_TEMPORARY and has_space(place):
+            return place
+    raise DiskFullError(
+        f"{places[0]}: its disk is full or read-only, or its name has more than {LONGEST_TEMPORARY} bytes; "
+        "free some space, or name another directory for Ray's files in RAY_TMPDIR"
+    )
+
+
+def _keep_token() -> None:
+    """Keep Ray's token from other users, who may run code with it: Ray lets everybody read the file."""
     token = Path.home() / ".ray" / "auth_token"
     token.parent.mkdir(exist_ok=True)
     try:
-        file = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
     except FileExistsError:
         token.chmod(0o600)
-    else:
-        with os.fdopen(file, "w") as content:
-            content.write(secrets.token_hex(32))
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    import ray
+
+    check_joinable(address)
+    # Workers have no checkout: the code is sent to them, and nothing else.
+    _join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": not_code(Path.cwd())})
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _join(**options: Any) -> None:
@@ -116,11 +140,9 @@ def _started_here() -> Iterator[None]:
 
     Raises:
         RuntimeError: it did not start.
-        DiskFullError: there is no space for its logs.
     """
     import ray
 
-    check_space(Path(os.environ.get("RAY_TMPDIR", "/tmp")))
     for _ in range(STARTS):
         with takes_its_children_along():
             try:
@@ -170,9 +192,12 @@ def check_joinable(address: str) -> None:
         )
 
 
-CODE = {"singleshot", "tasks", "pipelines"}
+def not_code(root: Path) -> list[str]:
+    """Patterns, as in `.gitignore`, of all in a checkout's root but its Python modules and packages.
 
-
-def _not_code() -> list[str]:
-    """The files and folders in the repository's root that Ray's workers don't need."""
-    return [f"/{path.name}" for path in Path.cwd().iterdir() if path.name not in CODE]
+    A user's own modules, e.g. of environments, lie there as well.
+    """
+    names = (
+        path.name for path in root.iterdir() if path.suffix != ".py" and not (path / "__init__.py").exists()
+    )
+    return ["/" + re.sub(r"([\[\]*?!#\\ ])", r"\\\1", name) for name in sorted(names)]

@@ -19,7 +19,6 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import fsspec
 import tqdm
@@ -34,7 +33,6 @@ from pipelines.engine.cells import (
     is_inside,
     is_whole,
     log,
-    parse_manifest,
     step_of,
 )
 from pipelines.engine.disks import is_disk_full
@@ -54,24 +52,15 @@ def open_store(root: Path) -> CellStore:
     Where results are kept does not change them, so the environment names the place, not a stage's parameters.
 
     Raises:
-        UserError: the place is a file, or a URL that is mistyped or cannot be used.
+        UserError: the URL is mistyped or cannot be used.
     """
-    where = os.environ.get(VARIABLE) or str(shared_checkout() / root)
+    where = os.environ.get(VARIABLE) or str(root)
     protocol, is_url, path = where.partition("://")
-    if is_url:
-        is_local = protocol in LOCAL
-        return CellStore(_directory(path)) if is_local else RemoteCellStore(shared_checkout() / root, where)
-    if ":" in where.partition("/")[0]:  # most likely `s3:/bucket`, which would become a directory `s3:`
+    if is_url and protocol not in LOCAL:
+        return RemoteCellStore(shared_checkout() / root, where)
+    if not is_url and ":" in where.partition("/")[0]:  # most likely `s3:/bucket`: a directory named `s3:`
         raise UserError(f"{VARIABLE}={where}: write s3://BUCKET/PREFIX, or ./{where} if it is a directory")
-    return CellStore(_directory(where))
-
-
-def _directory(where: str) -> Path:
-    path = Path(where)
-    existing = next(place for place in (path, *path.parents) if place.exists())
-    if not existing.is_dir():
-        raise UserError(f"cells at {path}: {existing} is a file; name a directory or a URL in {VARIABLE}")
-    return path
+    return CellStore(shared_checkout() / (path or where))
 
 
 class RemoteCellStore(CellStore):
@@ -98,7 +87,7 @@ class RemoteCellStore(CellStore):
         """Download those of `cells` that only the URL has, and upload those that only this machine has."""
         with self._as_user_error():
             checkpoints = self._list_checkpoints()
-            manifests = self._read_manifests([cell.digest for cell in cells])
+            manifests = self._read_manifests(cells)
             for cell in tqdm.tqdm(cells, "fetching", leave=False, unit="cell", disable=None):
                 if not self.has(cell) and cell.digest in manifests:
                     self._download(cell, manifests[cell.digest])
@@ -106,14 +95,6 @@ class RemoteCellStore(CellStore):
                     self._fetch_checkpoint(cell, checkpoints[cell.digest])
                 elif cell.digest not in manifests:
                     self._upload(cell)
-
-    def manifests(self) -> list[dict[str, Any]]:
-        """The manifests of all finished cells, here and at the URL."""
-        with self._as_user_error(), contextlib.suppress(FileNotFoundError):
-            names = {PurePosixPath(key).name for key in self._files.ls(self._remote(), detail=False)}
-            elsewhere = self._read_manifests([name for name in names if not self.path(name).exists()])
-            return super().manifests() + [found for found in map(parse_manifest, elsewhere.values()) if found]
-        return super().manifests()
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
         """Store a cell here and then at the URL, and drop its checkpoints in both places."""
@@ -124,12 +105,11 @@ class RemoteCellStore(CellStore):
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
         """Store the newest checkpoint in both places, then delete the previous one."""
         super().save_checkpoint(cell, step, state)
+        place = self._remote("checkpoints", cell.digest)
         with self._as_user_error():
-            self._files.pipe_file(
-                self._remote("checkpoints", cell.digest, checkpoint_name(step, state)), state
-            )
-            saved = self._files.find(self._remote("checkpoints", cell.digest), maxdepth=1)
-            self._remove([key for key in saved if _step(key) < step])
+            self._files.pipe_file(f"{place}/{checkpoint_name(step, state)}", state)
+            saved = self._files.find(place, maxdepth=1)
+            self._remove([key for key in saved if step_of(PurePosixPath(key).name) < step])
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
         """Store a file of an unfinished cell in both places; returns its local path."""
@@ -138,15 +118,17 @@ class RemoteCellStore(CellStore):
         return super().save_artifact(cell, name, content)
 
     def _list_checkpoints(self) -> Mapping[str, list[str]]:
-        """The objects below `checkpoints/`, by the cell's digest."""
+        """What is below `checkpoints/<digest>/`, by the cell's digest."""
         found = defaultdict(list)
-        for key in self._files.find(self._remote("checkpoints")):
-            found[PurePosixPath(key).relative_to(self._remote("checkpoints")).parts[0]].append(key)
+        place = self._remote("checkpoints/")
+        for key in self._files.find(place):
+            digest, _, name = key.removeprefix(place).partition("/")
+            found[digest].append(name)
         return found
 
-    def _read_manifests(self, digests: Sequence[str]) -> dict[str, bytes]:
+    def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
         """The manifests at the URL, by the cell's digest; one request asks for all."""
-        keys = {self._remote(digest, MANIFEST): digest for digest in digests}
+        keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
         answers = self._files.cat(list(keys), on_error="return") if keys else {}
         for answer in answers.values():
             if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
@@ -184,26 +166,26 @@ class RemoteCellStore(CellStore):
         self._files.pipe_file(self._remote(cell.digest, MANIFEST), manifest)
         self._remove(self._files.find(self._remote("checkpoints", cell.digest)))
 
-    def _fetch_checkpoint(self, cell: Cell, keys: Sequence[str]) -> None:
-        """Download the newest checkpoint among `keys`, with the artifacts, if it is newer than ours."""
+    def _fetch_checkpoint(self, cell: Cell, names: Sequence[str]) -> None:
+        """Download the newest checkpoint among `names`, with the artifacts, if it is newer than ours."""
         ours = self.checkpoint(cell)
-        artifacts = self._remote("checkpoints", cell.digest, "artifacts/")
-        steps = {_step(key): key for key in keys if not key.startswith(artifacts)}
-        newest = max(steps, default=-1)
-        if newest <= (ours.step if ours else -1):
+        newest = max(names, key=step_of, default="")
+        if step_of(newest) <= (ours.step if ours else -1):
             return
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # another driver has stored a newer one by now, or the finished cell
-            state = self._files.cat_file(steps[newest])
-            if not is_whole(PurePosixPath(steps[newest]).name, state):
-                log.warning("%s is damaged; computing the cell %s from its start", steps[newest], cell.name)
+        place = self._remote("checkpoints", cell.digest)
+        # Another driver may have stored a newer one by now, or the finished cell.
+        with contextlib.suppress(FileNotFoundError):
+            state = self._files.cat_file(f"{place}/{newest}")
+            if not is_whole(newest, state):
+                log.warning(
+                    "%s/%s is damaged; computing the cell %s from its start", place, newest, cell.name
+                )
                 return
-            for key in keys:
-                name = key.removeprefix(artifacts)
-                if key.startswith(artifacts) and is_inside(name):
-                    super().save_artifact(cell, name, self._files.cat_file(key))
-            super().save_checkpoint(cell, newest, state)
+            for name in names:
+                artifact = name.removeprefix("artifacts/")
+                if artifact != name and is_inside(artifact):
+                    super().save_artifact(cell, artifact, self._files.cat_file(f"{place}/{name}"))
+            super().save_checkpoint(cell, step_of(newest), state)
 
     def _remove(self, keys: Sequence[str]) -> None:
         """Remove objects, some of which another driver may have removed."""
@@ -229,8 +211,3 @@ class RemoteCellStore(CellStore):
                 f"cells at {self.where}: {reason}; correct {VARIABLE} or the settings of the connection "
                 f"(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …); finished cells are kept in {self.root}"
             ) from error
-
-
-def _step(key: str) -> int:
-    """The step of a checkpoint, from the key of its object."""
-    return step_of(PurePosixPath(key).name)

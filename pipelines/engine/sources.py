@@ -15,17 +15,28 @@ from singleshot.errors import UserError
 
 @functools.cache
 def _own_packages(package: str) -> tuple[str, ...]:
-    """`package` and those beside it, in the same folder, that it imports, directly or not."""
-    own = {package}
-    while found := {name for name in _build(*sorted(own)).modules - own if _folder(name) == _folder(package)}:
-        own |= found
+    """`package` and those in the same folder that it imports, directly or not.
+
+    In site-packages, those that were not installed with it are foreign.
+    """
+    own, before = {package}, set[str]()
+    while own != before:
+        before = own
+        own = own | {name for name in _build(*sorted(own)).modules if _is_beside(name, package)}
     return tuple(sorted(own))
 
 
 @functools.cache
-def _folder(name: str) -> Path | None:
-    """The folder that a top package lies in; None for other modules."""
-    spec = importlib.util.find_spec(name) if "." not in name else None
+def _is_beside(name: str, package: str) -> bool:
+    if "." in name or _folder(name) != _folder(package):
+        return False
+    installed = set(_distributions().get(name, ()))
+    return not installed or bool(installed & set(_distributions().get(package, ())))
+
+
+def _folder(package: str) -> Path | None:
+    """The folder that a package lies in; None for a module."""
+    spec = importlib.util.find_spec(package)
     return Path(spec.origin).parents[1] if spec and spec.origin and spec.submodule_search_locations else None
 
 

@@ -13,8 +13,7 @@ from pipelines.engine.dvc_files import DVC
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.experiments import Experiment
 from pipelines.engine.fanout import fan_out
-from pipelines.engine.locks import one_at_a_time
-from pipelines.engine.processes import ends_with_its_parents
+from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.provenance import Made, write_provenance
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import Tracker, TrackingConfig, tracking

@@ -22,7 +22,6 @@ from pipelines.engine.artifact_paths import SQLITE, artifacts_of, database_file,
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
-from pipelines.engine.environment_variables import set_variables
 from pipelines.engine.experiments import Experiment
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
@@ -363,7 +362,10 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     Raises:
         UserError: the server or database cannot be used, now or within the context.
     """
-    set_variables()
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    # An unreachable server is reported after some ten seconds rather than after minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")
     import mlflow
 
     # Otherwise MLflow logs every migration of a database that it creates, and tracebacks of what it raises.

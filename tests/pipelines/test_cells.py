@@ -14,6 +14,7 @@ from toy_tasks.work import SumParams, add_up
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.processes import this_process
 from pipelines.engine.remote_cells import RemoteCellStore
+from singleshot.errors import UserError
 from singleshot.io.whole_file import sync
 
 
@@ -129,8 +130,26 @@ def test_what_a_killed_driver_left_half_written_is_removed_and_a_living_ones_is_
     living = [staging / f"{this_process()}-checkpoint", staging / "another-machine:1:2-checkpoint"]
     for path in living:
         path.write_bytes(b"ha")
-    store.tidy()
+    store.prepare()
     assert sorted(staging.iterdir()) == sorted(living)
+
+
+@pytest.mark.parametrize("place", [".", "staging", "checkpoints"])
+def test_a_store_that_another_user_has_made_is_refused_before_anything_is_computed(tmp_path, place):
+    if os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+    store = CellStore(tmp_path / "cells")
+    store.prepare()
+    for folder in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        folder.chmod(0o755)
+    for folder in (store.root, store.root / "staging", store.root / "checkpoints"):
+        folder.chmod(0o755 if folder == store.root / place else 0o777)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UserError, match=f"{store.root}.*Permission denied.*SINGLESHOT_CELLS"):
+            store.prepare()
+    finally:
+        os.seteuid(0)
 
 
 def test_two_drivers_on_one_disk_both_finish_a_cell(tmp_path):

@@ -1,15 +1,10 @@
 """What a store at a URL is for: several machines, each with a directory of its own. S3 is moto's server."""
 
-import asyncio
 import dataclasses
 import errno
-import gc
 import hashlib
-import json
-import logging
 from pathlib import Path
 
-import fsspec.asyn
 import pytest
 from made import MADE
 from object_store import Objects
@@ -130,7 +125,7 @@ def test_a_cell_without_its_manifest_is_not_there(machine, objects):
     assert fetched(machine("there"))
 
 
-@pytest.mark.parametrize("damage", ["edit", "truncate", "remove", "manifest", "manifest of another kind"])
+@pytest.mark.parametrize("damage", ["edit", "remove", "manifest", "manifest of another kind"])
 def test_a_damaged_cell_is_computed_again_and_mended(machine, objects, caplog, damage):
     machine("here").commit(CELL, FILES, MADE)
     key = f"{CELL.digest}/{hashlib.sha256(FILES['sub/more.bin']).hexdigest()}"
@@ -138,8 +133,6 @@ def test_a_damaged_cell_is_computed_again_and_mended(machine, objects, caplog, d
     match damage:
         case "edit":
             objects[key] = b"\0\2" * 1000
-        case "truncate":
-            objects[key] = b""
         case "remove":
             del objects[key]
         case "manifest":
@@ -232,24 +225,12 @@ def test_no_name_in_a_shared_store_leads_out_of_its_cell(machine, objects, tmp_p
     assert not [file for file in tmp_path.rglob("outside.txt") if file.is_file()]
 
 
-def test_of_a_sweep_what_is_there_is_fetched(machine):
-    cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(6)]
-    here, there = machine("here"), machine("there")
-    for cell in cells[:4]:
-        here.commit(cell, {"result.json": cell.name.encode()}, MADE)
-    there.fetch(cells)
-    assert [there.has(cell) for cell in cells] == [True] * 4 + [False] * 2
-    assert json.loads((there.path(cells[3].digest) / "cell.json").read_text())["name"] == "sum-3"
-
-
 @pytest.mark.parametrize(
     ("url", "environment", "reason"),
     [
         ("s3://no-such-bucket/cells", {}, "The specified bucket does not exist"),
-        ("{url}", {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}, "Unable to locate credentials"),
         ("{url}", {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "Could not connect to the endpoint"),
         ("s5://bucket/cells", {}, "Protocol not known: s5"),
-        ("gs://bucket/cells", {}, "Please install gcsfs"),
         ("s3://", {}, "no bucket is named"),
     ],
 )
@@ -258,7 +239,7 @@ def test_what_is_wrong_with_a_store_is_said_in_a_line(
 ):
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     for name, value in environment.items():
-        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value)
     url = url.format(url=bucket_url)
     monkeypatch.setenv("SINGLESHOT_CELLS", url)
     with pytest.raises(UserError) as told:
@@ -318,12 +299,12 @@ def test_the_url_of_a_directory_names_a_local_store(tmp_path, monkeypatch, proto
 def test_a_file_in_place_of_the_store_is_said_in_a_line(tmp_path, monkeypatch, below):
     (tmp_path / "mine").write_text("mine")
     monkeypatch.setenv("SINGLESHOT_CELLS", f"{tmp_path}/mine{below}")
-    with pytest.raises(UserError, match=rf"mine{below}: .*/mine is a file; name a directory or a URL"):
-        open_store(tmp_path / "root")
+    with pytest.raises(UserError, match=rf"cells at .*/mine{below}: .*; let this user write there, or name"):
+        open_store(tmp_path / "root").prepare()
 
 
-@pytest.mark.parametrize("where", ["s3:/bucket/cells", "s3:bucket/cells"])
-def test_a_mistyped_url_makes_no_directory(tmp_path, monkeypatch, where):
+def test_a_mistyped_url_makes_no_directory(tmp_path, monkeypatch):
+    where = "s3:/bucket/cells"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SINGLESHOT_CELLS", where)
     with pytest.raises(UserError, match=f"SINGLESHOT_CELLS={where}: write s3://BUCKET/PREFIX, or ./{where}"):
@@ -336,32 +317,14 @@ def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeyp
     monkeypatch.delenv("SINGLESHOT_CELLS", raising=False)
     assert open_store(tmp_path).root == tmp_path
     monkeypatch.setenv("SINGLESHOT_CELLS", str(tmp_path / "shared disk"))
-    (elsewhere := open_store(tmp_path)).commit(CELL, FILES, MADE)
-    assert elsewhere.root == tmp_path / "shared disk"
+    open_store(tmp_path).commit(CELL, FILES, MADE)
     assert CellStore(tmp_path / "shared disk").has(CELL)
+    # An experiment runs in a copy of the checkout, which DVC removes with all that is in it.
+    (copy := tmp_path / ".dvc/tmp/exps/tmpabc").mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("SINGLESHOT_CELLS", "shared disk")
+    assert open_store(Path(".cells")).root == tmp_path / "shared disk"
     monkeypatch.setenv("SINGLESHOT_CELLS", bucket_url)
     remote = open_store(tmp_path)
     assert remote.root == tmp_path
     assert remote.where == bucket_url
-
-
-def test_connections_that_were_cut_leave_no_traceback(tmp_path, monkeypatch, caplog):
-    """A task of which nobody asks how it ended, as aiohttp leaves one behind for each."""
-    monkeypatch.setattr(logging.getLogger("asyncio"), "level", logging.NOTSET)
-
-    async def cut():
-        raise ConnectionResetError("Cannot write to closing transport")
-
-    async def leave_one_behind():
-        asyncio.get_running_loop().create_task(cut())
-        await asyncio.sleep(0)
-
-    def said():
-        caplog.clear()
-        fsspec.asyn.sync(fsspec.asyn.get_loop(), leave_one_behind)
-        gc.collect()
-        return caplog.text
-
-    assert "Cannot write to closing transport" in said()
-    RemoteCellStore(tmp_path, "memory://bucket/cells")
-    assert not said()

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import filelock
 import pytest
 from checkouts import ROOT
 
-from pipelines.engine.dvc_files import LOCK, SITE, USED, keep_lock, keep_private, mend
+from pipelines.engine.dvc_files import CHECKED, LOCK, SITE, USED, keep_lock, keep_private, mend
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
 
@@ -27,14 +29,23 @@ def dvc(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def repository(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """DVC after a run of two stages."""
+    directory = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        assert dvc("init", "--no-scm", "--quiet").returncode == 0
+        Path("dvc.yaml").write_text(STAGES, encoding="utf-8")
+        Path("given").touch()
+        assert dvc("repro").returncode == 0
+    return directory
+
+
+@pytest.fixture
+def repository(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    assert dvc("init", "--no-scm", "--quiet").returncode == 0
-    Path("dvc.yaml").write_text(STAGES, encoding="utf-8")
-    Path("given").touch()
-    assert dvc("repro").returncode == 0
     return tmp_path
 
 
@@ -43,31 +54,26 @@ def ran():
     return Path("ran").read_text(encoding="utf-8").split()
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with a copy", "without"])
-@pytest.mark.parametrize("cut", [0, 0.7])
+@pytest.mark.parametrize(("cut", "kept"), [(0, False), (0.7, True)], ids=["without a copy", "with one"])
 def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_again(repository, cut, kept):
     whole = LOCK.read_text()
     if kept:
         keep_lock()
     LOCK.write_text(whole[: int(cut * len(whole))] + "\n    c")
-    assert dvc("repro").returncode != 0
-
     (line,) = mend()
 
-    assert line.startswith("dvc.lock was cut off while DVC wrote it")
+    assert line.startswith("dvc.lock was cut off")
     assert dvc("repro").returncode == 0
     assert LOCK.read_text() == whole
     assert ran() == ["one", "two"]
     assert list(mend()) == []
 
 
-@pytest.mark.parametrize("content", ["", '{"write": {"/a"', "null"])
+@pytest.mark.parametrize("content", ["", '{"write": {"/a"'])
 def test_a_record_of_used_paths_that_was_cut_off_is_removed(repository, content):
     USED.write_text(content)
-    Path("given").write_text("other", encoding="utf-8")
-    assert dvc("repro").returncode != 0
     (line,) = mend()
-    assert line.startswith(".dvc/tmp/rwlock was cut off")
+    assert line.startswith(".dvc/tmp/rwlock: removed")
     assert dvc("repro").returncode == 0
 
 
@@ -78,7 +84,7 @@ def test_paths_of_a_dvc_that_has_ended_are_free_though_another_process_has_its_i
     Path("given").write_text("other", encoding="utf-8")
     assert "busy" in dvc("repro").stderr
     (line,) = mend()
-    assert line == ".dvc/tmp/rwlock: removed what a DVC was using that has ended"
+    assert line.startswith(".dvc/tmp/rwlock: removed")
     assert dvc("repro").returncode == 0
 
 
@@ -91,22 +97,37 @@ def test_paths_of_a_dvc_that_runs_stay_its_own(repository):
         running.kill()
 
 
-def test_an_empty_file_of_the_cache_is_not_restored(repository):
-    """A power cut left it, as DVC doesn't sync what it copies to its cache."""
+@pytest.mark.parametrize(
+    ("left", "since"),
+    [(b"", "the last check"), (b"2", "the last check"), (b"3\n", "this machine's start")],
+    ids=["empty", "cut", "changed"],
+)
+def test_a_damaged_file_of_the_cache_is_not_restored(repository, left, since):
+    """A power cut left it and the result, as DVC doesn't sync what it writes; nothing tells when."""
     (cached,) = (path for path in Path(".dvc/cache/files/md5").glob("*/*") if path.read_text() == "2\n")
-    cached.chmod(0o644)
-    cached.write_bytes(b"")
-    cached.chmod(0o444)
+    assert list(mend()) == []
+    for file in (cached, Path("two")):
+        file.chmod(0o644)
+        file.write_bytes(left)
+    if since == "this machine's start":
+        time.sleep(2)
+        CHECKED.write_text("of an earlier one")
     (line,) = mend()
-    assert "removed 1 files" in line
-    Path("two").unlink()
+    assert "removed 1 damaged files" in line
+    assert not cached.exists()
+    assert list(mend()) == []
     assert dvc("repro").returncode == 0
     assert Path("two").read_text(encoding="utf-8") == "2\n"
+    assert ran() == ["one", "two", "two"]
 
 
-def test_an_empty_result_stays_in_the_cache(repository):
-    Path("dvc.yaml").write_text("stages: {empty: {cmd: touch nothing, outs: [nothing]}}", encoding="utf-8")
+def test_what_is_whole_stays_in_the_cache(repository):
+    Path("dvc.yaml").write_text(
+        "stages: {made: {cmd: touch nothing && mkdir d && echo 1 > d/e, outs: [nothing, d]}}",
+        encoding="utf-8",
+    )
     assert dvc("repro").returncode == 0
+    assert any(Path(".dvc/cache/files/md5").glob("*/*.dir"))
     assert list(mend()) == []
 
 
@@ -118,6 +139,7 @@ def test_files_that_a_running_dvc_may_be_writing_are_left_alone(repository):
     assert len(list(mend())) == 1
 
 
+@pytest.mark.slow
 def test_make_repro_mends_first(repository):
     for name in ("Makefile", "pipelines", "tasks", "singleshot", "params.yaml"):
         (repository / name).symlink_to(ROOT / name)

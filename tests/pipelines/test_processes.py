@@ -1,12 +1,11 @@
 """Real processes: who ends with whom."""
 
 import contextlib
-import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -52,13 +51,25 @@ while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
 )
 
 
-def start(command, **environment):
+HOLD = """
+import sys
+from pathlib import Path
+from pipelines.engine.processes import one_at_a_time
+with one_at_a_time(Path(sys.argv[1]), "the stage agents"):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+WAITS = "waiting for another process, which works on the stage agents\n"
+
+
+def start(command, stderr=None, **environment):
     return subprocess.Popen(
         command,
         cwd=ROOT,
         env=os.environ | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -127,21 +138,6 @@ def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
         assert log.read_text().endswith("interrupted\n")
 
 
-def test_an_interrupt_that_native_code_drops_comes_again():
-    @ctypes.CFUNCTYPE(None)
-    def called_by_c():
-        signal.raise_signal(signal.SIGTERM)
-
-    @ends_with_its_parents()
-    def work():
-        called_by_c()
-        threading.Event().wait(PATIENCE_S)
-        pytest.fail("nothing came")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_is_kept_back_until_native_code_has_ended(number):
     before = signal.getsignal(number)
@@ -158,3 +154,22 @@ def test_an_interrupt_is_kept_back_until_native_code_has_ended(number):
         work()
     assert steps == ["inside"]
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("end", ["ends", "is killed"])
+def test_of_two_drivers_the_second_is_told_and_waits_until_the_first_ends(tmp_path, end):
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "new/stage.lock")]
+    first = start(command)
+    assert first.stdout.readline() == "in\n"
+    with (tmp_path / "told").open("w") as told:
+        second = start(command, stderr=told)
+    wait_until(lambda: (tmp_path / "told").read_text() == WAITS, "the second is told")
+    assert not select.select([second.stdout], [], [], 0)[0]
+    if end == "ends":
+        first.communicate()
+    else:
+        first.kill()
+        first.communicate()
+    assert second.stdout.readline() == "in\n"
+    second.communicate()
+    assert second.returncode == 0

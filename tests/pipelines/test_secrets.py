@@ -16,7 +16,6 @@ from ports import free_port
 from toy_tasks.work import add_up
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.comparison import differences
 from pipelines.engine.execution import CellBatch
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.sweep import CellsFailedError, Sweep
@@ -109,7 +108,6 @@ def test_neither_manifest_nor_mlflow_has_it(tmp_path, monkeypatch, empty_databas
     assert store.has(CELL)
     manifest = json.loads((store.path(CELL.digest) / "cell.json").read_text())
     assert manifest["params"] == {"url": "https://***@host/a?sig=***"}
-    assert differences(CELL, manifest) == []
     written = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert {"mlflow.db", "cell.json", "error.txt"} <= {file.name for file in written}
     assert [file for file in written if SECRET.encode() in file.read_bytes()] == []
