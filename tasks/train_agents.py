@@ -24,8 +24,7 @@ from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
 from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.training.memory import bytes_per_agent, require_memory
-from singleshot.rl.training.stack import Stack, flushed_denormals
+from singleshot.rl.training.stack import Stack, bytes_per_agent, flushed_denormals, require_memory
 from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 from tasks.tables import write_csv
 

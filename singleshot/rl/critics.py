@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from singleshot.rl import sparse_losses
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
 Q1 = ("q1.0", "q1.1", "q1.2")
@@ -30,7 +31,7 @@ def least_q(critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
     return torch.minimum(q(critic, Q1, state, action), q(critic, Q2, state, action))
 
 
-@with_sparse_gradient
+@or_sparsely(sparse_losses.td_loss)
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Mapping[str, Tensor]:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
     error1 = q(critic, Q1, batch.state, batch.action) - y

@@ -1,24 +1,29 @@
 """The losses of a single sparse agent, with their gradients written out.
 
 The equations are those of `vae.py`, `critics.py` and `bcq.py`, which document arguments and results; K is 1.
-`execution.py` says where they are used.
+These name them, each beside its own form for autograd.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import VAE_LOG_STD_LIMITS, Differentiated, SparseNetwork
-from singleshot.sparse.kernels import Floats
-from singleshot.sparse.perceptron import ForwardPass, to_array
+
+if TYPE_CHECKING:
+    from singleshot.sparse.perceptron import ForwardPass
+
+Floats = NDArray[np.float32]
 
 
 def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -> Differentiated:
     """The reconstruction loss, and half of the KL divergence."""
-    s, a, ε = (to_array(each[0]) for each in (state, action, noise))
+    s, a, ε = (_array(each[0]) for each in (state, action, noise))
     latent = ε.shape[1]
     encoder = _forward_pass(vae, "encoder.0", s, a)
     μ, raw_log_σ = encoder.y[:, :latent], encoder.y[:, latent:]
@@ -44,7 +49,7 @@ def vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: Tensor) -
 
 def td_loss(critic: SparseNetwork, batch: Batch, y: Tensor) -> Differentiated:
     """The temporal-difference loss of both critics."""
-    s, a, target = to_array(batch.state[0]), to_array(batch.action[0]), to_array(y[0])[:, None]
+    s, a, target = _array(batch.state[0]), _array(batch.action[0]), _array(y[0])[:, None]
     loss, gradients = 0.0, {}
     for name in ("q1.0", "q2.0"):
         q = _forward_pass(critic, name, s, a)
@@ -58,7 +63,7 @@ def perturbation_loss(
     actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, Φ: float
 ) -> Differentiated:
     """The actor's loss, differentiated with respect to the actor's parameters alone."""
-    s, a = to_array(state[0]), to_array(action[0])
+    s, a = _array(state[0]), _array(action[0])
     perturbation = _forward_pass(actor, "pi.0", s, a)
     tanh = np.tanh(perturbation.y)
     perturbed = a + Φ * tanh
@@ -70,8 +75,13 @@ def perturbation_loss(
     return _differentiated({"actor_loss": -q.y.mean()}, {"pi.0": d_actor})
 
 
-def _forward_pass(network: SparseNetwork, name: str, *inputs: Floats) -> ForwardPass:
-    return ForwardPass(network.perceptrons[name], to_array(network.values[name]), *inputs)
+def _forward_pass(network: SparseNetwork, name: str, *inputs: Floats) -> "ForwardPass":
+    return network.perceptrons[name].forward_pass(_array(network.values[name]), *inputs)
+
+
+def _array(tensor: Tensor) -> Floats:
+    array: Floats = tensor.detach().contiguous().numpy()
+    return array
 
 
 def _mean_square(errors: Floats) -> float:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl import sparse_losses
+from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, VAE_LOG_STD_LIMITS, AnyNetwork, Architecture, mlp, perceptron
 
 WIDTH = 750
@@ -52,7 +53,7 @@ def sample(vae: AnyNetwork, state: Tensor, noise: Tensor, limit: float) -> Tenso
     return decode(vae, state, noise.clamp(-limit, limit))
 
 
-@with_sparse_gradient
+@or_sparsely(sparse_losses.vae_loss)
 def vae_loss(vae: AnyNetwork, state: Tensor, action: Tensor, noise: Tensor) -> Mapping[str, Tensor]:
     """Σ (a - D(s, z))² and KL[N(μ, σ) ‖ N(0, 1)] / 2, each averaged over batch and dimensions: (K,) each.
 

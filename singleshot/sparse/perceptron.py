@@ -129,6 +129,10 @@ class SparsePerceptron:
             workspaces.give_back(sums)
         return y
 
+    def forward_pass(self, parameters: Floats, *inputs: Floats) -> "ForwardPass":
+        """A forward pass of one or two inputs (batch, in) that can be differentiated once."""
+        return ForwardPass(self, parameters, *inputs)
+
     @property
     def units(self) -> int:
         """Number of units, inputs among them."""

@@ -14,10 +14,11 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
+from singleshot.rl import sparse_losses
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.critics import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.execution import with_sparse_gradient
+from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
@@ -145,7 +146,7 @@ def perturb(actor: AnyNetwork, state: Tensor, action: Tensor, Φ: float) -> Tens
     return torch.add(action, tanh, alpha=Φ).clamp(-1, 1)
 
 
-@with_sparse_gradient
+@or_sparsely(sparse_losses.perturbation_loss)
 def perturbation_loss(
     actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor, Φ: float
 ) -> Mapping[str, Tensor]:

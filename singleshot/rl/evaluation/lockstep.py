@@ -51,14 +51,14 @@ class Environments:
         self.environment = environment
         self.shape = agents, len(seeds)
         every = list(seeds) * agents  # by agent, then episode
-        self.shares = max(1, min(cores, len(every) // LEAST_SHARE))
+        shares = max(1, min(cores, len(every) // LEAST_SHARE))
         # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
-        own, *others = (every[i :: self.shares] for i in range(self.shares))
-        self._own = _Share(environment, own, seeds[:RECORDED])
-        self.state_size, self.action_size = self._own.state_size, self._own.action_size
-        self.bounds = bounds_of(self._own.environments[0])
+        own, *others = (every[i::shares] for i in range(shares))
+        self.own = _Share(environment, own, seeds[:RECORDED])
+        self.state_size, self.action_size = self.own.state_size, self.own.action_size
+        self.bounds = bounds_of(self.own.environments[0])
         """The environment's own actions, which it knows as -1 and 1 here."""
-        self._others = [_Process(environment, share, seeds[:RECORDED]) for share in others]
+        self.others = [_Process(environment, share, seeds[:RECORDED]) for share in others]
 
     def check(self, state_size: int, action_size: int) -> None:
         """Raise a :class:`UserError` unless agents with states and actions of these sizes can play here."""
@@ -71,43 +71,44 @@ class Environments:
 
     def reset(self) -> NDArray[np.float32]:
         """Begin new episodes from their seeds; return first observations (agents, episodes, state)."""
-        for other in self._others:
-            other.ask("reset")
         observations = np.empty((self.shape[0] * self.shape[1], self.state_size), dtype=np.float32)
-        observations[0 :: self.shares] = self._own.reset()
-        for i, other in enumerate(self._others, start=1):
-            observations[i :: self.shares] = other.answer()
+        for i, each in enumerate(self._each("reset")):
+            observations[i :: 1 + len(self.others)] = each
         return observations.reshape(*self.shape, -1)
 
     def step(
         self, agents: NDArray[np.intp], episodes: NDArray[np.intp], actions: NDArray[np.float32]
     ) -> Step:
         """Take actions (n, action) in environments (agents[i], episodes[i]), each at most once."""
-        position, share = np.divmod(agents * self.shape[1] + episodes, self.shares)
-        parts = [np.flatnonzero(share == i) for i in range(self.shares)]
-        for part, other in zip(parts[1:], self._others, strict=True):
-            other.ask("step", position[part], actions[part])
-        steps = [self._own.step(position[parts[0]], actions[parts[0]])]
-        steps += [other.answer() for other in self._others]
+        shares = 1 + len(self.others)
+        position, share = np.divmod(agents * self.shape[1] + episodes, shares)
+        parts = [np.flatnonzero(share == i) for i in range(shares)]
+        steps = self._each("step", *((position[part], actions[part]) for part in parts))
         back = np.argsort(np.concatenate(parts))
         observations, rewards, ended = (np.concatenate(each)[back] for each in zip(*steps, strict=True))
         return observations, rewards, ended
 
     def median_episodes(self) -> list[PlayedEpisode]:
         """Each agent's recorded episode of median return, the lower one of two, since :meth:`reset`."""
-        for other in self._others:
-            other.ask("episodes")
-        kept = [self._own.episodes(), *(other.answer() for other in self._others)]
+        kept = self._each("episodes")
         agents, episodes = self.shape
         recorded = [i for i in range(agents * episodes) if i % episodes < RECORDED]  # by agent, then episode
-        played = [kept[i % self.shares][i // self.shares] for i in recorded]
+        played = [kept[i % len(kept)][i // len(kept)] for i in recorded]
         each = min(episodes, RECORDED)
         return [_median(played[first : first + each]) for first in range(0, len(played), each)]
 
+    def _each(self, method: str, *arguments: tuple[object, ...]) -> list[Any]:
+        """What a method of each share returns for the share's own arguments; all compute at once."""
+        own, *others = arguments or [()] * (1 + len(self.others))
+        for other, given in zip(self.others, others, strict=True):
+            other.connection.send((method, given))
+        return [getattr(self.own, method)(*own), *(other.answer() for other in self.others)]
+
     def close(self) -> None:
         """End the other processes."""
-        for other in self._others:
-            other.close()
+        for other in self.others:
+            other.connection.close()
+            other.process.join()
 
 
 class _Share:
@@ -188,10 +189,6 @@ class _Process:
         self.process.start()
         theirs.close()  # only the new process still has this end: when it exits, reading fails here
 
-    def ask(self, method: str, *arguments: object) -> None:
-        """Request a call of a method of the share."""
-        self.connection.send((method, arguments))
-
     def answer(self) -> Any:
         """Wait for the requested call and return its result."""
         try:
@@ -201,10 +198,6 @@ class _Process:
             raise RuntimeError(
                 f"a process that steps environments ended with exit code {self.process.exitcode}"
             ) from error
-
-    def close(self) -> None:
-        self.connection.close()
-        self.process.join()
 
 
 def _serve(

@@ -127,8 +127,9 @@ class Learner:
     def update_targets(self) -> None:
         """θ' ← τ θ + (1 - τ) θ' for every target network."""
         for name, τ in self.algorithm.targets.items():
-            followed = self.networks[name].parameters().values()
-            torch._foreach_lerp_(list(self.targets[name].parameters().values()), list(followed), τ)
+            θ = self.networks[name].parameters()
+            for key, target in self.targets[name].parameters().items():
+                target.lerp_(θ[key], τ)
 
     def gradients(self, batch: Batch, randomness: Randomness) -> dict[str, LayerTensors]:
         """Gradients of the losses for all weights, pruned ones too: (K, in, out) by network and layer."""

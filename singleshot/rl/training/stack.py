@@ -3,6 +3,7 @@
 import bisect
 import contextlib
 import functools
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -22,6 +23,7 @@ from singleshot.rl.agents import (
     dense_masks,
     flatten_masks,
     initial_networks,
+    layers_of,
     parts_of,
 )
 from singleshot.rl.algorithm import Algorithm
@@ -34,6 +36,43 @@ from singleshot.rl.training.learner import Learner
 
 CHECK_EVERY = 100
 """Largest number of updates between checks of the losses, which wait for the device."""
+USABLE = 0.9
+"""Fraction of a GPU's free memory that a stack may fill: libraries take workspaces, allocators lose some."""
+
+
+def bytes_per_agent(algorithm: Algorithm, episodes: int) -> int:
+    """Bytes that each agent of a stack takes while it trains and is scored, in single precision.
+
+    Every parameter takes six numbers: itself, its mask, Adam's two moments, and the gradients of this step
+    and the last one. Target networks add one number per parameter. Gradients need each layer's outputs for a
+    batch. The remaining memory is largest where one layer leads to the next for all actions of a target, and
+    again where a policy samples (counted separately, as a CUDA graph has its own memory).
+    """
+    layers, batch_size = layers_of(algorithm), algorithm.config.batch_size
+    sizes = {name: sum((i + 1) * o for i, o in own.values()) for name, own in layers.items()}
+    outputs = [size for own in layers.values() for _, size in own.values()]
+    rows = batch_size * algorithm.target_samples + episodes * math.prod(algorithm.noise_shape[:-1])
+    parameters = 6 * sum(sizes.values()) + sum(sizes[name] for name in algorithm.targets)
+    return 4 * (parameters + batch_size * sum(outputs) + 2 * max(outputs) * rows)
+
+
+def require_memory(agents: int, each: int, device: str) -> None:
+    """Check that `device` has the memory for `agents` agents of `each` bytes; a CPU is not checked.
+
+    Raises:
+        torch.OutOfMemoryError: as if the allocation had been tried, for a caller that retries with fewer.
+    """
+    if torch.device(device).type != "cuda":
+        return
+    # Free an earlier stack, which refers to itself through its step and whose graph has its own memory pool.
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    if agents * each > USABLE * free:
+        raise torch.OutOfMemoryError(
+            f"{agents} agents take about {agents * each / 2**30:.2f} GiB, "
+            f"the GPU has {free / 2**30:.2f} GiB free"
+        )
 
 
 @contextlib.contextmanager

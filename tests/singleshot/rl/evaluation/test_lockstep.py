@@ -86,7 +86,7 @@ def test_more_processes_change_nothing(by_cores, actions):
     expected = play_through(by_cores[1], actions)
     for cores in (2, 4):
         several = by_cores[cores]
-        assert several.shares == cores
+        assert len(several.others) == cores - 1
         for _ in range(2):  # and again, in the same processes
             for own, other in zip(play_through(several, actions), expected, strict=True):
                 assert own.dtype == other.dtype
@@ -130,15 +130,15 @@ def test_the_median_is_of_the_recorded_episodes(monkeypatch, actions):
 def test_few_environments_stay_in_this_process():
     before = set(multiprocessing.active_children())
     environments = Environments(LOCOMOTION["Hopper"], 1, range(10), cores=8)
-    assert environments.shares == 1
+    assert not environments.others
     assert set(multiprocessing.active_children()) == before
 
 
 def test_processes_end_with_close_even_in_the_middle_of_a_step(environments):
     several = environments(cores=3)
     several.reset()
-    processes = [other.process for other in several._others]
-    several._others[0].ask("reset")  # nobody listens to the answer
+    processes = [other.process for other in several.others]
+    several.others[0].connection.send(("reset", ()))  # nobody listens to the answer
     several.close()
     assert [process.exitcode for process in processes] == [0, 0]
 
@@ -146,7 +146,7 @@ def test_processes_end_with_close_even_in_the_middle_of_a_step(environments):
 def test_a_process_that_is_killed_is_an_error_that_says_so(environments):
     several = environments(cores=2)
     several.reset()
-    os.kill(several._others[0].process.pid, signal.SIGKILL)
+    os.kill(several.others[0].process.pid, signal.SIGKILL)
     with pytest.raises(RuntimeError, match="a process that steps environments ended with exit code -9"):
         several.reset()
 
@@ -155,7 +155,7 @@ def test_a_ctrl_c_is_the_parents_to_act_on(by_cores):
     """A terminal sends it to every process of the sweep; these would end with a traceback each."""
     several = by_cores[2]
     first = several.reset()
-    os.kill(several._others[0].process.pid, signal.SIGINT)
+    os.kill(several.others[0].process.pid, signal.SIGINT)
     assert np.array_equal(several.reset(), first)
 
 
@@ -167,7 +167,7 @@ if __name__ == "__main__":
     lockstep.LEAST_SHARE = 1
     environments = lockstep.Environments(LOCOMOTION["Hopper"], 1, range(2), 2)
     environments.reset()
-    print(environments._others[0].process.pid, flush=True)
+    print(environments.others[0].process.pid, flush=True)
     signal.pause()
 """
 
