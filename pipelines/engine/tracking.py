@@ -8,7 +8,6 @@ exactly one run, whatever is killed and retried, and SQLite has one writer.
 import collections
 import contextlib
 import dataclasses
-import functools
 import json
 import logging
 import os
@@ -18,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.engine.artifact_paths import SQLITE, artifacts_of, database_file, follow_move
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
@@ -44,11 +42,23 @@ DATA = "data"
 DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
-DATABASES = ("postgresql", "mysql", "mssql")
-SCHEMES = ("sqlite:", "http://", "https://", "databricks", *DATABASES)
+SCHEMES = ("sqlite:", "http://", "https://", "databricks", "postgresql", "mysql", "mssql")
 """How addresses begin of which MLflow keeps runs. It would write runs to a folder only when told twice."""
+SQLITE = "sqlite:///"
+ARTIFACTS = "mlartifacts"
+ADDRESSES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "storage_location"),
+)
+"""Tables and columns of MLflow's database with addresses of artifacts."""
+PATIENCE_S = 60
+"""Another driver's transaction is over by then."""
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
+VARIABLES = {"dvc_stage": "DVC_STAGE", "dvc_experiment": "DVC_EXP_NAME"}
+"""Tags, and the variables in which DVC gives their values."""
 SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
 
 
@@ -71,7 +81,9 @@ class Tracker(Recorder):
         self._profile = profile
         found = self._search()
         self._runs = {run.data.tags["cell"]: run for run in found if run.data.tags["kind"] == "cell"}
-        self._reap(found)
+        for run in found:
+            if run.info.status == "RUNNING" and not is_alive(run.data.tags["driver"]):
+                client.set_terminated(run.info.run_id, "KILLED")
         self.run_id = self._open_sweep(found)
         """The run of the stage as a whole."""
         self._logged: dict[tuple[str, str], int] = {}
@@ -96,7 +108,8 @@ class Tracker(Recorder):
                 self.finished(cell, store.path(cell.digest))
             else:
                 self._swept.add(cell.digest)
-                self._reuse(run)
+                if run.data.tags["profile"] != self._profile:
+                    self._client.set_tag(run.info.run_id, "profile", self._profile)
 
     def started(self, cell: Cell) -> None:
         """Create the cell's run, or reopen the one that an earlier attempt left."""
@@ -165,20 +178,11 @@ class Tracker(Recorder):
         """End the stage's run, and those of its cells that are still open."""
         for run_id in self._open.copy():
             self._terminate(run_id, status)
-        if status == "FINISHED":
-            self._mark_current()
-        self._client.set_terminated(self.run_id, status)
-
-    def _mark_current(self) -> None:
-        """Tag the runs of this sweep's cells `current`, and no others: charts average those."""
-        for digest, run in self._runs.items():
-            current = "yes" if digest in self._swept else "no"
+        for digest, run in self._runs.items() if status == "FINISHED" else ():
+            current = "yes" if digest in self._swept else "no"  # charts average the current ones
             if run.data.tags.get("current") != current:
                 self._client.set_tag(run.info.run_id, "current", current)
-
-    def _reuse(self, run: "Run") -> None:
-        if run.data.tags["profile"] != self._profile:
-            self._client.set_tag(run.info.run_id, "profile", self._profile)
+        self._client.set_terminated(self.run_id, status)
 
     def _terminate(self, run_id: str, status: str) -> None:
         self.flush()
@@ -196,7 +200,7 @@ class Tracker(Recorder):
             for key, value in _flatten(dataclasses.asdict(cell.params))
         ]
         self._client.log_batch(run.info.run_id, params=params)
-        self._client.log_inputs(run.info.run_id, datasets=[_dataset(cell, name) for name in _data_of(cell)])
+        self._client.log_inputs(run.info.run_id, datasets=list(_datasets(cell)))
         return run
 
     def _reopen(self, run: "Run") -> None:
@@ -234,26 +238,18 @@ class Tracker(Recorder):
             "driver": this_process(),
             "mlflow.source.name": f"dvc repro {os.environ.get('DVC_STAGE', self._stage)}",
             "mlflow.source.git.commit": git_commit(),
-            **({"dvc_stage": os.environ["DVC_STAGE"]} if "DVC_STAGE" in os.environ else {}),
-            **({"dvc_experiment": os.environ["DVC_EXP_NAME"]} if "DVC_EXP_NAME" in os.environ else {}),
-        }
-
-    def _reap(self, found: "Sequence[Run]") -> None:
-        """Close the runs that a killed driver left RUNNING."""
-        for run in found:
-            if run.info.status == "RUNNING" and not is_alive(run.data.tags["driver"]):
-                self._client.set_terminated(run.info.run_id, "KILLED")
+        } | {tag: os.environ[name] for tag, name in VARIABLES.items() if name in os.environ}
 
     def _search(self) -> "list[Run]":
         """All runs of the stage, whatever the profile."""
-        search = functools.partial(
-            self._client.search_runs, [self._experiment_id], f"tags.stage = '{self._stage}'", max_results=1000
-        )
-        page = search()
-        found = list(page)
-        while page.token:
-            page = search(page_token=page.token)
+        found: list[Run] = []
+        token: str | None = None
+        while token != "":
+            page = self._client.search_runs(
+                [self._experiment_id], f"tags.stage = '{self._stage}'", max_results=1000, page_token=token
+            )
             found += page
+            token = page.token or ""
         return found
 
 
@@ -326,33 +322,61 @@ def check_answers(uri: str) -> None:
     """Connect once to a server or database: MLflow itself would try for two minutes.
 
     Raises:
-        RequestException, SQLAlchemyError: nothing answers within ten seconds.
-        OSError, sqlite3.Error: SQLite can't use the file.
+        RequestException, SQLAlchemyError: nothing answers within ten seconds, or it is no database.
+        ImportError: the database's driver is not installed.
         UserError: MLflow knows no such address.
     """
     import requests
     import sqlalchemy
 
-    if not uri.lower().startswith(SCHEMES):
+    database = database_file(uri)
+    if not uri.lower().startswith(SCHEMES) or (database and database.is_dir()):
         where = address_without_secrets(uri)
         raise UserError(
             f"MLflow at {where}: no address of runs; give sqlite:///FILE, http://… or a database's"
         )
-    if database := database_file(uri):
-        _check_database(database)
-    elif uri.lower().startswith(("http://", "https://")):
+    if uri.lower().startswith(("http://", "https://")):
         # A wrong certificate is an answer, too; MLflow's settings decide about it.
         with contextlib.suppress(requests.exceptions.SSLError):
             requests.get(uri, timeout=ANSWER_SECONDS, stream=True).close()
-    elif uri.startswith(DATABASES):
-        sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
+    elif not uri.startswith("databricks"):
+        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
+        with engine.connect() as connection:
+            sqlalchemy.inspect(connection).has_table("experiments")
 
 
-def _check_database(file: Path) -> None:
-    if file.is_dir():
-        raise IsADirectoryError(f"a folder; name a file, e.g. {SQLITE}mlflow.db")
-    with contextlib.closing(sqlite3.connect(file, timeout=ANSWER_SECONDS)) as connection:
-        connection.execute("PRAGMA schema_version")
+def database_file(uri: str) -> Path | None:
+    """The file of an SQLite address, which may end with options; None of another address."""
+    return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
+
+
+def _follow_move(database: Path, experiment: str) -> None:
+    """Let the database of a moved or copied checkout name the artifacts that lie beside it.
+
+    MLflow stores absolute addresses and has no command that changes them. Only those of experiments whose
+    names begin with `experiment` and a slash are changed, and only if the artifacts came along.
+    """
+    if not database.is_file() or not (database.parent / ARTIFACTS).is_dir():
+        return
+    here = _artifacts_of(database)
+    with contextlib.closing(sqlite3.connect(database, timeout=PATIENCE_S)) as connection, connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone():
+            return
+        rows = connection.execute(
+            "SELECT artifact_location FROM experiments WHERE name LIKE ? AND artifact_location LIKE ?",
+            (f"{experiment}/%", f"file://%/{ARTIFACTS}"),
+        ).fetchall()
+        for (there,) in set(rows):
+            for table, column in ADDRESSES if there != here else ():
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
+                    f"WHERE substr({column} || '/', 1, ?) = ?",
+                    (here, len(there) + 1, len(there) + 1, f"{there}/"),
+                )
+
+
+def _artifacts_of(database: Path) -> str:
+    return (database.absolute().parent / ARTIFACTS).as_uri()
 
 
 @contextlib.contextmanager
@@ -377,7 +401,7 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
         try:
             check_answers(uri)
             if database := database_file(uri):
-                follow_move(database, config.experiment)
+                _follow_move(database, config.experiment)
             client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
@@ -398,18 +422,17 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
     """The id of the stage's experiment, which is created if there is none."""
     from mlflow.entities import LifecycleStage
     from mlflow.exceptions import MlflowException
-    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
     name = experiment_name(config, stage)
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
         database = database_file(uri)
-        location = artifacts_of(database) if database else None
+        location = _artifacts_of(database) if database else None
         try:
             client.create_experiment(name, artifact_location=location)
         except MlflowException as error:
-            if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):  # another driver was first
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another driver was first
                 raise
         experiment = client.get_experiment_by_name(name)
     assert experiment is not None
@@ -427,33 +450,23 @@ def _describe(client: "MlflowClient", experiment_id: str, experiment: Experiment
 
     labels = experiment.labels(experiment_id)
     for key in labels.keys() - client.get_experiment(experiment_id).tags.keys():
-        try:
+        with contextlib.suppress(MlflowException):  # the database refuses it: another driver was first
             client.set_experiment_tag(experiment_id, key, labels[key])
-        except MlflowException:  # the database refuses it: another driver was first
-            if key not in client.get_experiment(experiment_id).tags:
-                raise
 
 
-def _data_of(cell: Cell) -> list[str]:
-    """The names of the inputs that are data: files that other stages have written below `DATA`."""
-    return [name for name, path in cell.inputs.items() if path.parts[:1] == (DATA,)]
+def _datasets(cell: Cell) -> "Iterator[DatasetInput]":
+    """The inputs below `DATA`, which other stages have written, as data sets for `mlflow.data.get_source`.
 
-
-def _dataset(cell: Cell, name: str) -> "DatasetInput":
-    """An input as a data set of MLflow, which `mlflow.data.get_source` can open.
-
-    Its digest is the beginning of the file's SHA-256, as long as MLflow allows.
+    A digest is the beginning of the file's SHA-256, as long as MLflow allows.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    path, digest = cell.inputs[name], cell.identity["inputs"][name]
-    dataset = Dataset(
-        path.relative_to(DATA).as_posix(),
-        digest[:DATASET_DIGEST],
-        "local",
-        json.dumps({"uri": path.as_posix()}),
-    )
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", name)])
+    for name, path in cell.inputs.items():
+        if path.parts[:1] == (DATA,):
+            digest = cell.identity["inputs"][name][:DATASET_DIGEST]
+            source = json.dumps({"uri": path.as_posix()})
+            dataset = Dataset(path.relative_to(DATA).as_posix(), digest, "local", source)
+            yield DatasetInput(dataset, [InputTag("mlflow.data.context", name)])
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
