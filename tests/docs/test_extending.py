@@ -9,6 +9,7 @@ from checkouts import ROOT, Checkout
 from pages import blocks, commands, write_files
 from PIL import Image
 
+pytestmark = pytest.mark.slow
 PAGES = sorted(page.stem for page in (ROOT / "docs/extending").glob("*.md"))
 
 
@@ -156,27 +157,12 @@ for cells in (export_cells, benchmark_cells):
 """
 
 
-@pytest.mark.parametrize("page", ["algorithm", "pruner", "runtime"])
+@pytest.mark.parametrize("page", ["algorithm", "pruner", "runtime", "environment"])
 def test_a_file_of_ones_own_leaves_all_other_cells_alone(follow, working_tree, page):
-    assert python(follow(page), SOURCES) == python(working_tree, SOURCES)
-
-
-@pytest.mark.slow
-def test_an_algorithm_of_ones_own_goes_through_the_whole_pipeline(follow):
-    checkout = follow("algorithm")
-    for command in commands("extending/algorithm"):
-        checkout.run(*shlex.split(command))
-    scores, quantized, exports = (
-        pandas.read_csv(checkout.path / f"results/{name}.csv")
-        for name in ("offline_rl/scores", "sparse/quantized", "deployment/exports")
-    )
-    last = scores[scores["update"] == 50].set_index("pruner")["return_mean"]
-    assert set(last.index) == {"dense", "snip", "grasp"}
-    # Lossless values play the last evaluation again.
-    raw = quantized[quantized["values"] == "raw"].set_index("pruner")["return_mean"]
-    assert raw.to_dict() == pytest.approx({name: last[name] for name in ("snip", "grasp")}, rel=1e-5)
-    own = exports[exports["model"].str.contains("/clone/")]
-    assert sorted(own["form"].unique()) == ["compacted", "dense", "masked"]
+    edited = follow(page)
+    for checkout in (edited, working_tree):  # whatever params.yaml the working tree has
+        checkout.run("python", "-m", "pipelines", "params", "profile=default")
+    assert python(edited, SOURCES) == python(working_tree, SOURCES)
 
 
 CART = """
@@ -202,13 +188,6 @@ def test_an_environment_of_ones_own_fits_its_data(follow):
     assert spaces == f"Spaces(name='cart:Cart', observation_size=2, bounds={bounds}, time_limit=100)"
     assert drag == "0.1"
     assert data == f"1980 {bounds} True"  # 20 episodes, whose last step has no recorded s'
-
-
-def test_an_environment_of_ones_own_leaves_all_other_cells_alone(follow, working_tree, tmp_path):
-    edited, plain = follow("environment"), working_tree.copy(tmp_path / "plain")
-    for checkout in (edited, plain):  # whatever params.yaml the working tree has
-        checkout.run("python", "-m", "pipelines", "params", "profile=default")
-    assert python(edited, SOURCES) == python(plain, SOURCES)
 
 
 STYLE = """
@@ -272,8 +251,15 @@ def check_pruner(checkout):
 def check_algorithm(checkout):
     scores = read(checkout, "offline_rl/scores.csv")
     assert set(scores["algorithm"]) == {"clone"}
-    assert set(scores["pruner"]) == {"dense", "snip", "grasp"}
-    assert scores["update"].max() == 50
+    last = scores[scores["update"] == 50].set_index("pruner")["return_mean"]
+    assert set(last.index) == {"dense", "snip", "grasp"}
+    # Lossless values play the last evaluation again.
+    quantized = read(checkout, "sparse/quantized.csv")
+    raw = quantized[quantized["values"] == "raw"].set_index("pruner")["return_mean"]
+    assert raw.to_dict() == pytest.approx({name: last[name] for name in ("snip", "grasp")}, rel=1e-5)
+    exports = read(checkout, "deployment/exports.csv")
+    own = exports[exports["model"].str.contains("/clone/")]
+    assert sorted(own["form"].unique()) == ["compacted", "dense", "masked"]
 
 
 def check_environment(checkout):
@@ -309,7 +295,6 @@ CHECKS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_leave_what_it_says(follow, page):
     checkout = follow(page)
