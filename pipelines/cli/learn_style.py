@@ -26,9 +26,16 @@ from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
 from singleshot.style.schedule import FAST, SIZES, style_weight
 from singleshot.style.start import START
-from tasks.fetch_painting import PaintingParams, fetch_painting
-from tasks.fetch_photos import PhotosConfig, PhotosParams, fetch_photos
-from tasks.fetch_weights import WeightsParams, fetch_weights
+from tasks.fetch import (
+    PaintingConfig,
+    PaintingParams,
+    PhotosConfig,
+    PhotosParams,
+    WeightsParams,
+    fetch_painting,
+    fetch_photos,
+    fetch_weights,
+)
 from tasks.train_style import PREVIEW_SECONDS, train_style
 
 WORK = Path("build/learn-style")
@@ -105,7 +112,7 @@ def _prepare(
     given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
     shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]
     samples = PhotosParams.of(dataclasses.replace(config.style.samples, shards=1), 0)
-    own = PaintingParams(name, str(painting.resolve()), None, config.style.paintings.long_side_px)
+    own = PaintingParams(name, PaintingConfig(str(painting.resolve())), config.style.paintings.long_side_px)
     cells = [
         Cell("painting", fetch_painting, own, own.inputs()),
         *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MinLen
 
 from singleshot.errors import UserError
-from singleshot.io.download import check_address
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.datasets.weights import WeightsSource
@@ -15,25 +14,10 @@ from singleshot.style.johnson import JohnsonConfig
 from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
 from singleshot.style.start import START_WIDTH
-from tasks.fetch_photos import PhotosConfig
-from tasks.fetch_weights import NormalizationConfig
+from tasks.fetch import NormalizationConfig, PaintingConfig, PhotosConfig
 from tasks.make_clip import ClipParams
 from tasks.measure_styles import QualityConfig, SpeedConfig
 from tasks.stylize import LargeConfig
-
-
-@dataclass(frozen=True)
-class PaintingConfig:
-    """Where one painting comes from."""
-
-    source: str
-    """`drawn` for a painting that this project draws, else the path or URL of a picture. Secrets come from
-    ~/.netrc, or as $NAME from the environment."""
-    sha256: str | None = None
-    """SHA-256 that the file must have; with null, the file's SHA-256 is only recorded."""
-
-    def __post_init__(self) -> None:
-        check_address(self.source)
 
 
 @dataclass(frozen=True)

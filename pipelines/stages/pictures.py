@@ -9,9 +9,14 @@ from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.style.backbones import BackboneName
-from tasks.fetch_painting import PaintingParams, fetch_painting
-from tasks.fetch_photos import PhotosParams, fetch_photos
-from tasks.fetch_weights import WeightsParams, fetch_weights
+from tasks.fetch import (
+    PaintingParams,
+    PhotosParams,
+    WeightsParams,
+    fetch_painting,
+    fetch_photos,
+    fetch_weights,
+)
 from tasks.make_clip import fetch_clip
 
 
@@ -32,7 +37,7 @@ def image_cells(style: StyleConfig) -> Iterator[Cell]:
             tags = {"source": photos.source}
             yield Cell(f"{name}/shard-{shard:02}", fetch_photos, params, params.inputs(), tags)
     for name, given in style.paintings.sources.items():
-        painting = PaintingParams(name, given.source, given.sha256, style.paintings.long_side_px)
+        painting = PaintingParams(name, given, style.paintings.long_side_px)
         yield Cell(f"paintings/{name}", fetch_painting, painting, painting.inputs(), {"style": name})
 
 

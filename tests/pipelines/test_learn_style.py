@@ -18,7 +18,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.weights import Origin
 from singleshot.style.johnson import JohnsonConfig, Trainer
 from singleshot.style.model_file import load_model
-from tasks import fetch_weights, train_style
+from tasks import fetch, train_style
 
 ROOT = Path(__file__).parents[2]
 SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
@@ -49,7 +49,7 @@ def workplace(made, backbone, tmp_path, monkeypatch):
         (photos / f"{i}.png").write_bytes(encode_png(picture))
     origin = Origin("made for a test", "0" * 64, "none")
     backbones = {"vgg16": backbone, "alexnet": load_backbone(random_alexnet(tmp_path / "alexnet"))}
-    monkeypatch.setattr(fetch_weights, "read_backbone", lambda name, source: (backbones[name], origin))
+    monkeypatch.setattr(fetch, "read_backbone", lambda name, source: (backbones[name], origin))
     monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "SIZES", (SMALL,))

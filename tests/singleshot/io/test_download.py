@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.style import PaintingConfig
 from singleshot.errors import UserError
 from singleshot.io import download as module
 from singleshot.io.download import check_address, download_cached
 from singleshot.rl.data.transitions import D4RLFile
-from tasks.fetch_photos import PhotosConfig
+from tasks.fetch import PaintingConfig, PhotosConfig
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

