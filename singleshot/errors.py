@@ -1,5 +1,8 @@
 """The error for mistakes that users can correct, and a test for out-of-memory errors."""
 
+import difflib
+from collections.abc import Iterable
+
 from singleshot.secrets import without_secrets
 
 OUT_OF_MEMORY = (
@@ -24,6 +27,12 @@ class UserError(ValueError):
 def in_a_line(error: BaseException) -> str:
     """An error's type and message without line breaks."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The advice for a wrong name: the most similar one that is known, or `otherwise` if none is similar."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -17,7 +17,6 @@ as in a sweep.
 
 import contextlib
 import dataclasses
-import difflib
 import logging
 import signal
 import tempfile
@@ -36,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
 from singleshot.arguments import as_path, check_method, check_sparsity, new_file, shown, whole, writing
-from singleshot.errors import UserError
+from singleshot.errors import UserError, did_you_mean
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
@@ -691,8 +690,7 @@ def _validated(kind: type, given: dict[str, Any], who: str) -> Any:
     known = [field.name for field in dataclasses.fields(kind)]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            fix = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            fix = did_you_mean(name, known, f"known are {', '.join(known)}")
             raise UserError(f"{who} has no setting {name!r}; {fix}")
     try:
         return pydantic.TypeAdapter(kind).validate_python(given)

@@ -1,7 +1,6 @@
 """`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
 
 import errno
-import gc
 import importlib
 import logging
 import os
@@ -11,6 +10,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 import typer.completion
+from typer.core import TyperGroup
 
 from pipelines.catalog.stages import STAGES, WITH_CELLS
 from pipelines.cli import tools
@@ -33,19 +33,12 @@ CONFIGURATION = "Configuration"
 
 
 def _run_stage(name: str) -> None:
-    # Importing torch, pandas and MLflow sets off garbage collections, each of which goes through all existing
-    # objects: this took 0.9 of the 3.4 seconds (CPU) in which a stage opened.
-    gc.disable()
     from pipelines.config.params import load_config
     from pipelines.engine.stage import run_stage
 
     with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
         config = load_config()
         steps = importlib.import_module(f"pipelines.stages.{name}").STEPS
-        gc.freeze()
-        # After every 700 new objects, as Python does by default, collections take 7 % of an ONNX export.
-        gc.set_threshold(50_000)
-        gc.enable()
         run_stage(name, steps, config, config.profile, config.executor, config.tracking)
 
 
@@ -75,7 +68,6 @@ def register() -> None:  # noqa: D103
 
 @app.command("check-config", help=STAGES["config"], rich_help_panel=CONFIGURATION)
 def check_config() -> None:  # noqa: D103
-    gc.disable()  # as in a stage
     from pipelines.cli.inputs import check_inputs
     from pipelines.config.params import check
 
@@ -108,7 +100,6 @@ def params(
     ] = "",
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
-    gc.disable()  # as in a stage
     from pipelines.config.overrides import in_file, in_text
     from pipelines.config.params import CONF, compose, load_config
 
@@ -132,6 +123,16 @@ class _WithoutSecrets:
         return getattr(self._stream, name)
 
 
+def command_line() -> TyperGroup:
+    """All commands. Of a flag, which takes no value, Typer would show the type in the place of the value."""
+    group = typer.main.get_group(app)
+    for command in (group, *group.commands.values()):
+        for parameter in command.get_params(typer.Context(command)):
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return group
+
+
 def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
     sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
@@ -141,7 +142,7 @@ def main() -> None:
         keep_private()
         keep_lock()
     try:
-        app(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+        command_line()(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:
         sys.exit(f"error: {error}")
     except PermissionError as error:

@@ -6,7 +6,6 @@ wait.
 
 import contextlib
 import dataclasses
-import difflib
 import sys
 from collections.abc import Iterable, Iterator
 from glob import has_magic
@@ -16,14 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pipelines.catalog.paths import AGENTS, GRAPHS
-from pipelines.cli.trained import (
-    complete_agent,
-    complete_graph,
-    complete_style,
-    share_of,
-    style_model,
-)
-from singleshot.errors import UserError
+from pipelines.cli.trained import share_of, style_model
+from singleshot.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,32 +28,38 @@ app = typer.Typer()
 PANEL = "Tools"
 
 
-def count(about: str, least: int = 1) -> Any:
-    """An option whose value is an integer, at least `least`."""
-    return typer.Option(metavar="N", min=least, help=about)
+def option(metavar: str | None, about: str, *names: str, **more: Any) -> Any:
+    """An option with a value, named after its parameter unless `names` are given."""
+    return typer.Option(*names, metavar=metavar, help=about, **more)
+
+
+def argument(metavar: str, about: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=about)
+
+
+def flag(name: str, about: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=about)
 
 
 def directory(about: str) -> Any:
     """The option `--output` of a command that writes files."""
-    return typer.Option("--output", "-o", metavar="DIR", help=about)
+    return option("DIR", about, "--output", "-o")
 
 
 def output_file(default: str) -> Any:
     """The option `--output` of a command that writes one file, which is by default named after FILE."""
     about = "The file to write, which must not exist yet; by default in the working directory."
-    return typer.Option("--output", "-o", metavar="OUT", help=about, show_default=default)
+    return option("OUT", about, "--output", "-o", show_default=default)
 
 
 EnvironmentId = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID",
-        help="Gymnasium's id of the environment, e.g. Hopper-v4.",
-        show_default="the one it was trained for",
-    ),
+    option("ID", "Gymnasium's id of the environment, e.g. Hopper-v4.", show_default="its own"),
 ]
-Episodes = Annotated[int, count("Episodes to play.")]
-NoiseSeed = Annotated[int, count("Seed of the policy's noise.", least=0)]
+Episodes = Annotated[int, option("N", "Episodes to play.", min=1)]
+NoiseSeed = Annotated[int, option("N", "Seed of the policy's noise.", min=0)]
 
 
 @contextlib.contextmanager
@@ -83,17 +82,16 @@ def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
     """Check that there is a file or directory, before PyTorch is imported, which takes seconds.
 
     Raises:
-        UserError: there is not. If it is one of several alike, those of `others` that have the most similar
-            names are named.
+        UserError: there is not. If it is one of several alike, the one of `others` that has the most similar
+            name is named.
     """
     if path.exists():
         return
     if others is None:
         raise UserError(f"{path}: no such file or directory; {_correction(path)}")
-    there = [str(other) for other in others]
-    similar = ", ".join(difflib.get_close_matches(str(path), there, n=3, cutoff=0))
-    fix = f"there are {len(there)}, such as {similar}" if there else "run `make repro` first"
-    raise UserError(f"{path}: no such file or directory; {fix}")
+    there = sorted(map(str, others))
+    advice = did_you_mean(str(path), there, f"there are {len(there)}, such as {there[0]}") if there else ""
+    raise UserError(f"{path}: no such file or directory; {advice or 'run `make repro` first'}")
 
 
 def _check_inputs(inputs: Iterable[str]) -> None:
@@ -106,14 +104,12 @@ def _check_inputs(inputs: Iterable[str]) -> None:
 def _correction(path: Path) -> str:
     """What was probably meant: a similar name beside the first part of the path that is missing."""
     missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
-    there = [each.name for each in missing.parent.iterdir()]
-    near = difflib.get_close_matches(missing.name, there, n=1)
-    return f"did you mean {missing.with_name(near[0])}?" if near else "correct the path"
+    return did_you_mean(str(missing), map(str, missing.parent.iterdir()), "correct the path")
 
 
 @app.command(rich_help_panel=PANEL)
 def doctor() -> None:
-    """Check packages, GPU, disk, and the MLflow and Ray that are configured, and suggest fixes."""
+    """Check params.yaml, the disk, and the MLflow and Ray that are configured."""
     from pipelines.cli.doctor import print_findings
 
     if not print_findings():
@@ -126,24 +122,16 @@ def doctor() -> None:
     epilog=examples("evaluate-agent models/agents/HalfCheetah/bc/snip-0.95/seed-0"),
 )
 def evaluate_agent(
-    agent: Annotated[
-        Path,
-        typer.Argument(
-            metavar="AGENT",
-            help="An agent's agent.safetensors, or its directory.",
-            autocompletion=complete_agent,
-        ),
-    ],
+    agent: Annotated[Path, argument("AGENT", "An agent's agent.safetensors, or its directory.")],
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
     environment: EnvironmentId = None,
     video: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.mp4", help="Also write a video of an episode of median return."),
+        Path | None, option("FILE.mp4", "Also write a video of an episode of median return.")
     ] = None,
     renderer: Annotated[
         Literal["drawing", "mujoco"],
-        typer.Option(help="Renderer of the video: this project's, or MuJoCo's, which needs OpenGL."),
+        option(None, "Renderer of the video: this project's, or MuJoCo's, which needs OpenGL."),
     ] = "drawing",
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and write a video if wanted.
@@ -231,62 +219,54 @@ def _print_training(evaluations: Path, environment: "Environment | None") -> Non
 def stylize(
     styles: Annotated[
         list[str],
-        typer.Option(
-            "--style",
-            "-s",
-            metavar="STYLE",
-            help="Name of a trained style, or a model file (.safetensors); several with their shares, e.g. "
+        option(
+            "STYLE",
+            "Name of a trained style, or a model file (.safetensors); several with their shares, e.g. "
             "-s swirls:0.7 -s waves:0.3, are blended.",
-            autocompletion=complete_style,
+            *("--style", "-s"),
         ),
     ],
     inputs: Annotated[
         list[str],
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="PATH...",
-            help="Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
+        option(
+            "PATH...",
+            "Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
+            *("--input", "-i"),
         ),
     ],
     output: Annotated[Path, directory("Directory to write to; - is standard output, for one picture.")],
-    more: Annotated[list[str] | None, typer.Argument(metavar="PATH", help="More inputs.")] = None,
-    strength: Annotated[
-        float, typer.Option(metavar="X", min=0, max=1, help="0 is the original, 1 the full style.")
-    ] = 1.0,
+    more: Annotated[list[str] | None, argument("PATH", "More inputs.")] = None,
+    strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[
         float,
-        typer.Option(
-            metavar="X",
+        option(
+            "X",
+            "Size of strokes; 1 is that of a preview whose long side has 768 px. In smaller pictures, "
+            "strokes are never finer than with 1.",
             min=0.05,
             max=20,
-            help="Size of strokes; 1 is that of a preview whose long side has 768 px. In smaller pictures, "
-            "strokes are never finer than with 1.",
         ),
     ] = 1.0,
-    preserve_color: Annotated[
-        bool, typer.Option("--preserve-color", help="Keep the original's colours.")
-    ] = False,
+    preserve_color: Annotated[bool, flag("--preserve-color", "Keep the original's colours.")] = False,
     mask: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PICTURE",
-            help="The style goes where this picture is white, in part where it is grey. It is scaled to each "
-            "input.",
+        option(
+            "PICTURE",
+            "The style goes where this picture is white, in part where it is grey; it is scaled to each.",
         ),
     ] = None,
-    invert_mask: Annotated[
-        bool, typer.Option("--invert-mask", help="The style goes where the mask is black.")
-    ] = False,
+    invert_mask: Annotated[bool, flag("--invert-mask", "The style goes where the mask is black.")] = False,
     keep_faces: Annotated[
-        bool, typer.Option("--keep-faces", help="Leave faces that look at the camera as they are.")
+        bool, flag("--keep-faces", "Leave faces that look at the camera as they are.")
     ] = False,
-    batch_size: Annotated[int, count("Pictures of the same size, or frames, to compute together.")] = 1,
+    batch_size: Annotated[
+        int, option("N", "Pictures of the same size, or frames, to compute together.", min=1)
+    ] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
-        typer.Option(help="Runtime for videos.", show_default="the fastest, measured once on a machine"),
+        option(None, "Runtime for videos.", show_default="the fastest, measured once on a machine"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite existing files.")] = False,
 ) -> None:
     """Stylise your own pictures and videos in a trained style.
 
@@ -325,22 +305,15 @@ def stylize(
     epilog=examples("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60"),
 )
 def learn_style(
-    painting: Annotated[Path, typer.Argument(metavar="PAINTING", help="A picture file.")],
+    painting: Annotated[Path, argument("PAINTING", "A picture file.")],
     photos: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of photos to train on, the more the better.",
-            show_default="those of params.yaml",
+        option(
+            "DIR", "Folder of photos to train on, the more the better.", show_default="those of params.yaml"
         ),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the style.", show_default="the painting's"),
-    ] = None,
-    minutes: Annotated[
-        float, typer.Option(metavar="N", min=0.1, help="Training time on this machine, in minutes.")
-    ] = 20,
+    name: Annotated[str | None, option("NAME", "Name of the style.", show_default="the painting's")] = None,
+    minutes: Annotated[float, option("N", "Training time on this machine, in minutes.", min=0.1)] = 20,
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
@@ -365,14 +338,7 @@ def learn_style(
     rich_help_panel=PANEL, epilog=examples("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx")
 )
 def act(
-    model: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE.onnx",
-            help="ONNX graph of a policy, from models/onnx.",
-            autocompletion=complete_graph,
-        ),
-    ],
+    model: Annotated[Path, option("FILE.onnx", "ONNX graph of a policy, from models/onnx.")],
     environment: EnvironmentId = None,
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
@@ -397,10 +363,10 @@ def act(
     ),
 )
 def pack(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An agent's or a style's safetensors file.")],
+    file: Annotated[Path, argument("FILE", "An agent's or a style's safetensors file.")],
     values: Annotated[
         Literal["raw", "exponents", "fp16", "int8"],
-        typer.Option(help="raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
+        option(None, "raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
     ] = "raw",
     output: Annotated[Path | None, output_file("FILE's name, ending in .packed")] = None,
 ) -> None:
@@ -413,7 +379,7 @@ def pack(
 
 @app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
 def unpack(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A packed file.")],
+    file: Annotated[Path, argument("FILE", "A packed file.")],
     output: Annotated[Path | None, output_file("FILE's name, ending in .safetensors")] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
@@ -425,9 +391,7 @@ def unpack(
 
 @app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))
 def inspect(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A packed file, or a model's safetensors file.")
-    ],
+    file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")],
 ) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
     check_exists(file)
@@ -442,27 +406,21 @@ def inspect(
 def serve(
     host: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST",
-            help="Address to listen on; 0.0.0.0 stands for all addresses.",
+        option(
+            "HOST",
+            "Address to listen on; 0.0.0.0 stands for all addresses.",
             show_default="serving.host of params.yaml",
         ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=65535,
-            help="Port to listen on.",
-            show_default="serving.port of params.yaml",
-        ),
+        option("N", "Port to listen on.", min=1, max=65535, show_default="serving.port of params.yaml"),
     ] = None,
     root_path: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="Path under which a proxy publishes the server, such as /singleshot.",
+        option(
+            "PATH",
+            "Path under which a proxy publishes the server, such as /singleshot.",
             show_default="serving.root_path of params.yaml",
         ),
     ] = None,
@@ -491,7 +449,7 @@ def serve(
 
 @app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui --port 5001"))
 def ui(
-    port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port to listen on.")] = 5000,
+    port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
 ) -> None:
     """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
     from pipelines.cli.ui import serve_runs
@@ -506,7 +464,7 @@ def ui(
 def study(
     experiments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="EXPERIMENT", help="Experiments of conf/study.yaml; by default all."),
+        argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all."),
     ] = None,
     output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study"),
 ) -> None:

@@ -1,11 +1,9 @@
-"""Trained networks by the names that a user types, and what Tab completes. Imports nothing slow."""
+"""Trained styles by the names that a user types. Imports nothing slow."""
 
-from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
-from pipelines.catalog.paths import AGENTS, GRAPHS, LEARNED, STYLES
-from singleshot.errors import UserError
+from pipelines.catalog.paths import LEARNED, STYLES
+from singleshot.errors import UserError, did_you_mean
 
 MODEL = "model.safetensors"
 
@@ -33,13 +31,12 @@ def style_model(style: str) -> Path:
     if (Path(style) / MODEL).is_file():
         return Path(style) / MODEL
     found = styles()
-    if model := found.get(style):
-        return model
-    near = get_close_matches(style, found, n=1)
-    fix = f"did you mean {near[0]}; " if near else ""
-    there_are = f"there are {', '.join(sorted(found))}"
-    fix += there_are if found else "learn one by `python -m pipelines learn-style`, or run `make repro` first"
-    raise UserError(f"no style {style!r} in {STYLES} or {LEARNED}; {fix}")
+    if style not in found:
+        there_are = f"there are {', '.join(sorted(found))}"
+        learn = "learn one by `python -m pipelines learn-style`, or run `make repro` first"
+        fix = did_you_mean(style, found, there_are) if found else learn
+        raise UserError(f"no style {style!r} in {STYLES} or {LEARNED}; {fix}")
+    return found[style]
 
 
 def share_of(style: str) -> tuple[str, float]:
@@ -60,23 +57,3 @@ def share_of(style: str) -> tuple[str, float]:
     if not 0 < share < float("inf"):
         raise UserError(f"{style}: the share {text!r} is no number above 0")
     return name, share
-
-
-def complete_style(incomplete: str) -> list[str]:
-    """Names of styles that begin like this."""
-    return [name for name in sorted(styles()) if name.startswith(incomplete)]
-
-
-def complete_graph(incomplete: str) -> list[str]:
-    """Exported graphs whose path begins like this."""
-    return [path for path in sorted(map(str, GRAPHS.rglob("*.onnx"))) if path.startswith(incomplete)]
-
-
-def complete_agent(incomplete: str) -> list[str]:
-    """Directories of trained agents whose paths begin like this."""
-    return [path for path in sorted(str(AGENTS / name) for name in _agents()) if path.startswith(incomplete)]
-
-
-def _agents() -> Iterator[str]:
-    for path in AGENTS.rglob("agent.safetensors"):
-        yield path.parent.relative_to(AGENTS).as_posix()

@@ -1,7 +1,6 @@
 """`params.yaml`: composed from `conf/`, read into frozen dataclasses, and checked."""
 
 import dataclasses
-import difflib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, did_you_mean, in_a_line
 
 CONF = Path("conf")
 PARAMS = Path("params.yaml")
@@ -138,9 +137,7 @@ def _no_such_key(name: str, overrides: Sequence[str]) -> str:
     if name in known:
         given = next(override for override in overrides if override.startswith((f"{name}.", f"{name}=")))
         return f"{CONF}: no key {name} yet; write +{given}"
-    likely = difflib.get_close_matches(name, known, n=1)
-    fix = f"did you mean {likely[0]}?" if likely else "docs/configuration.md lists the keys"
-    return f"{CONF}: no key {name}; {fix}"
+    return f"{CONF}: no key {name}; {did_you_mean(name, known, 'docs/configuration.md lists the keys')}"
 
 
 _JSON = pydantic.TypeAdapter(Any, config=pydantic.ConfigDict(ser_json_inf_nan="constants"))

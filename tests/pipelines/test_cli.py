@@ -81,20 +81,17 @@ def assert_one_line(result, *words):
         assert str(word) in error
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_tells_of_each_of_its_options(run, name):
-    status, out, _ = run(name, "--help")
-    assert status == 0
-    for parameter in COMMANDS[name].params:
-        assert parameter.param_type_name == "argument" or parameter.opts[0] in out
-        assert parameter.name == "help" or parameter.help
-    assert COMMANDS[name].help.partition(".")[0][:40] in out
-
-
-def test_all_commands_are_listed(run):
-    _, out, _ = run("--help")
-    assert all(f" {name} " in out for name in COMMANDS)
-    assert {"data", "agents", "report", "register", "doctor", "evaluate-agent"} <= set(COMMANDS)
+def test_every_command_tells_of_each_of_its_options(run):
+    _, commands, _ = run("--help")
+    for name in COMMANDS:
+        assert f" {name} " in commands
+        status, out, _ = run(name, "--help")
+        assert status == 0
+        assert "<bool>" not in out  # as if a flag took a value
+        for parameter in COMMANDS[name].params:
+            assert parameter.param_type_name == "argument" or parameter.opts[0] in out
+            assert parameter.name == "help" or parameter.help
+        assert COMMANDS[name].help.partition(".")[0][:40] in out
 
 
 @pytest.mark.parametrize(
@@ -107,38 +104,15 @@ def test_a_wrong_command_line_shows_the_usage(run, arguments):
     assert "Usage: " in error
 
 
-@pytest.mark.parametrize("override", ["no_such_key=1", "profile=huge", "offline_rl.training.bc.updates=none"])
-def test_an_override_that_conf_has_no_place_for_leaves_params_yaml(run, checkout, monkeypatch, override):
-    monkeypatch.chdir(checkout.path)
-    before = (checkout.path / "params.yaml").read_bytes()
-    status, out, error = run("params", override)
-    assert (status, out) == (1, "")
-    assert re.fullmatch(r"error: conf[^\n]+\n", error)
-    assert (checkout.path / "params.yaml").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("profle=paper", ["conf: no key profle", "did you mean profile?"]),
-        ("offline_rl.sweep.sparsites=[0.5]", ["conf: ", "did you mean offline_rl.sweep.sparsities?"]),
-        (
-            "style.training.johnsn.width=8",
-            ["conf: ", "style.training.johnsn", "did you mean style.training.johnson?"],
-        ),
-        ("xyz=1", ["conf: no key xyz", "docs/configuration.md"]),
-        ("executor=3", ["conf with executor=3: "]),
-        ("executor=slurm", ["conf with executor=slurm: ", "executor/slurm", "local ray"]),
-    ],
-)
-def test_a_misspelt_override_is_told_what_was_likely_meant(run, monkeypatch, override, words):
-    monkeypatch.chdir(Path(command_line.__file__).parents[2])
-    assert_one_line(run("params", override), *words)
-
-
-def test_an_override_that_is_none_is_named_with_the_form_it_has_to_have(run, monkeypatch):
-    monkeypatch.chdir(Path(command_line.__file__).parents[2])
-    assert_one_line(run("params", "[0"), "'[0' is not of the form KEY=VALUE", "'key=[0,1]'")
+def test_a_mistake_of_the_configuration_is_one_line(run, repository):
+    before = (repository / "params.yaml").read_bytes()
+    assert_one_line(run("params", "profle=smoke"), "conf: no key profle", "did you mean profile?")
+    assert (repository / "params.yaml").read_bytes() == before
+    painting = "style.paintings.sources.swirls.source=/no/painting.jpg"
+    assert run("params", "profile=smoke", painting)[0] == 0
+    assert_one_line(run("check-config"), "/no/painting.jpg: no such file", "paintings/swirls")
+    (repository / "params.yaml").unlink()
+    assert_one_line(run("agents"), "params.yaml", "make params")
 
 
 def test_params_composes_what_it_is_told(checkout, tmp_path):
@@ -146,17 +120,6 @@ def test_params_composes_what_it_is_told(checkout, tmp_path):
     command = ("python", "-m", "pipelines", "params", "profile=smoke", "offline_rl.sweep.seeds=[3,4]")
     assert copy.run(*command) == "params.yaml: profile smoke; next: dvc repro\n"
     assert "    - 3\n    - 4\n" in (copy.path / "params.yaml").read_text()
-
-
-@pytest.mark.parametrize("command", ["check-config", "data", "agents"])
-def test_without_params_yaml(run, repository, command):
-    (repository / "params.yaml").unlink()
-    assert_one_line(run(command), "params.yaml", "make params")
-
-
-def test_a_params_yaml_that_is_no_yaml(run, repository):
-    (repository / "params.yaml").write_text("profile: [")
-    assert_one_line(run("check-config"), "params.yaml")
 
 
 def test_a_damaged_dataset(run, repository):
@@ -242,10 +205,6 @@ def test_a_graph_plays_beside_its_scores_in_training(run, agent, tmp_path):
     assert out.splitlines()[-1] == f"in training: D4RL score 5.5 in its last evaluation, {mean}"
 
 
-def test_a_missing_agent(run, tmp_path):
-    assert_one_line(run("evaluate-agent", tmp_path), tmp_path / "agent.safetensors", "no such file")
-
-
 @pytest.mark.parametrize(
     ("command", "place", "file"),
     [
@@ -253,30 +212,19 @@ def test_a_missing_agent(run, tmp_path):
         ("act --model", "models/onnx/{}-bc-snip-seed-{}.onnx", ""),
     ],
 )
-def test_a_model_that_is_not_there_is_told_with_the_most_similar_ones(
+def test_a_model_that_is_not_there_is_told_with_the_most_similar(
     run, tmp_path, monkeypatch, command, place, file
 ):
     monkeypatch.chdir(tmp_path)
-    missing = place.format("Hopper", 9)
+    missing, similar = place.format("Hopper", 9), place.format("Hopper", 1)
     assert_one_line(run(*command.split(), missing), f"{missing}: no such file", "run `make repro` first")
-    similar = [place.format("Hopper", seed) for seed in range(3)]
-    for name in (*similar, place.format("HalfCheetah", 9)):
+    for name in (similar, place.format("HalfCheetah", 2)):
         Path(name, file).parent.mkdir(parents=True, exist_ok=True)
         Path(name, file).touch()
-    assert_one_line(run(*command.split(), missing), f"{missing}: no such file", "there are 4", *similar)
+    assert_one_line(run(*command.split(), missing), f"{missing}: no such file", similar)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "inspect no.packed",
-        "pack no.safetensors",
-        "unpack no.packed",
-        "learn-style no.jpg",
-        "stylize -s here.jpg -i here.jpg no.jpg -o out",
-        "learn-style here.jpg --photos no",
-    ],
-)
+@pytest.mark.parametrize("command", ["pack no.safetensors", "stylize -s here.jpg -i here.jpg no.jpg -o out"])
 def test_a_file_that_is_not_there_is_told_before_pytorch_is_imported(tmp_path, command):
     (tmp_path / "here.jpg").touch()
     code = (
@@ -306,39 +254,20 @@ def test_a_file_of_a_similar_name_is_named(run, tmp_path):
     assert_one_line(run("pack", tmp_path / "model" / "agent.safetensors"), f"did you mean {there.parent}?")
 
 
-def test_a_damaged_agent(run, agent):
-    agent.write_bytes(agent.read_bytes()[:1000])
-    assert_one_line(run("evaluate-agent", agent), agent)
-
-
-@pytest.mark.parametrize("metadata", [None, {"agent": "{"}, {"agent": "{}"}, {"agent": "[1]"}])
-def test_a_file_that_holds_no_agent(run, tmp_path, metadata):
+def test_a_file_that_holds_no_agent(run, tmp_path):
     path = tmp_path / "other.safetensors"
-    safetensors.torch.save_file({"weight": torch.ones(2)}, path, metadata=metadata)
+    safetensors.torch.save_file({"weight": torch.ones(2)}, path)
     assert_one_line(run("evaluate-agent", path), path)
 
 
-def test_an_agent_without_one_of_its_tensors(run, agent):
-    with safetensors.safe_open(agent, framework="pt") as file:
-        metadata = file.metadata()
-    tensors = safetensors.torch.load_file(agent)
-    del tensors[sorted(tensors)[0]]
-    safetensors.torch.save_file(tensors, agent, metadata=metadata)
-    assert_one_line(run("evaluate-agent", agent), agent)
-
-
-def test_a_video_into_no_folder_is_refused_before_playing(run, agent, tmp_path):
-    status, out, error = run("evaluate-agent", agent, "--video", tmp_path / "missing/video.mp4")
-    assert_one_line((status, out, error), tmp_path / "missing/video.mp4", "folder")
-    assert out == ""
-
-
-def test_a_video_that_is_no_mp4_is_refused_before_playing(run, agent, tmp_path):
+def test_a_video_that_can_not_be_written_is_refused_before_playing(run, agent, tmp_path):
     (tmp_path / "folder.mp4").mkdir()
-    for video in (tmp_path / "video.gif", tmp_path / "folder.mp4"):
-        status, out, error = run("evaluate-agent", agent, "--video", video)
-        assert_one_line((status, out, error), video, ".mp4")
+    (tmp_path / "there.mp4").write_bytes(b"mine")
+    for name in ("missing/video.mp4", "video.gif", "folder.mp4", "there.mp4"):
+        status, out, error = run("evaluate-agent", agent, "--video", tmp_path / name)
+        assert_one_line((status, out, error), tmp_path / name)
         assert out == ""
+    assert (tmp_path / "there.mp4").read_bytes() == b"mine"
 
 
 def test_a_python_without_the_packages_is_told_how_to_get_them():
@@ -346,14 +275,6 @@ def test_a_python_without_the_packages_is_told_how_to_get_them():
     command = [sys.executable, "-S", "-m", "pipelines", "--help"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert_one_line((done.returncode, done.stdout, done.stderr), "has no package", "make install")
-
-
-def test_a_video_that_exists_is_refused_before_playing(run, agent, tmp_path):
-    video = tmp_path / "video.mp4"
-    video.write_bytes(b"mine")
-    status, out, error = run("evaluate-agent", agent, "--video", video)
-    assert_one_line((status, out, error), video, "exists")
-    assert (out, video.read_bytes()) == ("", b"mine")
 
 
 def test_a_directory_or_a_foreign_graph_in_place_of_a_model(run, tmp_path, monkeypatch):
@@ -411,8 +332,3 @@ def test_tab_completes_commands_options_and_choices(typed, offered):
 def test_the_command_and_the_runtimes_of_videos_agree():
     """The command's own list, as importing theirs would import PyTorch before `--help` is printed."""
     assert get_type_hints(tools.stylize)["runtime"] == StylizerName | None
-
-
-def test_a_painting_that_is_not_there_is_told_before_any_stage(run, repository):
-    assert run("params", "profile=smoke", "style.paintings.sources.swirls.source=/no/painting.jpg")[0] == 0
-    assert_one_line(run("check-config"), "/no/painting.jpg: no such file", "paintings/swirls")

@@ -1,49 +1,24 @@
-"""Names of trained networks, as a user types or completes them."""
+"""Names of trained styles, as a user types them."""
+
+from pathlib import Path
 
 import pytest
 
-from pipelines.cli import trained
+from pipelines.cli.trained import style_model
 from singleshot.errors import UserError
 
 
-@pytest.fixture(autouse=True)
-def checkout(tmp_path, monkeypatch):
+def test_a_style_is_known_by_its_name_file_and_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("models/styles/ink", "models/styles/ink/snip-0.95", "styles/mine", "styles/ink"):
-        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    for name in ("models/styles/ink", "models/styles/waves", "styles/ink"):
+        (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "model.safetensors").touch()
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("given", "directory"),
-    [
-        ("mine", "styles/mine"),
-        ("ink", "styles/ink"),  # the user's own comes first
-        ("ink/snip-0.95", "models/styles/ink/snip-0.95"),
-        ("ink-snip-0.95", "models/styles/ink/snip-0.95"),
-        ("models/styles/ink", "models/styles/ink"),
-        ("elsewhere/model.safetensors", "elsewhere"),
-    ],
-)
-def test_a_style_is_known_by_each_of_its_names(given, directory):
-    assert trained.style_model(given).as_posix() == f"{directory}/model.safetensors"
-
-
-def test_a_wrong_name_is_told_with_the_nearest():
-    with pytest.raises(
-        UserError, match=r"no style 'mone' .*; did you mean mine; there are ink, ink/snip-0.95, mine$"
-    ):
-        trained.style_model("mone")
-
-
-def test_names_are_completed(checkout):
-    assert trained.complete_style("in") == ["ink", "ink/snip-0.95"]
-    agent = checkout / "models/agents/Hopper/bc/dense/seed-0/agent.safetensors"
-    agent.parent.mkdir(parents=True)
-    agent.touch()
-    assert trained.complete_agent("models/a") == ["models/agents/Hopper/bc/dense/seed-0"]
-    graph = checkout / "models/onnx/a/b.onnx"
-    graph.parent.mkdir(parents=True)
-    graph.touch()
-    assert trained.complete_graph("models/o") == ["models/onnx/a/b.onnx"]
+    for given, directory in {
+        "waves": "models/styles/waves",
+        "ink": "styles/ink",  # the user's own comes first
+        "models/styles/ink": "models/styles/ink",
+        "elsewhere/model.safetensors": "elsewhere",
+    }.items():
+        assert style_model(given) == Path(directory, "model.safetensors")
+    with pytest.raises(UserError, match=r"'wafes'.*did you mean waves"):
+        style_model("wafes")

@@ -4,12 +4,11 @@ Modules are imported by name, so that a new pruner is not among the source files
 pruners depend.
 """
 
-import difflib
 import functools
 import importlib
 import pkgutil
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, did_you_mean
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.pruner import Pruner, ScoreFunction
 
@@ -43,8 +42,8 @@ def module_of(name: str) -> str:
 def _likely(name: str) -> str:
     """What the name may be a slip of, in words; may be empty."""
     controls = (f"{pruner}-{control}" for pruner in pruner_names() for control in CONTROLS)
-    near = difflib.get_close_matches(name.lower(), (*pruner_names(), *FOR_AGENTS, *controls), 1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    advice = did_you_mean(name.lower(), (*pruner_names(), *FOR_AGENTS, *controls), "")
+    return f" ({advice})" if advice else ""
 
 
 def find_pruner(method: str | ScoreFunction) -> Pruner:

@@ -219,8 +219,8 @@ def flow(objective, weights):
     ("arguments", "message"),
     [
         ({"method": "snap"}, "unknown pruner 'snap'"),
-        ({"method": "SNIP"}, r"unknown pruner 'SNIP' \(did you mean 'snip'\?\)"),
-        ({"method": "snip-shufled"}, "did you mean 'snip-shuffled'"),
+        ({"method": "SNIP"}, r"unknown pruner 'SNIP' \(did you mean snip\?\)"),
+        ({"method": "snip-shufled"}, "did you mean snip-shuffled"),
         ({"method": "rigl"}, r"'rigl' is for agents alone: singleshot\.rl\."),
         ({"sparsity": 1.0}, "sparsity is 1.0"),
         ({"loss": lambda model: model(torch.ones(2, 4))}, r"loss\(model\) returned \(2, 2\)"),
