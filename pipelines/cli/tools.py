@@ -401,7 +401,8 @@ def inspect(
 
 
 @app.command(
-    rich_help_panel=PANEL, epilog="Then:\n```text\ncurl -F picture=@photo.jpg localhost:8000/classify\n```"
+    rich_help_panel=PANEL,
+    epilog=examples("serve --port 8080"),
 )
 def serve(
     host: Annotated[
@@ -434,7 +435,7 @@ def serve(
     print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
     from pipelines.catalog.paths import GRAPHS, LEARNED
     from pipelines.config.params import load_config
-    from pipelines.serving.learned import learned_graphs
+    from pipelines.serving.models import learned_graphs
     from pipelines.serving.server import serve_forever
 
     config = load_config()
@@ -444,7 +445,8 @@ def serve(
         port=port or config.serving.port,
         root_path=config.serving.root_path if root_path is None else root_path,
     )
-    serve_forever(serving, config.executor, GRAPHS, learned_graphs(LEARNED, Path("build/serve")))
+    learned = learned_graphs(LEARNED, Path("build/serve"), config.deployment.export.opset)
+    serve_forever(serving, config.executor, GRAPHS, learned)
 
 
 @app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui --port 5001"))

@@ -9,34 +9,6 @@ from singleshot.errors import UserError
 
 
 @dataclass(frozen=True)
-class ServiceConfig:
-    """Limits of each process for one kind of request."""
-
-    max_requests: Annotated[int, Ge(1)]
-    """Largest number of requests that are computed or wait at the same time. Further requests are answered
-    503 before they are read."""
-    max_body_mb: Annotated[float, Gt(0)]
-    """Largest size of a request's body, in megabytes."""
-
-
-@dataclass(frozen=True)
-class PicturesConfig(ServiceConfig):
-    """Limits of each process for one kind of request with a picture. One picture is decoded at a time."""
-
-    max_pixels: Annotated[int, Ge(1)]
-    """Largest number of pixels of a picture. Decoding takes 15 bytes per pixel, and a style network some 36
-    bytes per pixel and channel."""
-
-
-@dataclass(frozen=True)
-class StatesConfig(ServiceConfig):
-    """Limits of each process for requests with a state."""
-
-    max_batch_size: Annotated[int, Ge(1)]
-    """Largest number of states that are computed together."""
-
-
-@dataclass(frozen=True)
 class ServingConfig:
     """The processes that `python -m pipelines serve` starts, and the limits of a request."""
 
@@ -46,6 +18,9 @@ class ServingConfig:
     root_path: str
     """Path under which a proxy publishes the server, such as `/singleshot`; empty without a proxy. The proxy
     may remove it from requests, or leave it there."""
+    names: tuple[str, ...]
+    """Host names under which clients reach the server, besides `host`, `localhost`, this machine's name and
+    IP addresses. Requests to other names, and WebSockets of other sites' pages, are answered 403."""
     workers: Annotated[int, Ge(1)]
     """Number of processes. Each has all models, and is replaced if it dies."""
     max_workers: Annotated[int, Ge(1)]
@@ -55,9 +30,18 @@ class ServingConfig:
     """Number of cores of each process, which computes pictures on as many threads, but at least on one."""
     timeout_s: Annotated[float, Gt(0), Le(86_400)]
     """Time within which a request has to arrive and be answered, in seconds."""
-    stylize: PicturesConfig
-    act: StatesConfig
-    classify: PicturesConfig
+    max_connections: Annotated[int, Ge(1)]
+    """Largest number of connections of each process. Requests on further ones are answered 503."""
+    max_pictures: Annotated[int, Ge(1)]
+    """Largest number of pictures that each process computes, one at a time, or has waiting. Further ones are
+    answered 503."""
+    max_body_mb: Annotated[float, Gt(0)]
+    """Largest size of a picture's file, in megabytes. Other bodies may have one megabyte."""
+    stylize_pixels: Annotated[int, Ge(1)]
+    """Largest number of pixels of a picture to stylise. A network takes some 36 bytes per pixel and
+    channel."""
+    classify_pixels: Annotated[int, Ge(1)]
+    """Largest number of pixels of a picture to classify. Decoding takes 15 bytes per pixel."""
 
     def __post_init__(self) -> None:
         if self.workers > self.max_workers:

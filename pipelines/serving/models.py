@@ -1,31 +1,28 @@
 """The graphs that are served."""
 
 import contextlib
-import io
-import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipelines.catalog.paths import LEARNED, PAINTINGS
-from pipelines.engine.execution import temporary_directory
-from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, Kind, OnnxModel, load_onnx, read_card
-
-logger = logging.getLogger(__name__)
+from singleshot.errors import UserError, in_a_line
+from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
+from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import whole_file
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
 TRIED = {"batch": 2, "samples": 2, "height": 32, "width": 40}
 """Sizes of the inputs with which each graph is tried."""
-THUMBNAIL_PX = 320
-"""Longest side of a painting as it is shown."""
+TOLD_S = 5.0
+"""Time between lines that say how many graphs have been tried."""
 _VARIANT = re.compile(r"/(\w+(?:-shuffled)?)-(0\.\d+)(?:/|$)")
-Cards = Mapping[Kind, Mapping[str, GraphCard]]
-"""Cards by kind and name: a policy's cell, a style's name, a classifier's architecture."""
 
 
 @dataclass(frozen=True)
@@ -34,83 +31,114 @@ class Model:
 
     card: GraphCard
     path: Path
-    painting: bytes | None = None
-    """A style's painting as a small JPEG file, if it is known."""
+    painting: Path | None = None
+    """The file of a style's painting, if it is there."""
 
     @property
     def name(self) -> str:
-        """Its name in requests."""
-        match self.card.kind:
-            case "policy":
-                return self.card.cell
-            case "style":
-                return self.card.cell.removeprefix("styles/")
-            case "classifier":
-                return str(self.card.details["architecture"])
+        """Its name in requests: a policy's cell, a style's name, a classifier's architecture."""
+        if self.card.kind == "classifier":
+            return str(self.card.details["architecture"])
+        return self.card.cell.removeprefix("styles/")
+
+    @property
+    def pruner(self) -> str | None:
+        """The pruner of the network, from the name of its cell; None if it was not pruned."""
+        found = _VARIANT.search(self.card.cell)
+        return found[1] if found else None
 
 
-def pruner_of(card: GraphCard) -> str | None:
-    """The pruner of a network, from the name of its cell; None if it was not pruned."""
-    found = _VARIANT.search(card.cell)
-    return found[1] if found else None
+class Policy:
+    """A policy's graph, opened to act."""
+
+    def __init__(self, model: Model) -> None:
+        self.name, self.card, self._graph = model.name, model.card, load_onnx(model.path, threads=1)
+        shapes = unbatched_shapes(model.card.inputs, model.card.details)
+        (self.state_size,), self._latents_shape = shapes["state"], shapes.get("latents")
+
+    def __call__(self, state: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
+        """The action (A,) in a state (S,), with new latents where the policy takes any."""
+        inputs = {"state": state[None]}
+        if self._latents_shape:
+            inputs["latents"] = generator.standard_normal((1, *self._latents_shape), np.float32)
+        action: NDArray[np.float32] = self._graph(**inputs)["action"][0]
+        return action
+
+
+def of_kind(models: Sequence[Model], kind: Kind) -> dict[str, Model]:
+    """The models of a kind by name."""
+    return {model.name: model for model in models if model.card.kind == kind}
 
 
 def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     """The graphs to serve below a directory, and those of learned styles, sorted by name.
 
-    There is one for each network. Each is opened and computed once, as a test. Classifiers with random
-    weights and separate actors, which exist to be timed, are left out.
+    There is one for each network. Classifiers with random weights, which exist to be timed, are left out.
 
     Raises:
         UserError: there is none, or a file is damaged or was written by another project.
     """
     files = (path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo())
-    models = [Model(read_card(path), path) for path in (*files, *learned)]
-    chosen = {model.card.cell: model for model in sorted(models, key=_preference, reverse=True)}
-    served = sorted((model for model in chosen.values() if not _only_timed(model.card)), key=lambda m: m.name)
-    if not served:
+    chosen: dict[str, Model] = {}
+    for path in (*files, *learned):
+        model = Model(read_card(path), path)
+        with _blamed_on(path):
+            if not _only_timed(model.card):
+                there = chosen.setdefault(model.name, model)
+                chosen[model.name] = min(there, model, key=_preference)
+    if not chosen:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
-    for model in served:
-        _try(load_onnx(model.path, threads=1))
-    return [Model(model.card, model.path, _painting(model)) for model in served]
+    return [Model(chosen[name].card, chosen[name].path, _painting(chosen[name])) for name in sorted(chosen)]
 
 
-def _try(model: OnnxModel) -> None:
-    """Raise UserError if the graph can't be computed, or only for one input at once, or gives no numbers."""
-    sizes, generator = TRIED | dict(model.card.details), np.random.default_rng(0)
-    outputs = model(
-        **{
-            each.name: generator.uniform(each.test_low, each.test_high, each.shape_at(sizes)).astype(
-                np.float32
-            )
-            for each in model.card.inputs
-        }
-    )
-    if not all(np.isfinite(output).all() for output in outputs.values()):
+def try_models(models: Sequence[Model]) -> None:
+    """Compute each graph once, as a test.
+
+    Raises:
+        UserError: a graph can't be computed, or only for one input at once, or gives no numbers.
+    """
+    told = time.monotonic()
+    for number, model in enumerate(models):
+        if time.monotonic() - told > TOLD_S:
+            print(f"{number} of {len(models)} networks have been tried", flush=True)
+            told = time.monotonic()
+        with _blamed_on(model.path):
+            _try(model)
+
+
+def _try(model: Model) -> None:
+    card, generator = model.card, np.random.default_rng(0)
+    sizes = TRIED | dict(card.details)
+    inputs = {
+        each.name: generator.uniform(each.test_low, each.test_high, each.shape_at(sizes)).astype(np.float32)
+        for each in card.inputs
+    }
+    outputs = load_onnx(model.path, threads=1)(**inputs)
+    wanted = {"policy": "action", "style": "stylised", "classifier": "logits"}
+    if not np.isfinite(outputs[wanted[card.kind]]).all():
         raise UserError(f"{model.path}: its answers are no numbers, nor are some weights; export it again")
+    if card.kind == "policy":
+        Policy(model)
+        str(card.details["environment"])
 
 
-def _painting(model: Model) -> bytes | None:
-    if model.card.kind != "style":
-        return None
+@contextlib.contextmanager
+def _blamed_on(path: Path) -> Iterator[None]:
+    """A card may say anything, and fail anywhere: it is told as a line that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"{path}: its card does not describe its graph ({in_a_line(error)}); export it again"
+        ) from error
+
+
+def _painting(model: Model) -> Path | None:
     style = model.name.split("/")[0]
     files = (folder / style / "painting.png" for folder in (PAINTINGS, LEARNED))
-    file = next(filter(Path.exists, files), None)
-    if file is None:
-        return None
-    # Imported here, as it imports PyTorch, and the server's processes import this module before they respond.
-    from singleshot.io.images import open_picture
-
-    try:
-        with open_picture(file) as opened:
-            picture = opened.convert("RGB")
-    except UserError as error:
-        logger.warning("%s is served without its painting: %s", model.name, error)
-        return None
-    picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-    content = io.BytesIO()
-    picture.save(content, "JPEG", quality=90)
-    return content.getvalue()
+    return next(filter(Path.exists, files), None) if model.card.kind == "style" else None
 
 
 def _preference(model: Model) -> tuple[int, str]:
@@ -123,26 +151,30 @@ def _only_timed(card: GraphCard) -> bool:
     return card.kind == "classifier" and card.details["weights"]["source"] == "random"
 
 
-def cards_of(models: Sequence[Model]) -> Cards:
-    """The cards of models."""
-    cards: dict[Kind, dict[str, GraphCard]] = {"style": {}, "policy": {}, "classifier": {}}
-    for model in models:
-        cards[model.card.kind][model.name] = model.card
-    return cards
+def learned_graphs(styles: Path, graphs: Path, opset: int) -> list[Path]:
+    """The graphs of all networks of `learn-style` below `styles`, made and kept below `graphs` where missing.
+
+    Raises:
+        UserError: a network's file is damaged.
+    """
+    sources = {
+        graphs / f"{sha256_of(path)}.onnx": path for path in sorted(styles.glob("*/model.safetensors"))
+    }
+    for graph, source in sources.items():
+        if not graph.exists():
+            print(f"{source.parent}: exported as ONNX, once", flush=True)
+            _export(source, graph, opset)
+    return list(sources)
 
 
-def contents_of(models: Sequence[Model]) -> list[tuple[bytes, bytes | None]]:
-    """The graphs and paintings of models, to be sent to machines that don't share this one's disk."""
-    return [(model.path.read_bytes(), model.painting) for model in models]
+def _export(source: Path, graph: Path, opset: int) -> None:
+    import onnx
 
+    from pipelines.engine.provenance import git_commit
+    from singleshot.export.model_files import open_style
+    from singleshot.export.to_onnx import card_of, to_onnx
 
-@contextlib.contextmanager
-def received(contents: Sequence[tuple[bytes, bytes | None]]) -> Iterator[list[Model]]:
-    """The models that :func:`contents_of` sent, as files that exist as long as the context."""
-    with temporary_directory() as directory:
-        models = []
-        for i, (content, painting) in enumerate(contents):
-            path = directory / f"{i}.onnx"
-            path.write_bytes(content)
-            models.append(Model(read_card(path), path, painting))
-        yield models
+    network = open_style(source, "dense")
+    card = card_of(network, f"styles/{source.parent.name}", git_commit(), source)
+    with whole_file(graph) as partial:
+        onnx.save(to_onnx(network, card, opset), partial)

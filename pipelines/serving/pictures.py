@@ -1,53 +1,219 @@
-"""Pictures from clients: which ones are accepted, and how pictures are decoded and encoded."""
+"""What clients' pictures become: computed in a process of its own, which the request's time limit kills.
 
+Decoders have no limits of their own: a JPEG of some megabytes can keep libjpeg busy for minutes. The server's
+processes import this module, but what its functions need (PyTorch) only in the other process.
+"""
+
+import asyncio
+import functools
 import io
 import math
-from typing import Literal, get_args
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar, TypeVarTuple
 
-from PIL import Image
 from starlette.exceptions import HTTPException
-from torch import Tensor
 
+from pipelines.config.serving import ServingConfig
 from singleshot.errors import UserError
-from singleshot.io.images import encode_jpeg, encode_png, read_rgb, read_size
+from singleshot.export.onnx_model import OnnxModel, load_onnx
+from singleshot.io.own_process import OwnProcess, ProcessFailed, TookTooLong
 
-# What phones, cameras and browsers make. Each further decoder would be exposed to clients' bytes too.
-FORMATS = ("PNG", "JPEG", "WEBP", "HEIF", "AVIF", "GIF", "BMP")
-READ = (
-    *("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "image/avif"),
-    *("image/gif", "image/bmp"),
-)
-"""Media types of pictures in requests."""
-Written = Literal["image/png", "image/jpeg"]
-WRITTEN: tuple[Written, ...] = get_args(Written)
-"""Media types of pictures in answers, in the order of preference."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+READ = {
+    "image/png": "PNG",
+    "image/jpeg": "JPEG",
+    "image/webp": "WEBP",
+    "image/heic": "HEIF",
+    "image/avif": "AVIF",
+    "image/gif": "GIF",
+    "image/bmp": "BMP",
+}
+"""Media types that phones, cameras and browsers make, with Pillow's names of their formats. Each further
+decoder would be exposed to clients' bytes, too."""
+ANSWERS = 5
+"""Number of classes in the answer for a picture."""
+THUMBNAIL_PX = 320
+"""Longest side of a painting as it is shown."""
+IMPORTS_S = 600
+"""Time within which the other process has to import PyTorch."""
+Given = TypeVarTuple("Given")
+Result = TypeVar("Result")
 
 
-def decode(body: bytes, max_pixels: int, min_side: int = 1) -> Tensor:
+class PictureProcess:
+    """The process for pictures, which computes one at a time, and those that wait for it.
+
+    So memory is bounded by the largest picture, and several at once would not be faster.
+    """
+
+    def __init__(self, config: ServingConfig) -> None:
+        self._config, self._asked = config, 0
+        self._process, self._thread = OwnProcess(), ThreadPoolExecutor(1)
+
+    async def __call__(self, due: float, function: Callable[[*Given], Result], *given: *Given) -> Result:
+        """What a function of this module returns, before :func:`time.monotonic` is `due`.
+
+        Raises:
+            HTTPException: the function's, 503 if too many wait, or 504.
+        """
+        if self._asked >= self._config.max_pictures:
+            error = f"{self._asked} pictures are in progress; try again"
+            raise HTTPException(503, error, {"Retry-After": "1"})
+        self._asked += 1
+        try:
+            loop, call = asyncio.get_running_loop(), functools.partial(function, *given)
+            result: Result | HTTPException = await loop.run_in_executor(self._thread, self._call, due, call)
+        finally:
+            self._asked -= 1
+        if isinstance(result, HTTPException):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._process.kill()
+
+    def begin(self) -> None:
+        """Import what the functions need before the first picture comes."""
+        self._thread.submit(self._process.call, IMPORTS_S, exec, "import singleshot.style.apply.strokes")
+
+    def _call(self, due: float, function: Callable[[], Result]) -> Result | HTTPException:
+        try:
+            result: Result | HTTPException = self._process.call(due - time.monotonic(), _answer, function)
+        except TookTooLong:
+            self.begin()
+            return HTTPException(504, f"no answer in {self._config.timeout_s:g} seconds")
+        except ProcessFailed:
+            self.begin()
+            raise
+        return result
+
+
+def _answer(function: Callable[[], Result]) -> Result | HTTPException:
+    try:
+        return function()
+    except HTTPException as refusal:
+        return refusal
+
+
+def stylize(
+    graph: Path,
+    body: bytes,
+    max_pixels: int,
+    threads: int,
+    asked: tuple[float, float | None, bool],
+    jpeg: bool,
+) -> bytes:
+    """Stylise the file of a picture with a graph; returns a JPEG or PNG file.
+
+    `asked` is the strength, the size of strokes, and whether faces stay.
+
+    Raises:
+        HTTPException: the file is no picture, the picture has a wrong size, or a setting a wrong value.
+    """
+    import torch
+
+    from singleshot.io.images import encode_jpeg, encode_png
+    from singleshot.style.apply.regions import placed
+    from singleshot.style.apply.strokes import with_strokes
+    from singleshot.style.apply.stylize import StylizeSettings, finished
+    from singleshot.style.apply.tiling import to_float
+    from singleshot.style.transformer_net import MIN_SIDE_PX
+
+    try:
+        settings = StylizeSettings(asked[0], stroke=asked[1], keep_faces=asked[2])
+    except UserError as error:
+        raise HTTPException(422, str(error)) from None
+    network = _network(graph, threads)
+    picture = decode(body, max_pixels, MIN_SIDE_PX)[None].mul(255).round().byte()
+
+    def draw(small: "Tensor") -> "Tensor":
+        return torch.from_numpy(network(pictures=to_float(small).numpy())["stylised"])
+
+    result = finished(picture, with_strokes(picture, settings.stroke, draw), settings)
+    (answer,) = placed(picture, result, settings)
+    return encode_jpeg(answer / 255) if jpeg else encode_png(answer / 255)
+
+
+def classify(
+    graph: Path, body: bytes, max_pixels: int, threads: int, preparation: Literal["right", "reported"]
+) -> list[tuple[str, float]]:
+    """The most probable classes of a picture, given as a file, each with its probability.
+
+    Raises:
+        HTTPException: the file is no picture, or the picture is too large.
+    """
+    import torch
+
+    from singleshot.export.classifier import PREPARATIONS, ClassifierCard, top
+
+    network = _network(graph, threads)
+    card = ClassifierCard.of(network.card.details)
+    prepared = PREPARATIONS[preparation](decode(body, max_pixels), card.preprocessing)
+    (logits,) = network(pictures=prepared[None].numpy())["logits"]
+    return [(each.label, each.probability) for each in top(torch.from_numpy(logits), card.labels, ANSWERS)]
+
+
+def thumbnail(painting: Path) -> bytes:
+    """A small JPEG of a painting.
+
+    Raises:
+        HTTPException: the file is damaged.
+    """
+    from singleshot.io.images import open_picture
+
+    try:
+        with open_picture(painting) as opened:
+            picture = opened.convert("RGB")
+    except UserError as error:
+        raise HTTPException(404, str(error)) from None
+    picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
+    content = io.BytesIO()
+    picture.save(content, "JPEG", quality=90)
+    return content.getvalue()
+
+
+def decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
     """Decode a file to a picture (3, H, W) in [0, 1].
 
     Raises:
-        HTTPException: the file is not a picture, or the picture is too large or too small.
+        HTTPException: the file is no picture, or the picture is too large or too small.
     """
+    from PIL import Image
+
+    from singleshot.io.images import read_rgb, read_size
+
+    formats = tuple(READ.values())
     try:
         # The header is enough, so a decompression bomb (a small file of a huge picture) does no harm.
-        width, height = read_size(io.BytesIO(body), FORMATS)
+        width, height = read_size(io.BytesIO(body), formats)
     except UserError as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
             raise HTTPException(413, str(error)) from None
         raise HTTPException(422, f"the body is not a whole picture in one of {', '.join(READ)}") from None
     if width * height > max_pixels:
         side = math.isqrt(max_pixels)
-        most = f"at most {max_pixels} (as {side}x{side}) are accepted"
-        raise HTTPException(413, f"{width}x{height} pixels; {most}")
+        raise HTTPException(
+            413, f"{width}x{height} pixels; at most {max_pixels} (as {side}x{side}) are accepted"
+        )
     if min(width, height) < min_side:
         raise HTTPException(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
     try:
-        return read_rgb(io.BytesIO(body), formats=FORMATS)
+        return read_rgb(io.BytesIO(body), formats=formats)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
 
 
-def encode(picture: Tensor, media_type: Written) -> bytes:
-    """Encode a picture (3, H, W) in [0, 1] as a file."""
-    return encode_png(picture) if media_type == "image/png" else encode_jpeg(picture)
+@functools.cache
+def _network(graph: Path, threads: int) -> OnnxModel:
+    import torch
+
+    # In MKL's functions, too: tanh of 64 numbers takes 24 ms on all cores if another process uses one.
+    torch.set_num_threads(threads)
+    return load_onnx(graph, threads, give_back_memory=True)

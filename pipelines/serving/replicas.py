@@ -1,7 +1,9 @@
 """The application on a cluster: replicas of Ray Serve, each with the whole application."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import ray
 from fastapi import FastAPI
@@ -11,11 +13,15 @@ from ray.serve.config import AutoscalingConfig
 from pipelines.config.serving import ServingConfig
 from pipelines.engine.ray_executor import CPU_UNIT
 from pipelines.serving.app import build_app
-from pipelines.serving.models import Model, contents_of, received
+from pipelines.serving.models import Model
+from pipelines.serving.server import LAST_ANSWERS_S
 from singleshot.errors import UserError
+from singleshot.export.onnx_model import GraphCard
 
 NAME = "singleshot"
 """Name of the application."""
+TARGET_REQUESTS = 64
+"""Number of requests in progress at a replica, beyond which another is started."""
 DRAIN_CHECK_S = 0.1
 """Interval of the checks whether a replica that is to end has answered all requests; by default 2 seconds."""
 
@@ -34,22 +40,22 @@ def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
         # Ray Serve's warnings concern its internals, e.g. that a new deployment has no autoscaling to end.
         logging_config={"log_level": "ERROR"},
     )
-    at_once = sum(each.max_requests for each in (config.stylize, config.act, config.classify))
     deployment = serve.deployment(
         name="application",
         ray_actor_options={"num_cpus": config.num_cpus},
-        # Ray's own limit answers in plain text and holds back health checks, so ours (`Limits`) is lower.
-        max_ongoing_requests=2 * at_once + 100,
+        # Ray's own limit answers in plain text and holds back health checks, so ours is lower.
+        max_ongoing_requests=2 * config.max_connections,
         autoscaling_config=AutoscalingConfig(
             min_replicas=config.workers,
             max_replicas=config.max_workers,
-            target_ongoing_requests=config.act.max_batch_size,
+            target_ongoing_requests=TARGET_REQUESTS,
         ),
         graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+        graceful_shutdown_timeout_s=LAST_ANSWERS_S,
     )(_Replica)
     try:
         serve.run(
-            deployment.bind(ray.put(contents_of(models)), config),
+            deployment.bind(ray.put(list(map(_contents, models))), config),
             name=NAME,
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
@@ -64,11 +70,23 @@ class _Replica:
     """The application; its graphs are in the cluster's object store as long as the driver lives."""
 
     def __init__(self, contents: ray.ObjectRef, config: ServingConfig) -> None:
-        with received(ray.get(contents)) as models:
-            self.application = build_app(models, config)
+        self._directory = tempfile.TemporaryDirectory()
+        models = []
+        for i, (card, graph, painting) in enumerate(ray.get(contents)):
+            path, painted = (Path(self._directory.name, f"{i}.{kind}") for kind in ("onnx", "png"))
+            path.write_bytes(graph)
+            if painting:
+                painted.write_bytes(painting)
+            models.append(Model(card, path, painted if painting else None))
+        self.application = build_app(models, config)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self.application
+
+
+def _contents(model: Model) -> tuple[GraphCard, bytes, bytes | None]:
+    painting = model.painting.read_bytes() if model.painting else None
+    return model.card, model.path.read_bytes(), painting
 
 
 def _preflight(config: ServingConfig) -> None:

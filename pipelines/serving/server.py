@@ -2,15 +2,27 @@
 
 import contextlib
 import json
+import os
+import signal
+import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+
+import uvicorn
 
 from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
-from pipelines.serving.models import Model, cards_of, find_models
+from pipelines.serving.app import SETTINGS
+from pipelines.serving.models import Model, find_models, of_kind, try_models
+from singleshot.errors import UserError
+
+LAST_ANSWERS_S = 5
+"""Time for requests in progress when the server is to end. `docker stop` waits for ten seconds."""
 
 
 def serve_forever(
@@ -19,67 +31,107 @@ def serve_forever(
     """Serve the graphs below a directory, and those of learned styles, until SIGINT or SIGTERM.
 
     Raises:
-        UserError: a graph is damaged, or the port or cluster can't be used. It is raised before any start.
+        UserError: a graph is damaged, or the port or cluster can't be used, or no process can start.
     """
-    models = find_models(directory, learned)
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        ends_with_its_parents(),
-        running(models, config, executor) as addresses,
-    ):
-        print(_usage(models, addresses), flush=True)
-        threading.Event().wait()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        models = find_models(directory, learned)
+        try_models(models)
+        if cluster_address(executor) is None:
+            _serve_here(models, config, directory, learned)
+        else:
+            with ray_cluster(executor):
+                from pipelines.serving.replicas import hosts, replicas
+
+                with replicas(models, config):
+                    print(_usage(models, [_url(host, config.port) for host in hosts(config)]), flush=True)
+                    threading.Event().wait()
     print("ended", flush=True)
 
 
-@contextlib.contextmanager
-def running(models: list[Model], config: ServingConfig, executor: ExecutorConfig) -> Iterator[Sequence[str]]:
-    """Serve models within the context; yields the addresses when all are loaded.
+def _serve_here(
+    models: Sequence[Model], config: ServingConfig, directory: Path, learned: Sequence[Path]
+) -> None:
+    _check_port(config)
+    told, ended = threading.Event(), threading.Event()
 
-    Raises:
-        UserError: the port is in use, or the cluster can't be reached, is too small, or already serves.
-    """
-    if cluster_address(executor) is None:
-        from pipelines.serving.workers import workers
+    def tell() -> None:
+        if _answers(config, ended):
+            print(_usage(models, [_url(config.host, config.port)]), flush=True)
+            told.set()
 
-        with workers(models, config):
-            yield [_url(config.host, config.port)]
-        return
-    with ray_cluster(executor):
-        from pipelines.serving.replicas import hosts, replicas
+    settings = {"config": asdict(config), "directory": str(directory), "learned": list(map(str, learned))}
+    os.environ[SETTINGS] = json.dumps(settings)
+    threading.Thread(target=tell, daemon=True).start()
+    uvicorn.run(
+        "pipelines.serving.app:create_app",
+        factory=True,
+        host=config.host,
+        port=config.port,
+        workers=config.workers,
+        ws="websockets-sansio",
+        ws_max_size=1000,
+        log_level="error",  # clients cause the messages below this level
+        access_log=False,
+        headers=[
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Security-Policy", "frame-ancestors 'none'"),
+        ],
+        limit_concurrency=config.max_connections,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+    )
+    ended.set()
+    if not told.is_set():
+        raise UserError("the server ended before it answered; the reason is above")
 
-        with replicas(models, config):
-            yield [_url(host, config.port) for host in hosts(config)]
+
+def _check_port(config: ServingConfig) -> None:
+    try:
+        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+        socket.create_server((config.host, config.port), family=family).close()
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that can't be one, such as `a..b`
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{config.host}:{config.port}: {reason}; give another --host or --port") from error
+
+
+def _answers(config: ServingConfig, ended: threading.Event) -> bool:
+    """Wait until a process answers; False if the server ends before."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while not ended.is_set():
+        with contextlib.suppress(OSError):
+            direct.open(f"{_url(host, config.port)}/readyz").close()
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # brackets: IPv6
 
 
-def _usage(models: list[Model], addresses: Sequence[str]) -> str:
-    cards, address = cards_of(models), addresses[0]
-    counts = ", ".join(
-        (
-            _counted(len(cards["style"]), "style", "styles"),
-            _counted(len(cards["policy"]), "policy", "policies"),
-            _counted(len(cards["classifier"]), "classifier", "classifiers"),
-        )
+def _usage(models: Sequence[Model], addresses: Sequence[str]) -> str:
+    styles, policies, classifiers = (of_kind(models, kind) for kind in ("style", "policy", "classifier"))
+    counted = (
+        (len(styles), "style", "styles"),
+        (len(policies), "policy", "policies"),
+        (len(classifiers), "classifier", "classifiers"),
     )
-    lines = [f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it"]
-    lines.append(f"  {address} is a page to try the networks, {address}/docs describes the API")
+    counts = ", ".join(f"{number} {one if number == 1 else more}" for number, one, more in counted)
+    address = addresses[0]
+    lines = [
+        f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it",
+        f"  {address} is a page to try the networks, {address}/docs describes the API",
+    ]
     photo = "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg'"
-    for style in list(cards["style"])[:1]:
+    for style in list(styles)[:1]:
         lines.append(f"  {photo} {address}/stylize/{style} -o {style}.png")
-    for card in list(cards["policy"].values())[:1]:
-        state = json.dumps([0] * next(int(each.shape[1]) for each in card.inputs if each.name == "state"))
-        json_type = "-H 'Content-Type: application/json'"
-        lines.append(
-            f"""  curl {json_type} -d '{{"state": {state}}}' {address}/act/{card.details["environment"]}"""
-        )
-    if cards["classifier"]:
+    for policy in list(policies.values())[:1]:
+        size = next(each.shape[1] for each in policy.card.inputs if each.name == "state")
+        state = json.dumps({"state": [0] * int(size)})
+        environment = policy.card.details["environment"]
+        lines.append(f"  curl --json '{state}' {address}/act/{environment}")
+    if classifiers:
         lines.append(f"  {photo} {address}/classify")
     return "\n".join(lines)
-
-
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"

@@ -1,20 +1,20 @@
 """Agents that play live: a WebSocket sends the positions of their bodies, and receives pushes."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from fastapi import HTTPException, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.catalog.agents import as_configured
-from pipelines.serving.services import Decision, Services
+from pipelines.serving.models import Policy
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, unbatched_shapes
-from singleshot.rl.environments import Environment, environment_in_file
-from singleshot.rl.evaluation.live import PACE_SECONDS, LiveEpisode
+
+if TYPE_CHECKING:
+    from singleshot.rl.evaluation.live import LiveEpisode
 
 FRAMES_PER_SECOND = 30
 MAX_AGENTS = 4
@@ -46,58 +46,53 @@ class Push(BaseModel):
 class Watching:
     """The watchers of a process."""
 
-    def __init__(self, services: Services) -> None:
-        self._services, self._watchers = services, 0
-        self._simulator = ThreadPoolExecutor(1)
+    def __init__(self) -> None:
+        self._watchers, self._simulator = 0, ThreadPoolExecutor(1)
+        self._starts: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
-    async def start(self, card: GraphCard) -> dict[str, Any]:
+    async def start(self, policy: Policy) -> dict[str, Any]:
         """A policy's body as an episode begins, like an agent in :func:`__call__`'s messages.
 
         Raises:
             HTTPException: there is nothing to watch, as the environment has no body, or there is none.
         """
-        try:
-            episode = await self._simulated(LiveEpisode, _environment(card), 0)
-        except UserError as error:
-            raise HTTPException(404, str(error)) from None
-        try:
-            return _told("", episode)
-        finally:
-            episode.close()
+        environment = policy.card.details["environment"]
+        if environment not in self._starts:  # it is made once, however many ask
+            self._starts[environment] = asyncio.ensure_future(self._simulated(_start, policy))
+        return await asyncio.shield(self._starts[environment])
 
-    async def __call__(self, socket: WebSocket, policies: Sequence[str], cards: Sequence[GraphCard]) -> None:
+    async def __call__(self, socket: WebSocket, policies: Sequence[Policy]) -> None:
         """Play policies of one environment side by side, from the same states, until the watcher leaves."""
-        await socket.accept()
         if self._watchers >= MAX_WATCHERS:
+            await socket.accept()
             await socket.close(TRY_AGAIN, f"{MAX_WATCHERS} others are watching; try again")
             return
         self._watchers += 1
         pushes: asyncio.Queue[float] = asyncio.Queue(maxsize=10)
-        shown = asyncio.create_task(self._show(socket, policies, cards, pushes))
         try:
-            async with asyncio.timeout(WATCHED_SECONDS):
-                reason = await _hear(socket, pushes)
-        except TimeoutError:
-            reason = "watched for ten minutes; start again"
+            await self.start(policies[0])
+            await socket.accept()
+            shown = asyncio.create_task(self._show(socket, policies, pushes))
+            try:
+                async with asyncio.timeout(WATCHED_SECONDS):
+                    reason = await _hear(socket, pushes)
+            except TimeoutError:
+                reason = "watched for ten minutes; start again"
+            finally:
+                shown.cancel()
         finally:
-            shown.cancel()
             self._watchers -= 1
         if reason:
             await socket.close(POLICY_VIOLATION, reason)
 
     async def _show(
-        self,
-        socket: WebSocket,
-        policies: Sequence[str],
-        cards: Sequence[GraphCard],
-        pushes: asyncio.Queue[float],
+        self, socket: WebSocket, policies: Sequence[Policy], pushes: asyncio.Queue[float]
     ) -> None:
-        seed, environment = 0, _environment(cards[0])
+        seed = 0
         while True:
-            episodes = [await self._simulated(LiveEpisode, environment, seed) for _ in policies]
-            generators = [np.random.default_rng(seed) for _ in policies]
+            episodes = [await self._simulated(_episode, policy, seed) for policy in policies]
             try:
-                await self._play(socket, policies, cards, episodes, generators, pushes)
+                await self._play(socket, policies, episodes, seed, pushes)
             except (WebSocketDisconnect, RuntimeError):  # RuntimeError: `_hear` has closed the socket
                 return
             finally:
@@ -109,40 +104,28 @@ class Watching:
     async def _play(
         self,
         socket: WebSocket,
-        policies: Sequence[str],
-        cards: Sequence[GraphCard],
-        episodes: Sequence[LiveEpisode],
-        generators: Sequence[np.random.Generator],
+        policies: Sequence[Policy],
+        episodes: Sequence["LiveEpisode"],
+        seed: int,
         pushes: asyncio.Queue[float],
     ) -> None:
-        loop = asyncio.get_running_loop()
+        generators = [np.random.default_rng(seed) for _ in policies]
+        playing = list(zip(policies, episodes, generators, strict=True))
         steps = max(1, round(1 / FRAMES_PER_SECOND / episodes[0].step_seconds))
-        due = loop.time()
+        due = time.monotonic()
         while not all(episode.ended for episode in episodes):
             while not pushes.empty():
                 newton = pushes.get_nowait()
                 for episode in episodes:
                     episode.push(newton)
-            for _ in range(steps):
-                decisions = [
-                    Decision(policy, _inputs(card, episode, generator))
-                    for policy, card, episode, generator in zip(
-                        policies, cards, episodes, generators, strict=True
-                    )
-                ]
-                served = await asyncio.gather(*(self._services.act(each) for each in decisions))
-                await self._simulated(_step, episodes, [each.value for each in served])
+            await self._simulated(_step, playing, steps)
             await socket.send_json(
-                {
-                    "agents": [
-                        _told(policy, episode) for policy, episode in zip(policies, episodes, strict=True)
-                    ]
-                }
+                {"agents": [_told(policy.name, episode) for policy, episode, _ in playing]}
             )
-            due = max(due + steps * episodes[0].step_seconds, loop.time())
-            await asyncio.sleep(due - loop.time())
+            due = max(due + steps * episodes[0].step_seconds, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
 
-    async def _simulated(self, function: Any, *arguments: Any) -> Any:
+    async def _simulated(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._simulator, function, *arguments)
 
 
@@ -159,25 +142,34 @@ async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
             pushes.put_nowait(push.push)
 
 
-def _environment(card: GraphCard) -> Environment:
-    """Where a policy acts."""
-    return as_configured(environment_in_file(card.details.get("environment_spec"))) or Environment(None)
+def _episode(policy: Policy, seed: int) -> "LiveEpisode":
+    # Imported here, in a thread, as it takes seconds: it imports Gymnasium, MuJoCo and PyTorch.
+    from pipelines.catalog.agents import as_configured
+    from singleshot.rl.environments import Environment, environment_in_file
+    from singleshot.rl.evaluation.live import LiveEpisode
+
+    environment = as_configured(environment_in_file(policy.card.details.get("environment_spec")))
+    return LiveEpisode(environment or Environment(None), seed)
 
 
-def _step(episodes: Sequence[LiveEpisode], actions: Sequence[Any]) -> None:
-    for episode, action in zip(episodes, actions, strict=True):
-        episode.step(action)
+def _start(policy: Policy) -> dict[str, Any]:
+    try:
+        episode = _episode(policy, 0)
+    except (UserError, ValidationError) as error:
+        raise HTTPException(404, str(error)) from None
+    try:
+        return _told("", episode)
+    finally:
+        episode.close()
 
 
-def _inputs(card: GraphCard, episode: LiveEpisode, generator: np.random.Generator) -> dict[str, Any]:
-    shapes = unbatched_shapes(card.inputs, card.details)
-    inputs = {"state": episode.state}
-    if "latents" in shapes:
-        inputs["latents"] = generator.standard_normal(shapes["latents"], np.float32)
-    return inputs
+def _step(playing: Sequence[tuple[Policy, "LiveEpisode", np.random.Generator]], steps: int) -> None:
+    for policy, episode, generator in playing:
+        for _ in range(steps):
+            episode.step(policy(episode.state, generator))
 
 
-def _told(policy: str, episode: LiveEpisode) -> dict[str, Any]:
+def _told(policy: str, episode: "LiveEpisode") -> dict[str, Any]:
     return {
         "policy": policy,
         "capsules": episode.capsules().round(3).tolist(),
@@ -190,8 +182,10 @@ def _told(policy: str, episode: LiveEpisode) -> dict[str, Any]:
     }
 
 
-def _posture(episode: LiveEpisode) -> str:
+def _posture(episode: "LiveEpisode") -> str:
     """What a watcher sees. HalfCheetah's episodes go on after a fall, and it may slide on its back."""
+    from singleshot.rl.evaluation.live import PACE_SECONDS
+
     if episode.fell:
         return "fell"
     if episode.upright < ON_ITS_BACK:

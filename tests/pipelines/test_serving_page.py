@@ -9,14 +9,8 @@ import pytest
 import requests
 from browsers import TOO_WIDE
 from PIL import Image
-from serving_clients import serving_config
-from small_graphs import write_all
+from serving_clients import serving
 from waiting import PATIENCE_S
-
-from pipelines.config.serving import PicturesConfig
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.serving.models import find_models
-from pipelines.serving.server import running
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
@@ -26,10 +20,7 @@ PIXELS = "canvas => canvas.toDataURL('image/png').split(',')[1]"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("onnx")
-    write_all(directory)
-    config = serving_config(stylize=PicturesConfig(max_requests=8, max_body_mb=2.0, max_pixels=200_000))
-    with running(find_models(directory), config, ExecutorConfig()) as (address,):
+    with serving(tmp_path_factory.mktemp("serve"), max_body_mb=2.0, stylize_pixels=200_000) as (address, *_):
         yield address
 
 

@@ -1,21 +1,33 @@
-"""Requests as clients make them, and a configuration small enough for a test."""
+"""Requests as clients make them, a configuration small enough for a test, and the server as users run it."""
 
 import io
-import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
-import requests
+import psutil
 from PIL import Image
 from ports import free_port
-from small_graphs import STATE
+from small_graphs import write_all
 from waiting import PATIENCE_S
 
-from pipelines.config.serving import PicturesConfig, ServingConfig, StatesConfig
+from pipelines.config.serving import ServingConfig
 
 MAX_BODY = 300_000
+PROGRAM = """
+from pathlib import Path
+from pipelines.config.serving import ServingConfig
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.serving.server import serve_forever
+
+if __name__ == "__main__":
+    {before}
+    serve_forever({config!r}, ExecutorConfig(), Path({directory!r}))
+"""
 
 
 def serving_config(**changes):
@@ -23,15 +35,53 @@ def serving_config(**changes):
         "host": "127.0.0.1",
         "port": free_port(),
         "root_path": "",
+        "names": (),
         "workers": 1,
         "max_workers": 2,
         "num_cpus": 0.5,
         "timeout_s": PATIENCE_S,
-        "stylize": PicturesConfig(max_requests=32, max_body_mb=MAX_BODY / 1e6, max_pixels=40_000),
-        "act": StatesConfig(max_requests=64, max_body_mb=MAX_BODY / 1e6, max_batch_size=8),
-        "classify": PicturesConfig(max_requests=8, max_body_mb=MAX_BODY / 1e6, max_pixels=1_000_000),
+        "max_connections": 500,
+        "max_pictures": 32,
+        "max_body_mb": MAX_BODY / 1e6,
+        "stylize_pixels": 40_000,
+        "classify_pixels": 1_000_000,
     }
     return ServingConfig(**given | changes)
+
+
+@contextmanager
+def serving(directory, before="", environment=(), **changes):
+    """The address, the process, and the file of its standard error."""
+    write_all(directory / "onnx")
+    config = serving_config(**changes)
+    program, log = directory / "program.py", directory / "log.txt"
+    program.write_text(PROGRAM.format(before=before, config=config, directory=str(directory / "onnx")))
+    environment = os.environ | {"PYTHONPATH": f"{Path.cwd()}:{directory}"} | dict(environment)
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, program],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout.readline().startswith(b"serving 1 style, 2 policies, 1 classifier at http://")
+        try:
+            yield f"http://127.0.0.1:{config.port}", psutil.Process(process.pid), log
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+
+
+def workers(process):
+    """The processes that answer: those with a connection or a listener on the port."""
+    found = []
+    for child in process.children():
+        with suppress(psutil.NoSuchProcess):
+            found += [child] if child.net_connections("tcp") else []
+    return found
 
 
 def photo(height=60, width=72, seed=0, file_format="PNG"):
@@ -41,39 +91,16 @@ def photo(height=60, width=72, seed=0, file_format="PNG"):
     return buffer.getvalue()
 
 
+def endless_jpeg():
+    """A JPEG of one megapixel with 600,000 scans of nothing, in 7 MB, which libjpeg decodes for minutes."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (1000, 1000)).save(buffer, "JPEG", progressive=True)
+    scan = bytes.fromhex("ffda000801010001 3f000000")
+    return buffer.getvalue().removesuffix(b"\xff\xd9") + scan * 600_000 + b"\xff\xd9"
+
+
 def pixels_of(content):
     return np.asarray(Image.open(io.BytesIO(content)))
-
-
-def stylize(url, content, media_type="image/png", **options):
-    headers = {"Content-Type": media_type} | options.pop("headers", {})
-    return requests.post(f"{url}/stylize/swirls", content, headers=headers, **options)
-
-
-def act(url, **body):
-    return requests.post(f"{url}/act/HalfCheetah", json=body)
-
-
-@contextmanager
-def asking_on(url, clients=4):
-    """Clients that ask for actions within the context; yields how often each status was answered."""
-    stop, answered = threading.Event(), Counter()
-
-    def ask_on():
-        while not stop.is_set():
-            try:
-                answered[act(url, state=[0.0] * STATE).status_code] += 1
-            except requests.ConnectionError:
-                answered["cut off"] += 1
-
-    with ThreadPoolExecutor(clients) as pool:
-        asking = [pool.submit(ask_on) for _ in range(clients)]
-        try:
-            yield answered
-        finally:
-            stop.set()
-        for client in asking:
-            client.result()
 
 
 def refused(response, status, *words):

@@ -1,0 +1,548 @@
+"""The application without a network; answers are compared with what NumPy makes of their graphs."""
+
+import asyncio
+import io
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urljoin
+
+import numpy as np
+import onnx
+import pytest
+import small_graphs
+from PIL import Image
+from prometheus_client.parser import text_string_to_metric_families
+from serving_clients import MAX_BODY, endless_jpeg, photo, pixels_of, refused, serving_config
+from skimage import data
+from small_graphs import (
+    BC,
+    BCQ,
+    LABELS,
+    LATENT,
+    SAMPLES,
+    STATE,
+    bc_action,
+    bcq_action,
+    logits,
+    write_all,
+    write_bc,
+    write_classifier,
+    write_style,
+)
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from pipelines.serving.app import build_app
+from pipelines.serving.models import find_models, learned_graphs, try_models
+from pipelines.serving.watching import MAX_WATCHERS, _posture
+from singleshot.errors import UserError
+from singleshot.export.classifier import PREPROCESSING, preprocess
+from singleshot.io.images import read_rgb
+from singleshot.rl.environments import LOCOMOTION, make_environment
+from singleshot.style.apply.light import bounded
+
+PNG = {"Content-Type": "image/png"}
+STATES = {"state": [0.0] * STATE}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("onnx")
+    write_all(directory)
+    models = find_models(directory)
+    try_models(models)
+    return models
+
+
+def client_of(models, **changes):
+    return TestClient(
+        build_app(models, serving_config(**changes)), "http://localhost", raise_server_exceptions=False
+    )
+
+
+@pytest.fixture(scope="module")
+def client(models):
+    with client_of(models) as client:
+        yield client
+
+
+def stylize(client, content, headers=PNG, **query):
+    return client.post("/stylize/swirls", content=content, headers=headers, params=query)
+
+
+def act(client, **body):
+    return client.post("/act/HalfCheetah", json=body)
+
+
+def watching(client, address, **options):
+    return client.websocket_connect(f"ws://localhost{address}", **options)
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("name", ["PNG", "JPEG", "HEIF", "AVIF", "GIF", "BMP", "WEBP"])
+def test_a_picture_of_any_format_is_stylised_as_strongly_as_asked(client, name):
+    content = photo(41, 33, file_format=name)
+    original = (read_rgb(io.BytesIO(content)) * 255).byte().permute(1, 2, 0).numpy().astype(int)
+    for strength, expected in ((0, original), (0.5, np.full_like(original, 127.5)), (1, 255 - original)):
+        answer = stylize(client, content, {"Content-Type": f"image/{name.lower()}"}, strength=strength)
+        assert answer.headers["Content-Type"] == "image/png"
+        assert np.abs(pixels_of(answer.content) - expected).max() <= 1
+
+
+def test_strokes_are_drawn_in_a_smaller_picture_and_faces_stay(client):
+    content = photo(190, 190)
+    negative = 255 - pixels_of(content)
+    assert np.array_equal(pixels_of(stylize(client, content, stroke=1).content), negative)
+    coarse = pixels_of(stylize(client, content, stroke=20).content)  # 38 pixels, a fifth
+    assert np.abs(coarse.astype(int) - negative).mean() > 20  # the noise's colours are gone
+    astronaut = Image.fromarray(data.astronaut()[:380, 40:420]).resize((190, 190), Image.Resampling.BOX)
+    buffer = io.BytesIO()
+    astronaut.save(buffer, "PNG")
+    pixels = np.asarray(astronaut)
+    kept = pixels_of(stylize(client, buffer.getvalue(), keep_faces="true").content)
+    assert np.array_equal(kept[55:65, 88:98], pixels[55:65, 88:98])  # the nose
+    assert np.array_equal(kept[-30:], bounded(pixels, 255 - pixels)[-30:])
+
+
+def test_a_jpeg_is_given_where_it_alone_is_accepted(client):
+    jpeg = stylize(client, photo(), PNG | {"Accept": "image/jpeg"})
+    assert jpeg.headers["Content-Type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(jpeg.content)).format == "JPEG"
+
+
+def test_classes_are_the_graphs(client):
+    content = photo(240, 300)
+    picture = preprocess(read_rgb(io.BytesIO(content)), PREPROCESSING["efficientnet_lite0"])
+    weights = np.exp(logits(picture.numpy().astype(float)))
+    probabilities = weights / weights.sum()
+    best = np.argsort(-probabilities)[:5]
+    answers = client.post("/classify", content=content, headers=PNG).json()["answers"]
+    assert [each["label"] for each in answers] == [LABELS[index] for index in best]
+    assert [each["probability"] for each in answers] == pytest.approx(probabilities[best].tolist(), abs=1e-5)
+    other = client.post("/classify?preparation=reported", content=content, headers=PNG).json()["answers"]
+    assert other != answers
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "query", "status", "word"),
+    [
+        (b"", PNG, {}, 422, "image/png"),
+        (b"no picture", PNG, {}, 422, "image/png"),
+        (photo()[:-2000], PNG, {}, 422, ""),
+        (photo().replace(b"IDAT", b"IDAX", 1), PNG, {}, 422, ""),
+        (photo(file_format="TIFF"), PNG, {}, 422, "image/png"),
+        (photo(4, 50), PNG, {}, 422, "50x4"),
+        (photo(210, 210), PNG, {}, 413, "210x210"),
+        (photo(), {"Content-Type": "multipart/form-data; boundary=x"}, {}, 415, "image/png"),
+        (zlib.compress(b"") * 1000, PNG | {"Content-Encoding": "deflate"}, {}, 415, "Content-Encoding"),
+        (photo(), PNG, {"stroke": 21}, 422, "stroke"),
+        (photo(), PNG, {"stroke": "large"}, 422, "stroke"),
+        (photo(), PNG, {"strenght": 0.3}, 422, "strenght"),
+    ],
+)
+def test_what_is_no_picture_or_too_large_is_refused(client, content, headers, query, status, word):
+    assert refused(stylize(client, content, headers, **query), status, word)
+
+
+def test_bodies_are_measured_and_bombs_are_known_by_their_heads(client):
+    noise = np.random.default_rng(0).bytes(MAX_BODY + 1)
+    pieces = (noise[start : start + 10_000] for start in range(0, len(noise), 10_000))
+    assert stylize(client, pieces).status_code == 413  # chunked: no Content-Length
+    assert stylize(client, noise).status_code == act(client, state=[0.123456789] * 90_000).status_code == 413
+    bomb = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(bomb, "PNG")
+    assert refused(stylize(client, bomb.getvalue()), 413, "12000x12000")
+
+
+@pytest.mark.slow
+def test_a_picture_that_takes_too_long_is_given_up_and_its_process_replaced(models):
+    """A decoder goes on for minutes; what waits behind it has an answer all the same."""
+    with client_of(models, timeout_s=20.0, max_body_mb=8.0, stylize_pixels=2_000_000) as client:
+        jpeg = {"Content-Type": "image/jpeg"}
+        assert refused(stylize(client, endless_jpeg(), jpeg), 504, "20 seconds")
+        assert client.get("/healthz").status_code == 200
+        content = photo()
+        for _ in range(5):  # PyTorch may take longer to import than a request may
+            answer = stylize(client, content)
+            if answer.status_code == 200:
+                break
+        assert np.array_equal(pixels_of(answer.content), 255 - pixels_of(content))
+
+
+def test_more_pictures_than_may_wait_are_503(models):
+    answer = stylize(client_of(models, max_pictures=0), photo())
+    assert refused(answer, 503, "try again")
+    assert answer.headers["Retry-After"]
+
+
+# Actions
+
+
+def test_actions_are_the_graphs(client):
+    state = np.linspace(-2, 2, STATE).tolist()
+    answer = act(client, state=state).json()
+    assert answer["policy"] == BC
+    assert answer["action"] == pytest.approx(bc_action(state).tolist(), abs=1e-6)
+
+
+def test_latents_are_seeded_or_new(client):
+    state = np.linspace(-1, 1, STATE).tolist()
+    latents = np.random.default_rng(7).standard_normal((SAMPLES, LATENT), np.float32)
+    seeded = act(client, state=state, policy=BCQ, seed=7).json()
+    assert seeded["action"] == pytest.approx(bcq_action(state, latents).tolist(), abs=1e-6)
+    new = [act(client, state=state, policy=BCQ).json()["action"] for _ in range(2)]
+    assert new[0] != new[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ('{"state": [NaN' + ", 0" * (STATE - 1) + "]}", "state"),
+        ('{"state": [1e300' + ", 0" * (STATE - 1) + "]}", "state"),
+        ('{"state": [0, 1]}', "17"),
+        ('{"state": ["0"]}', "state"),
+        ("{}", "state"),
+        ("{", ""),
+        ("\xff", ""),
+        ("[" * 100_000, ""),
+        ('{"state": [0], "speed": 1}', "speed"),
+        ('{"state": [0], "seed": -1}', "seed"),
+    ],
+)
+def test_bad_states_are_422(client, body, word):
+    assert refused(client.post("/act/HalfCheetah", content=body.encode("latin-1")), 422, word)
+
+
+def test_an_action_that_is_no_number_is_the_states_fault(client, monkeypatch):
+    monkeypatch.setattr("pipelines.serving.models.Policy.__call__", lambda *_: np.full(6, np.nan))
+    assert refused(act(client, **STATES), 422, "finite")
+
+
+def test_unknown_names_are_told_with_the_known_ones(client):
+    assert refused(client.post("/stylize/cubism", content=photo(), headers=PNG), 404, "cubism", "swirls")
+    assert refused(client.post("/act/Ant", json=STATES), 404, "Ant", "HalfCheetah")
+    assert refused(act(client, **STATES, policy="mine"), 404, "mine", BC, BCQ)
+    assert refused(act(client, **STATES, policy=""), 404, BC)
+    assert refused(client.post("/classify?classifier=", content=photo(), headers=PNG), 404, "efficientnet")
+    assert refused(client.get("/nowhere"), 404)
+    assert refused(client.get("/classify"), 405)
+
+
+# The server
+
+
+def test_what_is_served_and_how_it_is_told(client):
+    assert client.get("/healthz").json() == client.get("/readyz").json() == {"status": "alive"}
+    found = client.get("/models").json()
+    assert {kind: [each["name"] for each in found[kind]] for kind in found} == {
+        "style": ["swirls"],
+        "policy": [BC, BCQ],
+        "classifier": ["efficientnet_lite0"],
+    }
+    assert {"/stylize/{style}", "/act/{environment}", "/classify"} < set(
+        client.get("/openapi.json").json()["paths"]
+    )
+    head = client.head("/models")
+    assert (head.status_code, head.headers["Content-Type"]) == (200, "application/json")
+
+
+def test_requests_are_counted_by_route_and_process(client):
+    def told():
+        return {
+            (sample.labels["route"], sample.labels["status"]): sample.value
+            for family in text_string_to_metric_families(client.get("/metrics").text)
+            for sample in family.samples
+            if sample.name == "singleshot_request_seconds_count"
+            and sample.labels["process"] == str(os.getpid())
+        }
+
+    before = told()
+    act(client, **STATES)
+    act(client, state=[])
+    client.get("/nowhere")
+    for key in (("/act/{environment}", "200"), ("/act/{environment}", "422"), ("other", "404")):
+        assert told()[key] == before.get(key, 0) + 1
+
+
+@pytest.mark.parametrize("left_by_the_proxy", ["", "/singleshot"])
+def test_behind_a_proxy_page_and_api_are_found_under_its_path(models, left_by_the_proxy):
+    """A browser asks for what the page and the API's description name, under the proxy's path."""
+    client = client_of(models, root_path="/singleshot")
+
+    def ask(address):
+        assert address.startswith("/singleshot/")
+        return client.get(left_by_the_proxy + address.removeprefix("/singleshot"))
+
+    files = 0
+    for page in ("/singleshot/", "/singleshot/docs"):
+        text = ask(page).text
+        for address in re.findall(r'(?:src|href)="([^"#:]+)"', text) + re.findall(r"url: '([^']+)'", text):
+            assert ask(urljoin(page, address)).status_code == 200
+            files += 1
+    assert files >= 6
+    for module in ("main", "common"):
+        assert "javascript" in ask(f"/singleshot/page/{module}.js").headers["Content-Type"]
+    assert client.post(f"{left_by_the_proxy}/act/HalfCheetah", json=STATES).status_code == 200
+    assert ask("/singleshot/openapi.json").json()["servers"] == [{"url": "/singleshot"}]
+    with watching(client, f"{left_by_the_proxy}/watch/HalfCheetah?policies={BC}") as socket:
+        assert socket.receive_json()["agents"]
+
+
+@pytest.mark.parametrize("path", ["singleshot", "/singleshot/", "/"])
+def test_a_root_path_of_another_form_is_refused(path):
+    with pytest.raises(UserError, match="root_path"):
+        serving_config(root_path=path)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("192.168.3.4:8000", 200),
+        ("[::1]:80", 200),
+        ("Mine.example:8000", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("", 403),
+        ("a]b", 403),
+    ],
+)
+def test_only_names_of_this_server_are_answered(models, host, status):
+    """Else a page could have its own name lead here, and read what is served (DNS rebinding)."""
+    client = client_of(models, names=("mine.example",))
+    assert client.get("/models", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_let_in"),
+    [
+        (None, True),
+        ("http://localhost", True),
+        ("https://mine.example", True),
+        ("http://localhost:3000", False),
+        ("https://evil.example", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_other_sites_may_not_watch(models, origin, is_let_in):
+    client = client_of(models, names=("mine.example",))
+    headers = {"Origin": origin} if origin else {}
+    address = f"/watch/HalfCheetah?policies={BC}"
+    if is_let_in:
+        with watching(client, address, headers=headers) as socket:
+            assert socket.receive_json()["agents"]
+    else:
+        with (
+            pytest.raises(WebSocketDisconnect),
+            watching(client, address, headers=headers),
+        ):
+            pass
+
+
+def test_a_request_for_no_path_is_not_found(models):
+    """`POST * HTTP/1.1`, as a scanner sends it: ASGI's path is then `*`."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    head = {
+        "type": "http",
+        "method": "POST",
+        "path": "*",
+        "query_string": b"",
+        "headers": [(b"host", b"::1")],
+    }
+    head["headers"] = [(b"host", b"localhost")]
+    asyncio.run(build_app(models, serving_config())(head, None, send))
+    assert sent[0]["status"] == 404
+
+
+def test_our_own_mistake_tells_nothing_of_us(client, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("pipelines.serving.models.Policy.__call__", broken)
+    response = act(client, **STATES)
+    assert (response.status_code, response.text) == (500, "Internal Server Error")
+
+
+# Models
+
+
+def test_one_graph_of_each_network_is_served(tmp_path):
+    cell = "Hopper/bc/snip-0.95/seed-0"
+    for name, form in [("a", "masked"), ("a-compacted", "compacted"), ("a-sparse", "masked")]:
+        write_bc(tmp_path / cell / f"{name}.onnx", cell, form)
+    for name in ("dense-sparse", "dense"):
+        write_bc(tmp_path / BC / f"{name}.onnx")
+    write_classifier(tmp_path / "classifiers/untrained.onnx", "random")
+    os.mkfifo(tmp_path / "pipe.onnx")
+    found = find_models(tmp_path)
+    assert [(model.name, model.path.stem) for model in found] == [(BC, "dense"), (cell, "a-compacted")]
+    client = client_of(found)
+    assert refused(client.post("/classify", content=b"x", headers=PNG), 404, "there is none")
+
+
+@pytest.mark.slow
+def test_a_style_is_known_by_both_of_its_names_and_shown_with_its_painting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_style(Path("onnx/a.onnx"), "swirls")
+    write_style(Path("onnx/b.onnx"), "swirls/snip-0.98")
+    write_style(Path("mine.onnx"), "mine")
+    write_style(Path("onnx/c.onnx"), "waves")
+    for folder in ("data/images/paintings/swirls", "styles/mine", "data/images/paintings/waves"):
+        Path(folder).mkdir(parents=True)
+        Image.new("RGB", (640, 400), "red" if folder.endswith("swirls") else "blue").save(
+            f"{folder}/painting.png"
+        )
+    Path("data/images/paintings/waves/painting.png").write_bytes(b"no picture")
+    with client_of(find_models(Path("onnx"), [Path("mine.onnx")])) as client:
+        found = {each["name"]: each["pruner"] for each in client.get("/models").json()["style"]}
+        assert found == {"mine": None, "swirls": None, "swirls/snip-0.98": "snip", "waves": None}
+        for name, colour in (("mine", (0, 0, 255)), ("swirls-snip-0.98", (255, 0, 0))):
+            assert client.post(f"/stylize/{name}", content=photo(), headers=PNG).status_code == 200
+            painting = Image.open(io.BytesIO(client.get(f"/paintings/{name}").content))
+            assert painting.size == (320, 200)
+            assert np.abs(np.subtract(painting.getpixel((9, 9)), colour)).max() < 5
+        assert refused(client.get("/paintings/waves"), 404, "painting.png")
+
+
+def damaged(path, **changes):
+    """Change fields of a graph's card."""
+    graph = onnx.load(path)
+    for entry in graph.metadata_props:
+        if entry.key in changes:
+            entry.value = json.dumps(changes[entry.key](json.loads(entry.value)))
+    onnx.save(graph, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outputs": lambda _: []},
+        {"inputs": lambda inputs: [inputs[0] | {"test_low": 9, "test_high": -9}]},
+        {"inputs": lambda inputs: [inputs[0] | {"shape": ["masked", STATE]}]},
+        {"inputs": lambda inputs: [inputs[0] | {"name": "x"}]},
+        {"details": lambda _: {}},
+        {"kind": lambda _: "classifier"},
+    ],
+)
+def test_a_card_that_does_not_describe_its_graph_is_one_line(tmp_path, change):
+    write_bc(tmp_path / "bc.onnx")
+    damaged(tmp_path / "bc.onnx", **change)
+    with pytest.raises(UserError, match=r"bc\.onnx: ") as error:
+        try_models(find_models(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_cannot_be_served_are_one_line(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=str(tmp_path)):
+        find_models(tmp_path)
+    weights = small_graphs.W_STATE.copy()
+    weights[3, 2] = np.nan
+    monkeypatch.setattr(small_graphs, "W_STATE", weights)
+    write_bc(tmp_path / "bc.onnx")
+    with pytest.raises(UserError, match=r"bc\.onnx: its answers are no numbers"):
+        try_models(find_models(tmp_path))
+    content = (tmp_path / "bc.onnx").read_bytes()
+    for kept in (0, len(content) // 2, len(content) - 5):
+        (tmp_path / "bc.onnx").write_bytes(content[:kept])
+        with pytest.raises(UserError, match=r"bc\.onnx: not a"):
+            find_models(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_learned_style_is_exported_once(tmp_path, capsys):
+    from small_networks import save_style
+
+    save_style(tmp_path / "styles/mine/model.safetensors")
+    graphs = [learned_graphs(tmp_path / "styles", tmp_path / "onnx", opset=20) for _ in range(2)]
+    assert graphs[0] == graphs[1]
+    assert [model.name for model in find_models(tmp_path / "onnx")] == ["mine"]
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+# Watching
+
+
+def test_agents_are_watched_where_mujoco_has_them_until_they_leave(client):
+    start = client.get("/watch/HalfCheetah").json()
+    assert (start["seconds"], start["posture"]) == (0, "on its feet")
+    with watching(client, f"/watch/HalfCheetah?policies={BC}&policies={BCQ}") as socket:
+        frames = [socket.receive_json()["agents"] for _ in range(3)]
+        socket.send_json({"push": 500})
+        frames += [socket.receive_json()["agents"] for _ in range(3)]
+    assert all([agent["policy"] for agent in agents] == [BC, BCQ] for agents in frames)
+    assert np.abs(np.subtract(start["capsules"], frames[0][0]["capsules"])).max() < 0.5  # metres in a step
+    environment = make_environment(LOCOMOTION["HalfCheetah"])
+    environment.reset(seed=0)
+    radii = [capsule[4] for capsule in frames[0][0]["capsules"]]
+    sizes = environment.unwrapped.model.geom_size[1:, 0]  # the first is the floor
+    assert sorted(radii) == pytest.approx(sorted(sizes), abs=1e-3)
+    seconds = [agents[0]["seconds"] for agents in frames]
+    assert np.diff(seconds) == pytest.approx([0.05] * 5)  # HalfCheetah's step
+
+
+@pytest.mark.parametrize(
+    ("fell", "upright", "pace", "seconds", "posture"),
+    [
+        (True, 1.0, 3.0, 5.0, "fell"),
+        (False, -0.9, 3.0, 5.0, "on its back"),
+        (False, 0.7, -1.8, 5.0, "on its nose"),
+        (False, 0.7, 8.0, 5.0, "on its feet"),  # it leaps
+        (False, 0.9, 0.1, 5.0, "standing still"),
+        (False, 0.9, 0.1, 0.5, "on its feet"),  # it has just begun
+    ],
+)
+def test_a_posture_is_told_by_tilt_and_pace(fell, upright, pace, seconds, posture):
+    episode = SimpleNamespace(fell=fell, upright=upright, pace=pace, seconds=seconds)
+    assert _posture(episode) == posture
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "word"),
+    [
+        ("/watch/HalfCheetah?policies=mine", 404, "mine"),
+        (f"/watch/Hopper?policies={BC}", 404, "Hopper"),
+        (f"/watch/HalfCheetah?policies={BC}" + f"&policies={BC}" * 4, 422, "policies"),
+        ("/watch/HalfCheetah", 422, "policies"),
+    ],
+)
+def test_a_wrong_address_to_watch_is_refused_in_words(client, address, status, word):
+    with pytest.raises(WebSocketDenialResponse) as denied, watching(client, address):
+        pass
+    assert denied.value.status_code == status
+    assert word in denied.value.json()["error"]
+
+
+@pytest.mark.parametrize("message", ['{"push": 3000}', '{"push": 1, "jump": 2}', "[", "NaN"])
+def test_a_watcher_who_sends_something_else_is_told(client, message):
+    def watch():
+        with watching(client, f"/watch/HalfCheetah?policies={BC}") as socket:
+            socket.send_text(message)
+            while True:
+                socket.receive_json()
+
+    with pytest.raises(WebSocketDisconnect) as closed:
+        watch()
+    assert (closed.value.code, "push" in closed.value.reason) == (1008, True)
+
+
+def test_more_watchers_than_may_be_are_sent_away(client):
+    from contextlib import ExitStack
+
+    address = f"/watch/HalfCheetah?policies={BC}"
+    with ExitStack() as stack:
+        for _ in range(MAX_WATCHERS):
+            stack.enter_context(watching(client, address)).receive_json()
+        with watching(client, address) as socket, pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert closed.value.code == 1013
