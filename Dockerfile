@@ -12,7 +12,7 @@ ARG DEVICE=cpu
 ARG CPU_BACKEND=cpu
 WORKDIR /build
 COPY requirements.lock ./
-COPY singleshot/__init__.py singleshot/errors.py singleshot/
+COPY singleshot/__init__.py singleshot/
 COPY singleshot/io/__init__.py singleshot/io/uv.py singleshot/io/
 # Your own index and its credentials stay out of the image with --secret id=pip,src=$HOME/.config/pip/pip.conf
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
@@ -22,6 +22,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
       *) echo "DEVICE is ${DEVICE}, neither cpu nor cuda" >&2; exit 1 ;; \
     esac \
     && python -m venv /opt/venv \
+    && sed -n "/^uv==/,/# via/p" requirements.lock | /opt/venv/bin/pip install --quiet --require-hashes -r /dev/stdin \
     && /opt/venv/bin/python -m singleshot.io.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
 
 FROM ${PYTHON_IMAGE}

@@ -58,6 +58,7 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(OUTDATED) $(VENV)
 
 $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock
+	sed -n "/^uv==/,/# via/p" requirements.lock | $(VENV)/bin/python -m pip install --quiet --require-hashes -r /dev/stdin
 	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock
 	touch $@
 

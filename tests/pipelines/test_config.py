@@ -291,7 +291,7 @@ def test_the_paper_profile_is_the_paper(composed):
 
 
 VALUES = [
-    "https://example.org/a.hdf5?sig=1&expires=2,3",
+    "https://example.org/a.hdf5?part=1&of=2,3",
     "https://example.org/~me/a b.hdf5",
     "it's",
     'a "b" c',

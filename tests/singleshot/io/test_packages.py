@@ -24,7 +24,7 @@ FILES = {
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(UserError, match=r"toy-1.0: Not a directory; set XDG_CACHE_HOME"):
+    with pytest.raises(UserError, match=r"toy-1\.0: .*XDG_CACHE_HOME"):
         fetch_package(Package("toy", "1.0", "0" * 64))
 
 
@@ -90,11 +90,9 @@ def test_a_file_put_there_by_hand_serves(index: Path, tmp_path: Path) -> None:
 
 def test_another_checksum_is_refused_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
     write_wheel(index)
-    with pytest.raises(
-        UserError, match=r"^toy==1\.0: pip can't fetch it \(.*HASHES.*\).*into .*toy-1\.0$"
-    ) as e:
+    with pytest.raises(UserError, match=r"^toy==1\.0: .*HASHES.*toy-1\.0$") as refused:
         fetch_package(Package("toy", "1.0", "0" * 64))
-    assert "\n" not in str(e.value)
+    assert "\n" not in str(refused.value)
     assert cached(tmp_path) == []
 
 
@@ -107,9 +105,7 @@ def test_a_source_distribution_with_another_checksum_is_not_run(index: Path, tmp
 
 
 def test_what_the_index_has_not_got_is_told(index: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"toy==1\.0: pip can't fetch it \(No matching distribution.*pip download"
-    ):
+    with pytest.raises(UserError, match=r"toy==1\.0: .*No matching distribution"):
         fetch_package(Package("toy", "1.0", "0" * 64))
 
 
@@ -122,28 +118,18 @@ def test_python_without_pip_is_told(index: Path, tmp_path: Path, monkeypatch: py
         fetch_package(Package("toy", "1.0", "0" * 64))
 
 
-def test_members_of_a_tar(tmp_path: Path) -> None:
-    write_sdist(tmp_path / "toy.tar.gz", "")
-    assert read_member(tmp_path / "toy.tar.gz", "toy-1.0/toy/weights.bin") == CONTENT
-    with pytest.raises(UserError, match=r"toy\.tar\.gz: there is no file nothing in it"):
-        read_member(tmp_path / "toy.tar.gz", "nothing")
-
-
-def test_a_missing_member_is_told(tmp_path: Path) -> None:
-    write_wheel(tmp_path)
-    with pytest.raises(UserError, match=r"\.whl: there is no file nothing in it"):
-        read_member(next(tmp_path.iterdir()), "nothing")
-
-
-@pytest.mark.parametrize("kept", [0, 0.5, 0.9])
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_a_damaged_archive_is_told(tmp_path: Path, kind: str, kept: float) -> None:
+def test_a_missing_member_or_a_damaged_archive_is_told(tmp_path: Path, kind: str) -> None:
     if kind == "wheel":
         write_wheel(tmp_path)
     else:
         write_sdist(tmp_path / "toy.tar.gz", "")
-    path = next(tmp_path.iterdir())
+    path, name = next(tmp_path.iterdir()), "toy/weights.bin" if kind == "wheel" else "toy-1.0/toy/weights.bin"
+    assert read_member(path, name) == CONTENT
+    with pytest.raises(UserError, match=f"{path.name}.*nothing"):
+        read_member(path, "nothing")
     content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * kept)])
-    with pytest.raises(UserError, match="not a readable archive"):
-        read_member(path, "toy/weights.bin" if kind == "wheel" else "toy-1.0/toy/weights.bin")
+    for kept in (0, 0.5, 0.9):
+        path.write_bytes(content[: int(len(content) * kept)])
+        with pytest.raises(UserError, match=path.name):
+            read_member(path, name)

@@ -3,21 +3,19 @@
 import hashlib
 import os
 import re
-import shutil
 import sys
 import venv
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from checkouts import ROOT
 
-from pipelines.cli.doctor import check_packages
 from singleshot.io import uv
 from singleshot.io.uv import run_uv
 
-ENVIRONMENT = Path(sys.executable).parent
-LOCKS = sorted(uv.LOCK_FILE.parent.glob("requirements*.lock"))
+LOCKS = sorted(ROOT.glob("requirements*.lock"))
 ENTRY = re.compile(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n((?:    #.*\n)+)", re.MULTILINE)
 
 
@@ -35,17 +33,12 @@ def test_a_lock_pins_versions_by_hash_and_names_no_index(lock: Path) -> None:
 def test_a_version_is_the_same_in_all_locks_of_an_environment() -> None:
     base, *others = (
         {name: version for name, version, _, _ in ENTRY.findall(lock.read_text())}
-        for lock in (uv.LOCK_FILE, *LOCKS)
+        for lock in (ROOT / "requirements.lock", *LOCKS)
         if lock.stem != "requirements-tensorflow"
     )
     assert len(others) == 4
     for other in others:
         assert {name: version for name, version in other.items() if base.get(name, version) != version} == {}
-
-
-def test_the_environment_has_the_versions_of_the_lock() -> None:
-    finding = check_packages(uv.LOCK_FILE)
-    assert finding.state == "ok", finding.found
 
 
 @pytest.fixture
@@ -86,11 +79,13 @@ def install(directory: Path, sha256: str) -> bool:
     return run_uv(["pip", "install", "--target", str(directory / "target"), "--requirements", str(lock)])
 
 
+@pytest.mark.slow
 def test_what_pip_would_find_is_installed(tmp_path: Path, wheel: str) -> None:
     assert install(tmp_path, wheel)
     assert (tmp_path / "target" / "toy.py").exists()
 
 
+@pytest.mark.slow
 def test_a_file_other_than_the_locked_one_is_not_installed(
     tmp_path: Path, wheel: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,106 +94,18 @@ def test_a_file_other_than_the_locked_one_is_not_installed(
     assert not (tmp_path / "target" / "toy.py").exists()
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with pip, and another one beside it."""
-    directory = tmp_path_factory.mktemp("environments")
-    venv.create(directory / "own", with_pip=True)
-    venv.create(directory / "other")
-    return directory / "own"
-
-
-@pytest.fixture
-def into(environment: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Have packages installed into that environment; gives the path that a module gets there."""
-    monkeypatch.setattr(sys, "executable", str(environment / "bin/python"))
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV"):
-        monkeypatch.delenv(name, raising=False)
-    packages = next((environment / "lib").glob("*/site-packages"))
-    for left in [*packages.glob("toy*"), *packages.glob("uv*")]:
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
-    return lambda module: packages / module
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"UV_SYSTEM_PYTHON": "1"},
-        {"UV_SYSTEM_PYTHON": "1", "UV_BREAK_SYSTEM_PACKAGES": "1"},
-        {"UV_PYTHON": "{other}/bin/python"},
-        {"UV_PYTHON": "3"},
-        {"UV_PYTHON_PREFERENCE": "only-managed"},
-        {"UV_MANAGED_PYTHON": "1"},
-        {"UV_NO_MANAGED_PYTHON": "1"},
-        {"UV_PYTHON_SEARCH_PATH": "{other}/bin"},
-        {"UV_PROJECT_ENVIRONMENT": "{other}"},
-        {"UV_PROJECT": "{other}"},
-        {"UV_WORKING_DIR": "/"},
-        {"UV_WORKING_DIRECTORY": "/"},
-        {"UV_REQUIRE_HASHES": "1"},
-        {"VIRTUAL_ENV": "{other}"},
-        {"CONDA_PREFIX": "{other}", "CONDA_DEFAULT_ENV": "work"},
-        {"CONDA_PREFIX": "{other}", "CONDA_DEFAULT_ENV": "base"},
-    ],
-    ids=lambda setting: ",".join(setting),
-)
-def test_uv_installs_here_whatever_its_variables_say(
-    setting: Mapping[str, str],
-    into: Callable[[str], Path],
-    tmp_path: Path,
-    wheel: str,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.slow
+def test_it_installs_here_whatever_variables_say(
+    tmp_path: Path, wheel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uv, "_fetch", lambda _: None)
-    monkeypatch.setattr(uv, "_settings_of_pip", lambda: {"find-links": str(tmp_path / "files")})
-    monkeypatch.setattr(uv, "_program", lambda: ENVIRONMENT / "uv")
-    monkeypatch.chdir(tmp_path)
-    Path("toy.in").write_text("toy==1.0\n", encoding="utf-8")
-    other = into("").parents[3] / "other"
-    for name, value in setting.items():
-        monkeypatch.setenv(name, value.format(other=other))
-    assert run_uv(["pip", "install", "--no-index", "--requirements", "toy.in"])
-    assert into("toy.py").exists()
-
-
-@pytest.mark.parametrize(
-    ("place", "setting"),
-    [
-        ("variable", "target = {other}"),
-        ("variable", "prefix = {other}"),
-        ("variable", "root = {other}"),
-        ("variable", "user = true"),
-        ("variable", "python = {other}/bin/python"),
-        ("variable", "dry-run = true"),
-        ("variable", "quiet = 1"),
-        ("variable", "platform = win_amd64"),
-        ("variable", "requirement = {other}/nothing.txt"),
-        ("variable", "no-binary = :all:"),
-        ("global", "user = true"),
-        ("install", "target = {other}"),
-    ],
-)
-def test_pip_installs_uv_here_whatever_its_settings_say(
-    place: str,
-    setting: str,
-    into: Callable[[str], Path],
-    tmp_path: Path,
-    pip_conf: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sha256 = write_wheel(tmp_path / "files", "uv", "0.0.1", {"toy_uv.py": ""})
-    monkeypatch.setattr(uv, "LOCK_FILE", tmp_path / "requirements.lock")
-    uv.LOCK_FILE.write_text(f"uv==0.0.1 \\\n    --hash=sha256:{sha256}\n    # via -r requirements-dev.in\n")
-    name, _, value = setting.format(other=into("").parents[3] / "other").partition(" = ")
-    if place == "variable":
-        monkeypatch.setenv(f"PIP_{name.upper().replace('-', '_')}", value)
-    else:
-        section = "" if place == "global" else f"[{place}]\n"  # pip's file has the first already
-        pip_conf.write_text(
-            f"{pip_conf.read_text(encoding='utf-8')}{section}{name} = {value}\n", encoding="utf-8"
-        )
-    uv._fetch(uv._settings_of_pip())
-    assert into("toy_uv.py").exists()
+    for name in ("own", "other"):
+        venv.create(tmp_path / name, with_pip=name == "own")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "own/bin/python"))
+    for name in ("UV_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.setenv(name, str(tmp_path / "other"))
+    monkeypatch.setenv("UV_SYSTEM_PYTHON", "1")
+    assert run_uv(["pip", "install", "toy==1.0"])
+    assert [path.parents[3].name for path in tmp_path.glob("*/lib/*/site-packages/toy.py")] == ["own"]
 
 
 def test_settings_of_pip_reach_uv(pip_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,24 +116,10 @@ def test_settings_of_pip_reach_uv(pip_conf: Path, monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://c.example/simple https://d.example/simple")
     monkeypatch.setenv("PIP_CERT", "/a/certificate.pem")
-    assert uv._for_uv(uv._settings_of_pip()) == {
+    assert uv.settings_of_pip() == {
         "UV_DEFAULT_INDEX": "https://b.example/simple",
         "UV_FIND_LINKS": "/one,/two",
         "UV_INDEX": "https://c.example/simple https://d.example/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": "/a/certificate.pem",
     }
-
-
-def test_without_an_index_one_line_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(uv, "LOCK_FILE", tmp_path / "requirements.lock")
-    uv.LOCK_FILE.write_text(f"uv==0.0.1 \\\n    --hash=sha256:{64 * '0'}\n    # via -r requirements-dev.in\n")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["uv", "--version"])
-    assert uv.main() == 1
-    assert re.fullmatch(
-        r"error: uv 0\.0\.1, .*: pip can't fetch it \(.*\); check .*\n", capfd.readouterr().err
-    )
