@@ -24,8 +24,8 @@ from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS
 from singleshot.pruning.variant import DENSE
-from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.look import name
+from tasks.reporting.scores import agent_scores
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.reporting import result_tables
+from tasks.reporting import results
 
 EXPERTS = Path("experts")
 
@@ -23,26 +23,26 @@ LEARNED = Path("styles")
 """Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
 GRAPHS = Path("models/onnx")
 
-SCORES = Path(result_tables.SCORES.path)
-HELDOUT = Path(result_tables.HELDOUT.path)
+SCORES = Path(results.SCORES.path)
+HELDOUT = Path(results.HELDOUT.path)
 """Losses of agents without an environment on data that they were not trained on."""
-STATISTICS = Path(result_tables.STATISTICS.path)
-PROFILES = Path(result_tables.PROFILES.path)
+STATISTICS = Path(results.STATISTICS.path)
+PROFILES = Path(results.PROFILES.path)
 ANIMATIONS = Path("results/offline_rl/animations")
 EVALUATION = Path("results/offline_rl/evaluation.json")
-LAYERS = Path(result_tables.LAYERS.path)
-SIZES = Path(result_tables.SIZES.path)
-QUANTIZED = Path(result_tables.QUANTIZED.path)
+LAYERS = Path(results.LAYERS.path)
+SIZES = Path(results.SIZES.path)
+QUANTIZED = Path(results.QUANTIZED.path)
 
 TRANSFERS = Path("results/style/gatys")
-STUDIES = Path(result_tables.STUDIES.path)
+STUDIES = Path(results.STUDIES.path)
 STYLIZED = Path("results/style/stylized")
-QUALITY = Path(result_tables.QUALITY.path)
+QUALITY = Path(results.QUALITY.path)
 ITERATIONS = Path("results/style/iterations.csv")
-SPEED = Path(result_tables.SPEED.path)
+SPEED = Path(results.SPEED.path)
 
-EXPORTS = Path(result_tables.EXPORTS.path)
-TIMINGS = Path(result_tables.TIMINGS.path)
-CLASSIFICATION = Path(result_tables.CLASSIFICATION.path)
+EXPORTS = Path(results.EXPORTS.path)
+TIMINGS = Path(results.TIMINGS.path)
+CLASSIFICATION = Path(results.CLASSIFICATION.path)
 
 REPORT = Path("report")

@@ -27,7 +27,7 @@ from singleshot.pruning.pruners import module_of
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.rl.agents import AgentSpec
 from tasks.prune_agent import PruneParams, prune_agent
-from tasks.reporting.agent_scores import agent_scores
+from tasks.reporting.scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import HeldoutRow, TrainParams, train
 

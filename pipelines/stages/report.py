@@ -10,10 +10,10 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import PROVENANCE, Work, step
-from tasks.reporting.evaluate_scores import evaluate_scores
 from tasks.reporting.page import TEMPLATES, PageParams, draw_page
 from tasks.reporting.provenance import Departure
 from tasks.reporting.results import FILES
+from tasks.reporting.scores import evaluate_scores
 
 OWN_RECORD = PROVENANCE / "report" / "report.json"
 

@@ -4,7 +4,7 @@ import pandas
 
 from singleshot.export.onnx_model import AgentScore
 from singleshot.rl.environments import Environment
-from tasks.reporting.agent_scores import agent_scores
+from tasks.reporting.scores import agent_scores
 from tasks.reporting.statistics import BootstrapConfig, t_half_width
 
 

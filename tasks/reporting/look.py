@@ -2,16 +2,16 @@
 
 import base64
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import matplotlib.figure
 import pandas
 from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter
 
 from singleshot.io.images import encode_jpeg, read_rgb
 from singleshot.pruning.variant import DENSE
@@ -112,11 +112,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend."""
+    """An entry of a legend, and how a series of a chart is drawn."""
 
     label: str
     colour: str
     dashed: bool = False
+    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -138,66 +139,129 @@ class Figure:
         return 2 if len(self.panels) in {1, 2, 4} else 3
 
 
+@dataclass(frozen=True)
+class Chart:
+    """How rows are drawn whose columns are `x`, `y`, `series` and, if there are any, `low`, `high`, `label`.
+
+    The kinds are `lines` with bands from low to high; `dots`, where `y` names rows and x has whiskers; and
+    `bars`, with their labels.
+    """
+
+    kind: Literal["lines", "dots", "bars"]
+    x: str
+    """What is on the horizontal axis."""
+    y: str = ""
+    alt: str = ""
+    """The chart in words, with a `{}` for its panel."""
+    share: str = ""
+    """Axes with common limits in all panels: `x`, `y` or `xy`."""
+    log: str = ""
+    """Axes with a logarithmic scale; `X` for a horizontal one that has zero."""
+    mark: float | None = None
+    """Where a dashed line crosses the chart, on the horizontal axis."""
+
+    def figure(self, rows: pandas.DataFrame, keys: Mapping[Any, Key], by: Sequence[str] = ()) -> Figure:
+        """A panel of each group of rows, which remains a picture of its own; equal rows give equal bytes."""
+        groups = list(rows.groupby(list(by), sort=False)) if by else [((), rows)]
+        drawn = [self.draw(own, keys) for _, own in groups if len(own)]
+        for direction in self.share if drawn else "":
+            axes = [figure.axes[0] for figure in drawn]
+            lows, highs = zip(*(getattr(axis, f"get_{direction}lim")() for axis in axes), strict=True)
+            for axis in axes:
+                axis.set(**{f"{direction}lim": (min(lows), max(highs))})
+        titles = [", ".join(name(str(word)) for word in group) for group, _ in groups]
+        panels = [
+            Panel(data_uri("image/svg+xml", _svg(figure)), self.alt.format(title), title)
+            for title, figure in zip(titles, drawn, strict=False)
+        ]
+        used = set(rows["series"])
+        # A legend of one key says nothing; bars name themselves.
+        legend = [key for series, key in keys.items() if series in used] if self.kind != "bars" else []
+        return Figure(panels, legend if len(legend) > 1 else ())
+
+    def draw(self, rows: pandas.DataFrame, keys: Mapping[Any, Key]) -> matplotlib.figure.Figure:
+        """Draw one panel."""
+        places = list(dict.fromkeys(rows["y"]))
+        height = CHART_INCHES[1] if self.kind == "lines" else 0.8 + 0.36 * len(places)
+        with matplotlib.rc_context(LOOK):
+            figure = matplotlib.figure.Figure(figsize=(CHART_INCHES[0], height), layout="constrained")
+            axis = figure.add_subplot()
+            if self.log == "y":
+                axis.set_yscale("log")
+                axis.yaxis.set_major_formatter(EngFormatter(sep=""))  # 10k: the exponent of 10⁴ is small
+                axis.yaxis.set_minor_formatter("")
+            elif self.log:
+                _log_scale(axis, rows, self.log == "X")
+            if self.mark is not None:
+                axis.axvline(self.mark, color=INK, linewidth=1, linestyle="--")
+            if self.kind == "bars":
+                colours = [keys[series].colour for series in rows["series"]]
+                axis.bar_label(axis.barh(rows["y"], rows["x"], 0.62, color=colours), rows["label"], padding=3)
+                axis.margins(x=0.3)
+            series = [each for each in keys if each in set(rows["series"])] if self.kind != "bars" else []
+            shifted = [
+                each for each in series if keys[each].marker != "|"
+            ]  # marks stand in the middle of a row
+            for each in series:
+                own, key = rows[rows["series"] == each], keys[each]
+                if self.kind == "lines":
+                    if "low" in own:
+                        axis.fill_between(
+                            own["x"], own["low"], own["high"], color=key.colour, alpha=0.13, lw=0
+                        )
+                    marker = key.marker if own["x"].nunique() < 8 else ""
+                    line = "--" if key.dashed else "-"
+                    axis.plot(own["x"], own["y"], line, color=key.colour, marker=marker, markersize=4)
+                else:
+                    i, n = (shifted.index(each), len(shifted)) if each in shifted else (0, 1)
+                    at = own["y"].map(places.index) + (i - (n - 1) / 2) * 0.6 / n
+                    if "low" in own:
+                        axis.hlines(at, own["low"], own["high"], color=key.colour, linewidth=2, alpha=0.6)
+                    size = 5 if each in shifted else 14
+                    axis.plot(own["x"], at, key.marker, color=key.colour, markersize=size, markeredgewidth=2)
+            if self.kind != "lines":
+                axis.set_yticks(range(len(places)), places)
+                axis.set_ylim(len(places) - 0.5, -0.5)
+                axis.grid(visible=False, axis="y")
+            else:
+                axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
+                axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+            axis.set(xlabel=self.x, ylabel=self.y)
+        return figure
+
+
+def _log_scale(axis: Axes, rows: pandas.DataFrame, has_zero: bool) -> None:
+    """A logarithmic horizontal axis with ticks at round numbers, which fits the rows."""
+    low, high = rows["x"].min() / 1.5, rows["x"].max() * 1.5
+    steps = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = [step * 10.0**power for power in range(-5, 7) for step in steps]
+    if has_zero:
+        axis.set_xscale("symlog", linthresh=10, linscale=0.5)
+        low, ticks = -1, [0, 10, 1_000, 100_000]
+    else:
+        axis.set_xscale("log")
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    axis.set_xlim(low, high)
+    axis.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axis.xaxis.set_minor_formatter("")
+
+
 def name(word: str) -> str:
     """A name in the tables as readers know it: `SNIP` for `snip`, `SNIP, shuffled` for `snip-shuffled`."""
     own, _, control = word.partition("-")
     return f"{NAMES[own]}, {control.replace('-', ' ')}" if control and own in NAMES else NAMES.get(word, word)
 
 
-def pruner_keys(pruners: Iterable[str]) -> list[Key]:
-    """The entries of a legend: each pruner once, in the order of `PRUNERS`."""
-    return [
-        Key(name(pruner), PRUNERS.get(pruner, OTHER), pruner == DENSE) for pruner in ordered(pruners, PRUNERS)
-    ]
+def pruner_keys(pruners: Iterable[str]) -> dict[str, Key]:
+    """How each pruner is drawn, in the order of `PRUNERS`."""
+    once = ordered(pruners, PRUNERS)
+    return {each: Key(name(each), PRUNERS.get(each, OTHER), each == DENSE) for each in once}
 
 
 def ordered(words: Iterable[str], like: Mapping[str, str]) -> list[str]:
     """Each word once: first the keys of `like` in their order, then the others, sorted."""
     once = set(words)
     return [word for word in like if word in once] + sorted(once - set(like))
-
-
-def by_pruner(rows: pandas.DataFrame) -> Iterator[tuple[str, str, pandas.DataFrame]]:
-    """Each pruner in the order of `PRUNERS`, its colour, and its rows."""
-    for pruner in ordered(rows["pruner"], PRUNERS):
-        yield pruner, PRUNERS.get(pruner, OTHER), rows[rows["pruner"] == pruner]
-
-
-def chart(
-    draw: Callable[[Axes], None], alt: str, title: str = "", inches: tuple[float, float] = CHART_INCHES
-) -> Panel:
-    """Make an SVG panel of what `draw` draws. Equal drawings give equal bytes."""
-    return Panel(data_uri("image/svg+xml", _svg(_drawn(draw, inches))), alt, title)
-
-
-def charts(
-    draw: Callable[..., None],
-    rows: pandas.DataFrame,
-    by: list[str],
-    alt: str,
-    share: str = "",
-    height: Callable[[pandas.DataFrame], float] = lambda _: CHART_INCHES[1],
-) -> list[Panel]:
-    """Make a panel of each group of rows; `alt` has a `{}` for each column in `by`.
-
-    Panels have common limits for the axes `share`, `x`, `y` or `xy`. Each remains a picture of its own, so
-    that panels can stand side by side or below each other.
-    """
-    groups = list(rows.groupby(by))
-    drawn = [_drawn(partial(draw, rows=own), (CHART_INCHES[0], height(own))) for _, own in groups]
-    axes = [figure.axes[0] for figure in drawn]
-    for direction in share if axes else "":
-        lows, highs = zip(*(getattr(axis, f"get_{direction}lim")() for axis in axes), strict=True)
-        for axis in axes:
-            axis.set(**{f"{direction}lim": (min(lows), max(highs))})
-    return [
-        Panel(
-            data_uri("image/svg+xml", _svg(figure)),
-            alt.format(name(algorithm), *others),
-            ", ".join(map(name, (algorithm, *others))),
-        )
-        for ((algorithm, *others), _), figure in zip(groups, drawn, strict=True)
-    ]
 
 
 def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Panel:
@@ -219,13 +283,6 @@ def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:
 def data_uri(media_type: str, content: bytes) -> str:
     """A file's content as an address, so that the page needs no other file."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-
-
-def _drawn(draw: Callable[[Axes], None], inches: tuple[float, float]) -> matplotlib.figure.Figure:
-    with matplotlib.rc_context(LOOK):
-        figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
-        draw(figure.add_subplot())
-    return figure
 
 
 def _svg(figure: matplotlib.figure.Figure) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from singleshot.errors import UserError
 from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting import (
     deployment,
@@ -22,7 +23,7 @@ from tasks.reporting import (
     paper,
     provenance,
     pruning,
-    result_tables,
+    results,
     style,
     words,
 )
@@ -34,7 +35,7 @@ SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
 """The input directory with the templates and style sheet. It is an input because the digest of the source
 code covers only Python."""
-MODULES = (deployment, look, paper, provenance, pruning, result_tables, style, words)
+MODULES = (deployment, look, paper, provenance, pruning, results, style, words)
 """Modules whose functions the templates call."""
 
 
@@ -62,7 +63,11 @@ def draw_page(job: Job) -> Iterator[Event]:
     # The templates append to these, in the order of the page.
     shown: dict[str, list[Any]] = {"sections": [], "figures": [], "tables": [], "files": [], "not_run": []}
     page = _environment(job.inputs[TEMPLATES]).get_template("page.html")
-    html = page.render(found=Results(job.inputs), params=job.params, **shown)
+    try:
+        html = page.render(found=Results(job.inputs), params=job.params, **shown)
+    except KeyError as error:
+        reason = f"a table of the results has no column {error}"
+        raise UserError(f"{reason}; make them again with `dvc repro -f`") from error
     (job.output / "index.html").write_text(html, encoding="utf-8")
     _write_charts(shown["figures"], job.output / "figures")
     yield Metrics(0, {name: float(len(shown[name])) for name in ("figures", "tables", "not_run")})

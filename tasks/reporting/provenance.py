@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from singleshot.pruning.variant import percentage
-from tasks.reporting import paper, result_tables, results
+from tasks.reporting import paper, results
 from tasks.reporting.results import Results
 from tasks.reporting.words import Row, count, number
 
@@ -103,7 +103,7 @@ def packages(records: Sequence[Record]) -> list[Row]:
 
 def scale(found: Results, departures: Sequence[Departure]) -> list[Row]:
     """The scale of the experiments, here and in the papers."""
-    scores, studies = found.table(result_tables.SCORES), found.table(result_tables.STUDIES)
+    scores, studies = found.table(results.SCORES), found.table(results.STUDIES)
     if scores.empty:
         return []
     pruned = scores.loc[scores["sparsity"] > 0, "sparsity"]
@@ -120,9 +120,11 @@ def scale(found: Results, departures: Sequence[Departure]) -> list[Row]:
             f"{paper.SWEEP_UPDATES:,}",
         ),
         *((each.setting, each.here, each.paper) for each in departures),
-        ("other settings", "as in the papers, or in their authors' earlier code where these name none", ""),
+        ("other settings", "the same", ""),
     ]
     if len(studies):
         sizes = ", ".join(f"{size}" for size in sorted(studies["size_px"].unique()))
         rows.append(("optimised pictures, px", sizes, "512 (figures), 256 to 1024 (Table I)"))
-    return [dict(zip(("", "here", "papers"), row, strict=True)) for row in rows]
+    return [
+        dict(zip(("setting", "here", "papers, or their authors' code"), row, strict=True)) for row in rows
+    ]

@@ -1,18 +1,56 @@
-"""The files that a run writes, read for the page. A missing or empty file is an empty table, not an error."""
+"""The files that a run writes, declared once, and read for the page.
+
+A missing or empty file is an empty table, not an error.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import pandas
+from typing import TYPE_CHECKING, Any
 
 from singleshot.errors import UserError
-from tasks.reporting.result_tables import TABLES, ResultTable
+from tasks.tables import columns_of
 
-STUDY = ResultTable("docs/study/claims.csv", "claim, compared, value, low, high, p_holm, seeds")
-"""The study's claims, which the page shows beside the run's results."""
+if TYPE_CHECKING:
+    import pandas  # the command line lists its commands from here, and needs none
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of the pipeline."""
+
+    path: str
+    row: str
+    """The dataclass of its rows, `module:Name`; imported for an empty table alone, as it brings much else."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        module, _, name = self.row.partition(":")
+        return columns_of(getattr(import_module(module), name))
+
+
+SCORES = ResultTable("results/offline_rl/scores.csv", "tasks.train_agents:ScoreRow")
+HELDOUT = ResultTable("results/offline_rl/heldout.csv", "tasks.train_agents:HeldoutRow")
+STATISTICS = ResultTable("results/offline_rl/statistics.csv", "tasks.reporting.scores:StatisticsRow")
+PROFILES = ResultTable("results/offline_rl/profiles.csv", "tasks.reporting.scores:ProfileRow")
+LAYERS = ResultTable("results/pruning/layers.csv", "tasks.prune_agent:LayerRow")
+SIZES = ResultTable("results/sparse/sizes.csv", "tasks.measure_agents:SizeRow")
+QUANTIZED = ResultTable("results/sparse/quantized.csv", "tasks.measure_agents:QuantizedRow")
+STUDIES = ResultTable("results/style/studies.csv", "tasks.transfer_style:HistoryRow")
+SPEED = ResultTable("results/style/speed.csv", "tasks.measure_styles:SpeedRow")
+QUALITY = ResultTable("results/style/quality.csv", "tasks.measure_styles:QualityRow")
+TIMINGS = ResultTable("results/deployment/timings.csv", "tasks.benchmark:TimingRow")
+EXPORTS = ResultTable("results/deployment/exports.csv", "tasks.export_graph:ExportRow")
+CLASSIFICATION = ResultTable("results/deployment/classification.csv", "tasks.benchmark_classifier:AnswerRow")
+STUDY = ResultTable("docs/study/claims.csv", "tasks.reporting.results:ClaimRow")
+"""The claims of the study, which the page shows beside the run's results."""
+TABLES = (
+    SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS,
+    EXPORTS, CLASSIFICATION,
+)  # fmt: skip
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""
 PICTURES = (
@@ -30,26 +68,41 @@ FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE, STUDY.path)
 
 
 @dataclass(frozen=True)
+class ClaimRow:
+    """A row of the study's claims.csv, which docs/study/make_page.py writes."""
+
+    claim: str
+    compared: str
+    value: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+    cases: int
+    p_holm: float
+
+
+@dataclass(frozen=True)
 class Results:
     """A run's files by their path from the repository's root."""
 
     files: Mapping[str, Path]
 
-    def table(self, source: ResultTable) -> pandas.DataFrame:
+    def table(self, source: ResultTable) -> "pandas.DataFrame":
         """Read a table; it has no rows if the file is missing or empty.
 
         Raises:
-            UserError: the file is not CSV, or lacks a column.
+            UserError: the file is not CSV.
         """
-        columns = source.columns.split(", ")
+        import pandas
+
         path = self.files.get(source.path)
         if path is None or not path.read_bytes().strip():
-            return pandas.DataFrame(columns=columns)
+            return pandas.DataFrame(columns=source.columns)
         try:
-            return pandas.read_csv(path)[columns]
-        except (ValueError, KeyError) as error:
-            reason = str(error).strip("'\"")
-            raise UserError(f"{source.path}: {reason}; make it again with `dvc repro -f`") from error
+            return pandas.read_csv(path)
+        except ValueError as error:
+            raise UserError(f"{source.path}: {error}; make it again with `dvc repro -f`") from error
 
     def find(self, pattern: str) -> dict[str, Path]:
         """The files whose path matches `pattern`, sorted by path. A `*` matches no slash."""

@@ -1,27 +1,22 @@
 """Style transfer: photos before and after, and Shen and Wang's table and figures."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from math import isfinite, nan
+from pathlib import Path
+from typing import Any
 
 import pandas
 from PIL import Image
 
-from tasks.reporting import paper, result_tables
-from tasks.reporting.look import Figure, Key, Panel, chart, picture
+from tasks.reporting import paper, results
+from tasks.reporting.look import SERIES, Chart, Figure, Key, Panel, picture
 from tasks.reporting.results import Results
-from tasks.reporting.style_figures import (
-    LABELS,
-    VARIED,
-    Optimised,
-    optimised,
-    plot_histories,
-    plot_seconds,
-    size_of,
-)
 from tasks.reporting.words import NOT_GIVEN, Row, count, listing, number, written_as
 
 GATYS = "results/style/gatys"
+STYLIZED = "results/style/stylized/*"
 NETWORK, PHOTO = "johnson", "photo"
 MEASURES = {
     "style ratio: VGG-16": "style_ratio",
@@ -32,22 +27,95 @@ MEASURES = {
 }
 JUDGE, JUDGED = "style_ratio_alexnet", "gatys-alexnet"
 """The column that compares networks and optimised pictures, and the method that optimised for that column."""
-STYLIZED = "results/style/stylized/*"
+LABELS = {
+    "vgg16": "VGG-16",
+    "vgg19": "VGG-19",
+    "alexnet": "AlexNet",
+    "mse": "MSE",
+    "l1": "L1",
+    "smooth_l1": "smooth L1",
+    "huber": "Huber",
+    "lbfgs": "L-BFGS",
+    "adam": "Adam",
+    "sgd": "SGD",
+}
+VARIED = {"backbones": "backbone", "losses": "loss", "optimizers": "optimizer", "paintings": "style"}
+"""The column of `studies.csv` that each study varies."""
+LOSSES = Chart(
+    "lines",
+    "iteration (evaluations of loss and gradient)",
+    "total loss",
+    "Total loss over iterations.",
+    log="y",
+)
+SECONDS = Chart("bars", "seconds", alt="Seconds of optimisation.")
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A picture of Version 1 (optimised), with its inputs and the history of its losses."""
+
+    label: str
+    """The setting that the study varies, and any other setting that differs."""
+    history: pandas.DataFrame
+    files: Mapping[str, Path]
+    """The `picture`, and its inputs `content` and `style`."""
+    summary: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The label, which says so if the loss diverged."""
+        return f"{self.label} (diverged)" if self.summary["diverged"] else self.label
+
+    @property
+    def photo(self) -> str:
+        """The name of the photo."""
+        return str(self.summary["params"]["content"])
+
+    @property
+    def painting(self) -> str:
+        """The name of the painting."""
+        return str(self.summary["params"]["style"])
+
+    def panels(self, *names: str, **titles: str) -> list[Panel]:
+        """Panels of its files."""
+        words = {"content": f"Photo {self.photo}.", "style": f"Painting {self.painting}."}
+        words["picture"] = f"The photo, stylised by optimisation: {self.title}."
+        usual = {"content": "photo", "style": "painting", "picture": self.title}
+        return [picture(self.files[name], words[name], titles.get(name, usual[name])) for name in names]
 
 
 def pictures_of(found: Results, study: str) -> list[Optimised]:
     """The pictures of a study by Gatys et al.'s optimisation, without those that lack a file."""
-    rows = found.table(result_tables.STUDIES)
-    return optimised(
-        rows[rows["study"] == study],
-        VARIED[study],
-        lambda name: found.files.get(f"{GATYS}/{study}/{name}"),
-    )
+    studies = found.table(results.STUDIES)
+    rows, columns = studies[studies["study"] == study], ["backbone", "loss", "optimizer", "style"]
+    labelled = [column for column in columns if column == VARIED[study] or rows[column].nunique() > 1]
+    pictures = []
+    for names, history in rows.groupby(columns, sort=False):
+        directory = f"{GATYS}/{study}/{'-'.join(names)}"
+        kinds = ("picture", "content", "style")
+        files = {each: path for each in kinds if (path := found.files.get(f"{directory}/{each}.png"))}
+        summary = found.files.get(f"{directory}/summary.json")
+        if summary and len(files) == len(kinds):
+            label = ", ".join(LABELS.get(name, name) for name in history[labelled].iloc[0])
+            pictures.append(Optimised(label, history, files, json.loads(summary.read_text("utf-8"))))
+    return pictures
 
 
 def pictures_of_studies(found: Results) -> dict[str, list[Optimised]]:
     """The pictures of each study."""
     return {study: pictures_of(found, study) for study in VARIED}
+
+
+def size_of(pictures: Sequence[Optimised]) -> str:
+    """The short sides of pictures in words, e.g. `512 px`."""
+    sizes = sorted({int(size) for each in pictures for size in each.history["size_px"]})
+    return f"{', '.join(map(str, sizes))} px"
+
+
+def _style(path: str) -> str:
+    """The style in a path `results/style/stylized/<style>/…` or `models/styles/<style>/…`."""
+    return path.split("/")[2 if path.startswith("models") else 3]
 
 
 def before_and_after(found: Results) -> Figure:
@@ -59,11 +127,6 @@ def before_and_after(found: Results) -> Figure:
     return Figure(panels, kind="picture")
 
 
-def _style(path: str) -> str:
-    """The style in a path `results/style/stylized/<style>/…` or `models/styles/<style>/…`."""
-    return path.split("/")[2 if path.startswith("models") else 3]
-
-
 def styles(found: Results) -> list[str]:
     """The styles that have photos before and after."""
     return [_style(sheet) for sheet in found.find(f"{STYLIZED}/photos/before_after.jpg")]
@@ -72,11 +135,8 @@ def styles(found: Results) -> list[str]:
 def network_distances(found: Results) -> list[str]:
     """How far each trained network's photos are from the painting, as AlexNet judges."""
     ratio = _distances(found)
-    return [
-        f"{_share(ratio[style, NETWORK])} ({style})"
-        for style in styles(found)
-        if (style, NETWORK) in ratio.index
-    ]
+    known = [style for style in styles(found) if (style, NETWORK) in ratio.index]
+    return [f"{ratio[style, NETWORK]:.0%} ({style})" for style in known]
 
 
 def optimised_distances(found: Results) -> str:
@@ -84,25 +144,17 @@ def optimised_distances(found: Results) -> str:
     ratio = _distances(found)
     methods = ratio.index.get_level_values("method")
     single = ratio[[method.startswith("gatys-") and method != JUDGED for method in methods]]
-    return _span(single) if len(single) else ""
+    bounds = dict.fromkeys(f"{each:.0%}" for each in (single.min(), single.max())) if len(single) else ()
+    return " to ".join(bounds)
 
 
 def _distances(found: Results) -> pandas.Series:
     return _of_photos(found).groupby(["style", "method"])[JUDGE].mean()
 
 
-def _share(ratio: float) -> str:
-    return f"{ratio:.0%}"
-
-
-def _span(values: pandas.Series) -> str:
-    low, high = _share(values.min()), _share(values.max())
-    return low if low == high else f"{low} to {high}"
-
-
 def _of_photos(found: Results) -> pandas.DataFrame:
     """Rows of photos, not of videos: only photos have a row for the untouched picture."""
-    quality = found.table(result_tables.QUALITY)
+    quality = found.table(results.QUALITY)
     photos = set(quality.loc[quality["method"] == PHOTO, "image"])
     return quality[quality["image"].isin(photos)]
 
@@ -110,24 +162,16 @@ def _of_photos(found: Results) -> pandas.DataFrame:
 def quality(found: Results) -> list[Row]:
     """Style ratio, SSIM and LPIPS of each method, means over photos."""
     return [
-        {
-            "style": str(style),
-            "picture": _method(str(method)),
-            "photos": f"{len(own)}",
-            **{words: number(own[column].mean()) for words, column in MEASURES.items()},
-        }
+        {"style": str(style), "picture": _method(str(method)), "photos": f"{len(own)}"}
+        | {words: number(own[column].mean()) for words, column in MEASURES.items()}
         for (style, method), own in _of_photos(found).groupby(["style", "method"], sort=False)
     ]
 
 
 def _method(method: str) -> str:
     kind, _, backbone = method.partition("-")
-    names = {
-        PHOTO: "untouched photo",
-        NETWORK: "network (Version 2)",
-        "gatys": f"optimised (Version 1), {LABELS.get(backbone, backbone)}",
-    }
-    return names.get(kind, method)
+    optimised = f"optimised (Version 1), {LABELS.get(backbone, backbone)}"
+    return {PHOTO: "untouched photo", NETWORK: "network (Version 2)", "gatys": optimised}.get(kind, method)
 
 
 def checkpoints(found: Results) -> Figure:
@@ -144,50 +188,69 @@ def checkpoints(found: Results) -> Figure:
     return Figure(panels, kind="picture")
 
 
-def total_loss(what: str, pictures: Sequence[Optimised]) -> Figure:
-    """Chart: total loss over iterations."""
-    panel = chart(partial(plot_histories, pictures=pictures), f"{what} over iterations, logarithmic.")
-    return Figure([panel], [Key(each.title, each.colour, each.diverged) for each in pictures])
+def total_loss(pictures: Sequence[Optimised]) -> Figure:
+    """Total loss over iterations, of the optimisations that did not diverge."""
+    converged = [each for each in pictures if not each.summary["diverged"]]
+    # With alternating dashes, equal curves (such as those of smooth L1 and Huber) are both visible.
+    keys = {
+        each.label: Key(each.label, SERIES[i % len(SERIES)], bool(i % 2)) for i, each in enumerate(converged)
+    }
+    rows = [each.history.assign(series=each.label) for each in converged]
+    if not rows:
+        return Figure([])
+    return LOSSES.figure(pandas.concat(rows).rename(columns={"iteration": "x", "total_loss": "y"}), keys)
 
 
-def seconds(what: str, pictures: Sequence[Optimised]) -> Figure:
-    """Chart: seconds of optimisation."""
-    return Figure([chart(partial(plot_seconds, pictures=pictures), f"{what}.")])
+def seconds(pictures: Sequence[Optimised]) -> Figure:
+    """Seconds of optimisation, with the number of iterations."""
+    last = pandas.DataFrame([each.history.iloc[-1] for each in pictures])
+    labels = [f"{number(row.seconds)} s, {row.iteration} iterations" for row in last.itertuples()]
+    rows = last.assign(x=last["seconds"], y=[each.label for each in pictures], series="", label=labels)
+    return SECONDS.figure(rows, {"": Key("", SERIES[0])})
 
 
-def results_beside_inputs(_what: str, pictures: Sequence[Optimised]) -> Figure:
+def results_beside_inputs(pictures: Sequence[Optimised]) -> Figure:
     """The photo, the painting and the results."""
-    made = [
-        picture(each.picture, f"The result of optimisation with {each.label}.", each.title)
-        for each in pictures
-    ]
-    return Figure([*_inputs(pictures[0]), *made], kind="picture")
+    made = [panel for each in pictures for panel in each.panels("picture")]
+    return Figure([*pictures[0].panels("content", "style"), *made], kind="picture")
 
 
 def both_versions(found: Results, pictures: Sequence[Optimised]) -> Figure:
     """One photo, a painting, and the photo in its style by optimisation and by a network."""
     for each in pictures:
-        if network := found.files.get(f"results/style/stylized/{_painting(each)}/photos/{_photo(each)}.jpg"):
-            made = picture(each.picture, "The photo, stylised by optimisation.", f"Version 1, {each.label}")
+        stylised = f"results/style/stylized/{each.painting}/photos/{each.photo}.jpg"
+        if network := found.files.get(stylised):
+            made = each.panels("content", "style", "picture", picture=f"Version 1, {each.label}")
             fast = picture(network, "The photo, stylised by a network.", "Version 2")
-            return Figure([*_inputs(each), made, fast], kind="picture")
+            return Figure([*made, fast], kind="picture")
     return Figure([])
 
 
-def _photo(each: Optimised) -> str:
-    return str(each.summary["params"]["content"])
+def paintings_and_results(pictures: Sequence[Optimised]) -> Figure:
+    """A photo, and each painting with the photo in its style."""
+    panels = [panel for each in pictures[:1] for panel in each.panels("content")]
+    for each in pictures:
+        titles = {"style": f"painting {each.painting}", "picture": f"in style {each.painting}"}
+        panels += each.panels("style", "picture", **titles)
+    return Figure(panels, kind="picture")
 
 
-def _painting(each: Optimised) -> str:
-    return str(each.summary["params"]["style"])
+def large_pictures(found: Results) -> Figure:
+    """A large picture in each style, scaled down, beside its middle in full size."""
+    panels = []
+    for sheet, path in found.find(f"{STYLIZED}/large/picture.jpg").items():
+        style, detail = _style(sheet), found.files[sheet.replace("picture.jpg", "detail.jpg")]
+        middle = f"Middle of the photo (left) and of the picture in style {style} (right)."
+        panels += [
+            picture(path, f"A large photo in style {style}.", f"style {style}, scaled down", 480),
+            picture(detail, middle, "detail, full size: half photo, half style", 512),
+        ]
+    return Figure(panels, kind="picture")
 
 
-def _inputs(of: Optimised, painting: str = "painting") -> list[Panel]:
-    """The photo and the painting of a picture."""
-    return [
-        picture(of.content, f"Photo {_photo(of)}.", "photo"),
-        picture(of.style, f"Painting {_painting(of)}.", painting),
-    ]
+def large_size(found: Results) -> tuple[int, int]:
+    """Width and height of the first large picture."""
+    return Image.open(next(iter(found.find(f"{STYLIZED}/large/picture.jpg").values()))).size
 
 
 def table_i(speed: pandas.DataFrame) -> list[Row]:
@@ -206,7 +269,7 @@ def table_i(speed: pandas.DataFrame) -> list[Row]:
             gain, theirs = taken / network, printed.get(backbone, nan) / printed.get("", nan)
             method = f"speedup over {LABELS.get(backbone, backbone)}"
             rows.append((f"{size}", method, _times(gain), _times(theirs), number(gain / theirs)))
-    head = ("px", "", "ours, s", "paper, s", "ours / paper")
+    head = ("px", "method", "ours, s", "paper, s", "ours / paper")
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
@@ -228,52 +291,19 @@ def devices(speed: pandas.DataFrame) -> str:
     return f"{', '.join(sorted(speed['device'].astype(str).unique()))} with {threads}"
 
 
-def extrapolated_iterations(speed: pandas.DataFrame) -> int:
-    """The number of Version 1's iterations, if their seconds are extrapolated from a few; else 0."""
-    optimising = speed[speed["version"] == 1]
-    return int(optimising["iterations"].max()) if optimising["extrapolated"].astype(bool).any() else 0
-
-
-def paintings_and_results(pictures: Sequence[Optimised]) -> Figure:
-    """A photo, and each painting with the photo in its style."""
-    panels = [_inputs(each)[0] for each in pictures[:1]]
-    for each in pictures:
-        style = _painting(each)
-        panels.append(_inputs(each, f"painting {style}")[1])
-        panels.append(picture(each.picture, f"The photo in style {style}.", f"in style {style}"))
-    return Figure(panels, kind="picture")
-
-
-def large_pictures(found: Results) -> Figure:
-    """A large picture in each style, scaled down, beside its middle in full size."""
-    panels = []
-    for name, path in found.find(f"{STYLIZED}/large/picture.jpg").items():
-        style, detail = _style(name), found.files[name.replace("picture.jpg", "detail.jpg")]
-        middle = f"Middle of the photo and of the picture in style {style}."
-        panels += [
-            picture(path, f"A large photo in style {style}.", f"style {style}, scaled down", 480),
-            picture(detail, middle, "detail, full size", 512),
-        ]
-    return Figure(panels, kind="picture")
-
-
-def large_size(found: Results) -> tuple[int, int]:
-    """Width and height of the first large picture."""
-    return Image.open(next(iter(found.find(f"{STYLIZED}/large/picture.jpg").values()))).size
-
-
 def findings(studies: Mapping[str, Sequence[Optimised]]) -> list[Row]:
     """The findings of the report's studies, beside those of ours."""
-    rows = [
-        *_backbones_finding(studies["backbones"]),
-        *_losses_finding(studies["losses"]),
-        *_optimizers_finding(studies["optimizers"]),
-    ]
+    rows = [*_pace_of_backbones(studies["backbones"]), *_lowest_losses(studies["optimizers"])]
     return [dict(zip(("section", "the report", "here"), row, strict=True)) for row in rows]
 
 
-def _backbones_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
-    pace = {each.history["backbone"].iloc[0]: _seconds_per_iteration(each) for each in pictures}
+def _pace_of_backbones(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
+    pace = {}
+    for each in pictures:
+        first, last = each.history.iloc[0], each.history.iloc[-1]
+        pace[first["backbone"]] = (last["seconds"] - first["seconds"]) / (
+            last["iteration"] - first["iteration"]
+        )
     if {"vgg19", "alexnet"} <= set(pace):
         gain = pace["vgg19"] / pace["alexnet"]
         ratio = number(gain / paper.ALEXNET_SPEEDUP, 2)
@@ -281,29 +311,14 @@ def _backbones_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str
         yield "V.B", f"AlexNet is around {paper.ALEXNET_SPEEDUP:g} times faster than VGG-19 at 512 px", here
 
 
-def _losses_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
-    if len(pictures) > 1:
-        pace = sorted((_seconds_per_iteration(each), each.label) for each in pictures)
-        here = "seconds per iteration: " + ", ".join(f"{label} {number(seconds)}" for seconds, label in pace)
-        yield "V.C", "Huber and MSE take less time than L1 and smooth L1", here
-
-
-def _optimizers_finding(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
-    converged = {each.label: each.history["total_loss"].iloc[-1] for each in pictures if not each.diverged}
+def _lowest_losses(pictures: Sequence[Optimised]) -> Iterator[tuple[str, str, str]]:
+    diverged = [each.label for each in pictures if each.summary["diverged"]]
+    converged = {
+        each.label: each.history["total_loss"].iloc[-1] for each in pictures if each.label not in diverged
+    }
     if len(pictures) > 1 and converged:
-        best = written_as(min(converged.values()), converged)
-        here = f"{listing(best)} {'has' if len(best) == 1 else 'have'} the lowest: " + ", ".join(
-            f"{label} {number(loss)}" for label, loss in converged.items()
-        )
-        yield "V.D", f"{LABELS[paper.BEST_OPTIMIZER]} has the lowest total loss", here
-    for each in pictures:
-        if each.history["optimizer"].iloc[0] == "sgd":
-            last = each.history.iloc[-1]
-            outcome = "diverged" if each.diverged else "did not diverge"
-            here = f"{outcome}: {number(last['total_loss'])} after {count(last['iteration'], 'iteration')}"
-            yield "V.D", "SGD fluctuates at an extremely high loss and gives no valid picture", here
-
-
-def _seconds_per_iteration(each: Optimised) -> float:
-    first, last = each.history.iloc[0], each.history.iloc[-1]
-    return float((last["seconds"] - first["seconds"]) / (last["iteration"] - first["iteration"]))
+        best = listing(written_as(min(converged.values()), converged))
+        losses = ", ".join(f"{label} {number(loss)}" for label, loss in converged.items())
+        yield "V.D", f"{LABELS[paper.BEST_OPTIMIZER]} has the lowest total loss", f"lowest: {best}; {losses}"
+        fluctuates = "SGD fluctuates at an extremely high loss and gives no valid picture"
+        yield "V.D", fluctuates, f"diverged: {listing(diverged) if diverged else 'none'}"

@@ -66,6 +66,11 @@ def exact_percent(fraction: float) -> str:
     return f"{percentage(fraction)} %"
 
 
+def span(low: float, high: float) -> str:
+    """Write two bounds: `1.00 … 2.00`."""
+    return f"{number(low)} … {number(high)}" if math.isfinite(low) and math.isfinite(high) else NOT_GIVEN
+
+
 def listing(words: Iterable[str]) -> str:
     """Join words: `a`, `a and b`, `a, b and c`."""
     *others, last = words

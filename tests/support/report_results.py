@@ -9,33 +9,55 @@ import pandas
 import torch
 
 from singleshot.io.images import encode_jpeg, encode_png
-from tasks.reporting import result_tables, results
+from tasks.reporting import results
 
 LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
 VARIANTS = (("dense", 0.0), ("snip", 0.9), ("snip", 0.95), ("grasp", 0.95))
 AGENT = "HalfCheetah/bcq/snip-0.95/seed-0"
 RUNTIMES = {"torch": "float32", "onnxruntime": "float32", "openvino-bf16": "bfloat16"}
 
+COLUMNS = {
+    results.SCORES: "environment, algorithm, pruner, sparsity, seed, update, d4rl_score",
+    results.STATISTICS: "environment, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, "
+    "score_iqm, score_iqm_low, score_iqm_high, retention, retention_low, retention_high, evaluations, "
+    "score_spread",
+    results.PROFILES: "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high",
+    results.LAYERS: "environment, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, "
+    "weights_kept",
+    results.SIZES: "model, network, pruner, sparsity, seed, format, bytes, entropy_bound_bytes",
+    results.QUANTIZED: "environment, algorithm, pruner, sparsity, seed, values, bytes, d4rl_score",
+    results.STUDIES: "study, backbone, loss, optimizer, style, size_px, iteration, total_loss, seconds",
+    results.SPEED: "version, backbone, size_px, device, seconds_per_image, iterations, extrapolated, threads",
+    results.QUALITY: "style, method, image, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, "
+    "lpips, warping_error_ratio",
+    results.TIMINGS: "model, runtime, threads, batch, size_px, p50_ms, p99_ms, status, reason, precision, "
+    "version, form, max_rel_error, same_choices",
+    results.EXPORTS: "model, kind, form, sparse_initializers, bytes",
+    results.CLASSIFICATION: "photo, preprocessing, runtime, status, reason, rank, label, "
+    "probability, same_top5_as_torch",
+}
+"""Those columns of each table that the page reads."""
+
 
 def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     """Write one of each file below `root`; equal bytes each time."""
     for source, rows in {
-        result_tables.SCORES: _scores(seeds),
-        result_tables.STATISTICS: _statistics(seeds),
-        result_tables.PROFILES: _profiles(),
-        result_tables.LAYERS: _layers(),
-        result_tables.SIZES: _sizes(),
-        result_tables.QUANTIZED: _quantized(),
-        result_tables.STUDIES: _studies(root),
-        result_tables.SPEED: _speed(),
-        result_tables.QUALITY: _quality(),
-        result_tables.TIMINGS: _timings(),
-        result_tables.EXPORTS: _exports(),
-        result_tables.CLASSIFICATION: _classification(),
+        results.SCORES: _scores(seeds),
+        results.STATISTICS: _statistics(seeds),
+        results.PROFILES: _profiles(),
+        results.LAYERS: _layers(),
+        results.SIZES: _sizes(),
+        results.QUANTIZED: _quantized(),
+        results.STUDIES: _studies(root),
+        results.SPEED: _speed(),
+        results.QUALITY: _quality(),
+        results.TIMINGS: _timings(),
+        results.EXPORTS: _exports(),
+        results.CLASSIFICATION: _classification(),
     }.items():
         path = root / source.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        pandas.DataFrame(rows, columns=source.columns.split(", ")).to_csv(path, index=False)
+        pandas.DataFrame(rows, columns=COLUMNS[source].split(", ")).to_csv(path, index=False)
     for name in ("chelsea", "before_after"):
         _write(root / f"results/style/stylized/swirls/photos/{name}.jpg", encode_jpeg(_noise(30, 40)))
     for name in ("picture", "detail"):

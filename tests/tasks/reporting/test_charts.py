@@ -1,17 +1,12 @@
-"""What charts draw, by hand; the page's own tests do not look into pictures."""
+"""What figures are drawn from, and how, by hand; the page's own tests do not look into pictures."""
 
 import pandas
 import pytest
 import report_results
-from matplotlib.figure import Figure
 
-from tasks.reporting import deployment, look, pruning, result_tables, style, style_figures
+from tasks.reporting import deployment, look, pruning, results, style
+from tasks.reporting.look import Chart, Figure, Key, Panel
 from tasks.reporting.results import Results
-
-
-@pytest.fixture
-def axis():
-    return Figure().add_subplot()
 
 
 @pytest.fixture(scope="module")
@@ -19,111 +14,137 @@ def found(tmp_path_factory):
     return Results(report_results.find(report_results.write_results(tmp_path_factory.mktemp("run"))))
 
 
-def vertices(collection):
-    return [tuple(path.vertices[:, 1]) for path in collection.get_paths()]
+@pytest.fixture
+def rows(monkeypatch):
+    """Figures as the rows that they are drawn from."""
+    monkeypatch.setattr(Chart, "figure", lambda _chart, rows, keys, by=(): rows)
 
 
-def test_learning_curves_are_means_with_bands_from_min_to_max(axis, found):
-    scores = found.table(result_tables.SCORES)
-    rows = scores[(scores["environment"] == "Hopper") & scores["pruner"].isin(["dense", "snip"])]
-    pruning.draw_learning(axis, rows, "snip")
-    dense, less, more = axis.get_lines()
-    # update / 20 - 10 · sparsity + seed, of seeds 0 and 1
-    assert list(dense.get_xdata()) == [500, 1000]
-    assert list(dense.get_ydata()) == pytest.approx([25.5, 50.5])
-    assert list(more.get_ydata()) == pytest.approx([16.0, 41.0])
-    band = axis.collections[2].get_paths()[0].vertices
-    assert sorted({round(y, 3) for x, y in band if x == 1000}) == [40.5, 41.5]
-    assert dense.get_color() == look.PRUNERS["dense"]
-    assert more.get_color() == look.PRUNERS["snip"] != less.get_color()
+def where(rows, **values):
+    for column, value in values.items():
+        rows = rows[rows[column] == value]
+    return rows
 
 
-def test_retention_has_a_dot_for_each_pruner_and_whiskers_where_there_is_an_interval(axis):
+def test_lines_have_bands_and_series_their_keys():
+    rows = pandas.DataFrame(
+        {"x": [1, 2, 1], "y": [3.0, 4.0, 9.0], "series": ["a", "a", "b"], "low": 1.0, "high": 10.0}
+    )
+    axis = Chart("lines", "updates", "score").draw(
+        rows, {"b": Key("B", "#000000", dashed=True), "a": Key("A", "#ff0000")}
+    )
+    b, a = axis.axes[0].get_lines()
+    assert (list(a.get_xdata()), list(a.get_ydata()), a.get_color()) == ([1, 2], [3, 4], "#ff0000")
+    assert b.get_linestyle() == "--"
+    assert {tuple(point) for point in axis.axes[0].collections[1].get_paths()[0].vertices} >= {
+        (1, 1),
+        (2, 10),
+    }
+    assert (axis.axes[0].get_xlabel(), axis.axes[0].get_ylabel()) == ("updates", "score")
+
+
+def test_dots_have_a_row_for_each_name_and_whiskers_where_there_is_an_interval():
     rows = pandas.DataFrame(
         [
-            ("Hopper", "snip", 0.9, 0.8, 1.1),
-            ("all", "snip", 0.95, None, None),
-            ("Hopper", "grasp", 0.4, 0.2, 0.5),
+            (0.9, "Hopper", "snip", 0.8, 1.1),
+            (0.95, "all", "snip", None, None),
+            (0.4, "Hopper", "grasp", 0.2, 0.5),
         ],
-        columns=["environment", "pruner", "retention", "retention_low", "retention_high"],
+        columns=["x", "y", "series", "low", "high"],
     )
-    pruning.draw_retention(axis, rows)
+    keys = {"snip": Key("SNIP", "#000000"), "grasp": Key("GraSP", "#ff0000")}
+    (axis,) = Chart("dots", "retained score", mark=1).draw(rows, keys).axes
     _, snip, grasp = axis.get_lines()
-    assert list(snip.get_xdata()) == [0.9, 0.95]
-    assert grasp.get_xdata()[0] == 0.4
+    assert (list(snip.get_xdata()), list(grasp.get_xdata())) == ([0.9, 0.95], [0.4])
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["Hopper", "all"]
     assert axis.collections[0].get_segments()[0][:, 0].tolist() == [0.8, 1.1]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["Hopper", "all environments"]
-    assert axis.get_xlim()[0] <= 0
+    assert snip.get_ydata()[0] < 0 < grasp.get_ydata()[0]  # side by side
 
 
-def test_layers_are_means_beside_the_dense_layer(axis, found):
-    layers = found.table(result_tables.LAYERS)
-    rows = layers[(layers["environment"] == "Hopper") & (layers["sparsity"] == 0.95)]
-    pruning.draw_layers(axis, rows)
-    dense, snip, _ = axis.get_lines()
-    assert list(dense.get_xdata()) == [9200, 120000]
-    assert list(snip.get_xdata()) == [450, 0]  # of seeds 400 and 500; an empty layer
+def test_bars_say_their_numbers():
+    rows = pandas.DataFrame({"x": [2.0, 4.0], "y": ["a", "b"], "series": "", "label": ["2×", "4×"]})
+    (axis,) = Chart("bars", "times").draw(rows, {"": Key("", "#000000")}).axes
+    assert [bar.get_width() for bar in axis.patches] == [2, 4]
+    assert [text.get_text() for text in axis.texts] == ["2×", "4×"]
 
 
-def test_savings_and_memory_are_of_the_sizes(axis, found):
-    sizes = found.table(result_tables.SIZES)
-    saving = pruning.savings(sizes[sizes["sparsity"] == 0.95])
-    assert saving.to_dict() == pytest.approx(
-        {
-            "dense": 1,
-            "coo": 4,
-            "csr_int32": 10,
-            "packed_raw": 1 / (0.05 * 1.05),
-            "packed_exponents": 1 / (0.05 * 0.9),
-            "entropy bound": 1 / (0.05 * 1.1),
-        },
-        rel=1e-4,
+def test_panels_share_axes_and_have_a_legend_of_what_they_show():
+    rows = pandas.DataFrame(
+        {"x": [1, 9], "y": [1, 2], "series": ["snip", "grasp"], "algorithm": ["bc", "bcq"]}
     )
-    pruning.draw_memory(axis, sizes[sizes["network"] == "actor"])
-    coo = axis.get_lines()[1]
-    assert list(coo.get_xdata()) == pytest.approx([0, 90, 95])
-    assert list(coo.get_ydata()) == pytest.approx([5 * 0.529, 0.5 * 0.529, 0.25 * 0.529])
+    keys = look.pruner_keys(["snip", "grasp"]) | {"unused": Key("unused", "#000000")}
+    figure = Chart("lines", "x", alt="{} by x", share="x").figure(rows, keys, ["algorithm"])
+    assert [(panel.title, panel.alt) for panel in figure.panels] == [("BC", "BC by x"), ("BCQ", "BCQ by x")]
+    assert [key.label for key in figure.legend] == ["SNIP", "GraSP"]
+    assert Chart("lines", "x").figure(rows[:0], keys, ["algorithm"]).panels == []
 
 
-def test_a_pruners_shades_go_to_its_own_colour():
-    assert pruning.shade("snip", 0.95, [0.5, 0.95]) == look.PRUNERS["snip"]
-    assert pruning.shade("snip", 0.5, [0.5, 0.95]) != look.PRUNERS["snip"]
+@pytest.mark.parametrize(("panels", "columns"), [(1, 2), (2, 2), (3, 3), (4, 2), (6, 3)])
+def test_charts_fill_their_rows(panels, columns):
+    assert Figure([Panel("", "")] * panels).columns == columns
 
 
-def test_speedups_are_over_pytorch_of_the_same_condition(axis):
+def test_learning_curves_are_means_with_bands_from_min_to_max(rows, found):
+    """Of update / 20 - 10 · sparsity + seed, of seeds 0 and 1."""
+    drawn = pruning.learning_curves(found, "snip")
+    assert list(where(drawn, environment="Hopper", series=0.0)["y"]) == pytest.approx([25.5, 50.5])
+    more = where(drawn, environment="Hopper", series=0.95, x=1000).iloc[0]
+    assert (more["y"], more["low"], more["high"]) == pytest.approx((41, 40.5, 41.5))
+    assert (
+        pruning.shade("snip", 0.95, [0.5, 0.95])
+        == look.PRUNERS["snip"]
+        != pruning.shade("snip", 0.5, [0.5, 0.95])
+    )
+
+
+def test_layers_are_means_beside_the_dense_layer(rows, found):
+    (_, (environment, drawn)) = pruning.layers(found)
+    assert environment == "Hopper"
+    assert where(drawn, series="dense")["x"].tolist() == [9200, 120000]
+    assert where(drawn, series="snip")["x"].tolist() == [450, 0]  # of seeds 400 and 500; an empty layer
+
+
+def test_savings_and_memory_are_of_the_sizes(rows, found):
+    sizes = found.table(results.SIZES)
+    saving = pruning.savings(sizes[sizes["sparsity"] == 0.95])
+    expected = {"dense": 1, "coo": 4, "csr_int32": 10, "packed_raw": 1 / (0.05 * 1.05)}
+    expected |= {"packed_exponents": 1 / (0.05 * 0.9), "entropy bound": 1 / (0.05 * 1.1)}
+    assert saving.to_dict() == pytest.approx(expected, rel=1e-4)
+    coo = where(pruning.memory(sizes, "HalfCheetah"), network="actor", series="coo")
+    assert coo["x"].tolist() == pytest.approx([0, 90, 95])
+    assert coo["y"].tolist() == pytest.approx([5 * 0.529, 0.5 * 0.529, 0.25 * 0.529])
+
+
+def test_dense_agents_are_a_line_across_sparsities(rows, found):
+    drawn = where(pruning.score_by_sparsity(found.table(results.STATISTICS)), environment="Hopper")
+    assert where(drawn, series="dense")[["x", "y"]].to_numpy().tolist() == [[90, 50], [95, 50]]
+    assert where(drawn, series="snip")[["x", "y"]].to_numpy().tolist() == [[90, 42.5], [95, 35]]
+
+
+def test_speedups_are_over_pytorch_of_the_same_condition(rows):
     timed = pandas.DataFrame(
         [("a", "dense", 1, 1, None, "torch", 8.0), ("a", "dense", 1, 1, None, "x", 4.0),
          ("b", "dense", 1, 1, 256.0, "torch", 8.0), ("b", "dense", 1, 1, 256.0, "x", 1.0),
          ("b", "dense", 1, 2, 256.0, "x", 1.0)],
         columns=[*deployment.CONDITION, "runtime", "p50_ms"],
     )  # fmt: skip
-    speedup = deployment.speedups(timed)
-    assert speedup.loc[speedup["runtime"] == "x", "speedup"].tolist() == [2, 8]
-    assert deployment.geometric_mean(pandas.Series([2.0, 8.0])) == pytest.approx(4)
+    assert where(deployment.speedups(timed), runtime="x")["speedup"].tolist() == [2, 8]
+    drawn = deployment.speed_by_runtime(timed)
+    assert where(drawn, series="mean")[["x", "y"]].to_numpy().tolist() == [
+        [pytest.approx(4), "x, 4.0×"],
+        [1, "torch, 1.0×"],
+    ]
     assert deployment.winners_of(timed).tolist() == ["x", "x", "x"]
     timed.loc[1, "p50_ms"] = 8.004  # to three digits what PyTorch has
     assert deployment.winners_of(timed).tolist() == ["several alike", "x", "x"]
-    deployment.draw_speedups(axis, speedup)
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["x", "torch"]
-    assert list(axis.get_lines()[0].get_xdata()) == [2, 8]
-    assert axis.get_lines()[1].get_xdata()[0] == pytest.approx(4)
 
 
-def test_pairs_are_of_policies_that_were_timed_both_ways(axis, found):
-    timings = found.table(result_tables.TIMINGS)
-    pairs = deployment.compacted_pairs(timings[timings["status"] == "ok"])
+def test_pairs_are_of_policies_that_were_timed_both_ways(rows, found):
+    pairs = deployment.compacted_pairs(deployment.read_timings(found))
     assert len(pairs) == 6  # three runtimes, two batches; no style
     assert (pairs["masked"] / pairs["compacted"]).tolist() == pytest.approx([2] * 6)
-
-
-def test_a_loss_that_ran_off_is_known_as_such(found):
-    pictures = style.pictures_of(found, "optimizers")
-    assert [(each.label, each.diverged) for each in pictures] == [
-        ("L-BFGS", False),
-        ("Adam", False),
-        ("SGD", True),
-    ]
-    assert list(pictures[1].history["total_loss"]) == pytest.approx([200, 100, 200 / 3, 50, 40])
+    drawn = deployment.zeros_and_compacted(pairs, 1)
+    assert where(drawn, y="torch").set_index("series")["x"].to_dict() == {"masked": 1.0, "compacted": 0.5}
 
 
 def test_a_seed_is_named_where_it_tells_networks_apart():
@@ -138,14 +159,25 @@ def test_a_seed_is_named_where_it_tells_networks_apart():
     }
 
 
-def test_seconds_are_those_after_the_last_iteration(axis, found):
-    style_figures.plot_seconds(axis, style.pictures_of(found, "losses"))
-    assert [bar.get_width() for bar in axis.patches] == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
+def test_losses_and_seconds_are_the_histories(rows, found):
+    pictures = style.pictures_of(found, "optimizers")
+    assert [each.title for each in pictures] == ["L-BFGS", "Adam", "SGD (diverged)"]
+    drawn = style.total_loss(pictures)
+    assert where(drawn, series="Adam")["y"].tolist() == pytest.approx([200, 100, 200 / 3, 50, 40])
+    assert "SGD" not in set(drawn["series"])  # it ran off
+    losses = style.pictures_of(found, "losses")
+    assert style.seconds(losses)["x"].tolist() == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
+    assert style.seconds(losses)["label"].iloc[0] == "2.00 s, 4 iterations"
 
 
-def test_a_picture_without_its_file_is_left_out(found):
-    files = {
-        name: path for name, path in found.files.items() if "vgg19-l1-lbfgs-swirls/picture.png" not in name
-    }
-    labels = [each.label for each in style.pictures_of(Results(files), "losses")]
-    assert labels == ["MSE", "smooth L1", "Huber"]
+def test_a_label_says_whatever_differs_and_a_picture_without_its_file_is_left_out(found, tmp_path):
+    studies = found.table(results.STUDIES)
+    differs = (studies["study"] == "losses") & (studies["loss"] == "l1")
+    studies.loc[differs, "backbone"] = "vgg16"  # whose files are not there
+    studies.to_csv(tmp_path / "studies.csv", index=False)
+    changed = Results({**found.files, results.STUDIES.path: tmp_path / "studies.csv"})
+    assert [each.label for each in style.pictures_of(changed, "losses")] == [
+        "VGG-19, MSE",
+        "VGG-19, smooth L1",
+        "VGG-19, Huber",
+    ]

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from tasks.reporting.look import Figure, Panel
 from tasks.reporting.words import count, duration, listing, number, percent, row_names, without_constants
 
 
@@ -22,11 +21,6 @@ def test_words():
     assert [listing(["a"]), listing(["a", "b"]), listing(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
     assert [count(1, "seed"), count(2000, "seed")] == ["1 seed", "2,000 seeds"]
     assert [duration(48), duration(725), duration(9000)] == ["48 seconds", "12 minutes", "2.5 hours"]
-
-
-@pytest.mark.parametrize(("panels", "columns"), [(1, 2), (2, 2), (3, 3), (4, 2), (6, 3)])
-def test_charts_fill_their_rows(panels, columns):
-    assert Figure([Panel("", "")] * panels).columns == columns
 
 
 def test_a_column_of_one_value_is_said_once():

@@ -1,4 +1,9 @@
-"""Task: statistics of the agents' scores, and the share that pruning leaves, with bootstrap intervals."""
+"""Agents' scores; and the task that estimates their statistics, and the share that pruning leaves.
+
+An agent's score is the mean of its last evaluations, as one evaluation is a snapshot: in the study, an
+agent's last five differ by a standard deviation of 3 points in the median over agents and of 38 at most,
+where the standard error over the 50 episodes of the very last one is 0.7 in the median.
+"""
 
 import json
 import math
@@ -12,7 +17,6 @@ import pandas
 from singleshot.errors import UserError
 from singleshot.pruning.variant import DENSE, variant_name
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.reporting.agent_scores import agent_scores
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
@@ -22,6 +26,25 @@ from tasks.reporting.statistics import (
     retention,
 )
 from tasks.tables import write_csv
+
+EVALUATIONS = 5
+"""Number of an agent's evaluations, counted from the last one, whose mean is the agent's score."""
+
+
+def agent_scores(evaluations: pandas.DataFrame, agent: Sequence[str]) -> pandas.DataFrame:
+    """Score each agent from its `evaluations` (columns `update`, `d4rl_score` and those of `agent`).
+
+    Returns:
+        a row per agent with the columns of `agent`, and
+            `d4rl_score`: mean of the last :data:`EVALUATIONS` evaluations, or of all if there are fewer;
+            `spread`: their sample standard deviation in points, NaN for a single one;
+            `evaluations`: their number.
+    """
+    last = evaluations.sort_values("update").groupby(list(agent), dropna=False).tail(EVALUATIONS)
+    scores = last.groupby(list(agent), dropna=False)["d4rl_score"]
+    columns = {"d4rl_score": "mean", "spread": "std", "evaluations": "count"}
+    return scores.agg(**columns).reset_index()
+
 
 ALL = "all"
 """Value of the column `environment` for statistics over all environments."""

@@ -7,7 +7,7 @@ import pytest
 
 from singleshot.errors import UserError
 from tasks.job import Job, Metrics
-from tasks.reporting.evaluate_scores import evaluate_scores
+from tasks.reporting.scores import evaluate_scores
 from tasks.reporting.statistics import BootstrapConfig
 
 ENVIRONMENTS = ("HalfCheetah", "Hopper", "Walker2d")
