@@ -8,7 +8,7 @@ import yaml
 STAGES: Mapping[str, str] = {
     name: stage["desc"]
     for name, stage in yaml.load(
-        (Path(__file__).parents[2] / "dvc.yaml").read_text("utf-8"), yaml.CSafeLoader
+        (Path(__file__).resolve().parents[2] / "dvc.yaml").read_text("utf-8"), yaml.CSafeLoader
     )["stages"].items()
 }
 """What each stage does, by name, in the order of dvc.yaml."""

@@ -7,8 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
 from singleshot.errors import UserError, in_a_line
+
+
+def read_yaml(path: Path, fix: str, *, resolve: bool = True) -> Any:
+    """The values of a YAML file, whose `${…}` are resolved if wanted.
+
+    Raises:
+        UserError: the file can't be read, or a key has no value.
+    """
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=resolve, throw_on_missing=resolve)
+    except MissingMandatoryValue as error:
+        raise UserError(f"{path}: {error.full_key} has no value; {fix}") from error
+    except Exception as error:  # from YAML, OmegaConf, or Python: OSError, UnicodeDecodeError, RecursionError
+        raise UserError(f"{path}: {in_a_line(error)}; {fix}") from error
 
 
 def in_text(text: str) -> list[str]:
@@ -36,12 +51,7 @@ def in_file(path: Path, conf: Path) -> list[str]:
     Raises:
         UserError: the file can't be read, or is no mapping.
     """
-    try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; correct the path") from error
-    except Exception as error:  # from YAML, OmegaConf, or Python: UnicodeDecodeError, RecursionError, …
-        raise UserError(f"{path}: not a YAML file of settings ({in_a_line(error)})") from error
+    values = read_yaml(path, "give a YAML file of settings", resolve=False)
     if not isinstance(values, dict):
         raise UserError(f"{path}: a list, not a mapping; write one KEY: VALUE a line")
     values.pop("conf_digest", None)  # of a params.yaml; the new one gets its own

@@ -1,20 +1,21 @@
 """`params.yaml`: composed from `conf/`, read into frozen dataclasses, and checked."""
 
 import dataclasses
-import tempfile
+import re
+import runpy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pydantic
 from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
-from pipelines.config.overrides import readable
+from pipelines.config.overrides import read_yaml, readable
 from pipelines.config.schema import NAME, groups
 from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
@@ -24,6 +25,8 @@ from singleshot.errors import UserError, did_you_mean, in_a_line
 
 CONF = Path("conf")
 PARAMS = Path("params.yaml")
+RESOLVER = CONF / "hydra_plugins/conf_digest.py"
+"""Gives `conf_digest` its value; `dvc exp run` imports it, too."""
 COMPOSE_AGAIN = "run `make params PROFILE=…` (or `dvc exp run`) to compose params.yaml again"
 
 
@@ -48,22 +51,7 @@ def load_config(path: Path = PARAMS) -> Config:
     Raises:
         UserError: the file cannot be read, or has an unknown, missing or mistyped key.
     """
-    return _parse(_read(path, path), path)
-
-
-def _read(path: Path, origin: Path) -> Any:
-    try:
-        return OmegaConf.to_container(OmegaConf.load(path), resolve=True, throw_on_missing=True)
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; {COMPOSE_AGAIN}") from error
-    except MissingMandatoryValue as error:
-        raise UserError(
-            f"{origin}: {error.full_key} has no value; give it one and {COMPOSE_AGAIN}"
-        ) from error
-    except UserError:
-        raise
-    except Exception as error:  # from YAML, OmegaConf, or Python: UnicodeDecodeError, RecursionError, …
-        raise UserError(f"{origin}: {in_a_line(error)}; {COMPOSE_AGAIN}") from error
+    return _parse(read_yaml(path, COMPOSE_AGAIN), path)
 
 
 def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
@@ -74,28 +62,7 @@ def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
     Raises:
         UserError: an override names a key that `conf/` lacks, or has a wrong value.
     """
-    from dvc.utils.hydra import compose_and_dump
-    from hydra.errors import HydraException, OverrideParseException
-
-    given = f" with {' '.join(overrides)}" if overrides else ""
-    with tempfile.TemporaryDirectory() as directory:
-        composed = Path(directory) / output.name
-        try:
-            words = [readable(override) for override in overrides]
-            compose_and_dump(str(composed), str(CONF.absolute()), None, "config", str(CONF), words)
-        except OverrideParseException as error:
-            raise UserError(
-                f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"
-            ) from error
-        except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-            if isinstance(error.__cause__, OmegaConfBaseException):
-                raise UserError(_no_such_key(str(error.__cause__.full_key), overrides)) from error
-            # Hydra appends advice for its own command line, and the path it searched.
-            reason = " ".join(str(error).split()).partition(" Config search path:")[0]
-            reason = reason.partition(" To append to your")[0].partition(" See https")[0]
-            raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
-        _parse(_read(composed, CONF), f"{CONF}{given}")
-        output.write_text(composed.read_text("utf-8"), encoding="utf-8")
+    output.write_text(_composed(overrides)[1], encoding="utf-8")
 
 
 def configuration(*overrides: str) -> Config:
@@ -104,10 +71,34 @@ def configuration(*overrides: str) -> Config:
     Raises:
         UserError: as :func:`compose`.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        params = Path(directory) / "params.yaml"
-        compose(overrides, params)
-        return load_config(params)
+    return _composed(overrides)[0]
+
+
+def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
+    """The configuration, and the text of params.yaml."""
+    import hydra
+    from hydra.errors import HydraException, OverrideParseException
+
+    given = f" with {' '.join(overrides)}" if overrides else ""
+    try:
+        words = [readable(override) for override in overrides]
+        runpy.run_path(str(RESOLVER))
+        with hydra.initialize_config_dir(str(CONF.absolute()), version_base=None):
+            composed = hydra.compose("config", words)
+        OmegaConf.resolve(composed)
+    except OverrideParseException as error:
+        raise UserError(
+            f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"
+        ) from error
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        if isinstance(error.__cause__, OmegaConfBaseException):
+            raise UserError(_no_such_key(str(error.__cause__.full_key), overrides)) from error
+        # Hydra appends advice for its own command line, and the path it searched.
+        reason = re.split(" (?:Config search path:|To append to your|See https)", in_a_line(error))[0]
+        raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
+    if missing := OmegaConf.missing_keys(composed):
+        raise UserError(f"{CONF}: {min(missing)} has no value; give it one and {COMPOSE_AGAIN}")
+    return _parse(OmegaConf.to_container(composed), f"{CONF}{given}"), OmegaConf.to_yaml(composed)
 
 
 def check(path: Path = PARAMS) -> Config:
@@ -130,9 +121,8 @@ def _no_such_key(name: str, overrides: Sequence[str]) -> str:
     above = name.rpartition(".")[0]
     if above in keys and keys[above].named:
         return f"{CONF}: no key {name}; add others as +{above}.{NAME}=… ({keys[above].type})"
-    for key in keys:
-        if key.startswith(f"{above}.{NAME}."):
-            return f"{CONF}: no key {name}; add others as +{key}=…"
+    if added := next((key for key in keys if key.startswith(f"{above}.{NAME}.")), None):
+        return f"{CONF}: no key {name}; add others as +{added}=…"
     known = [*keys, *({key.rpartition(".")[0] for key in keys} - {""})]
     if name in known:
         given = next(override for override in overrides if override.startswith((f"{name}.", f"{name}=")))
