@@ -1,17 +1,24 @@
-"""Checks of what scripts give as arguments, which may be anything."""
+"""Checks of what scripts give as arguments, which may be anything: pydantic's, told in one line."""
 
 import contextlib
-import os
-from collections.abc import Iterator
-from numbers import Real
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ParamSpec, TypeVar
 
+import pydantic
+from annotated_types import Ge
 from safetensors import SafetensorError
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, did_you_mean, in_a_line
 
-EXAMPLE = "prune(…, sparsity=0.95, method='snip')"
+P = ParamSpec("P")
+R = TypeVar("R")
+Seed = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+"""Whole numbers, which may be given as floats: 1e4."""
 
 
 def shown(value: Any) -> str:
@@ -20,47 +27,51 @@ def shown(value: Any) -> str:
     return words if len(words) <= 60 else f"{words[:59]}…"
 
 
-def whole(name: str, value: Any, least: int) -> int:
-    """A whole number of at least `least`, also where it is given as a float: 1e4.
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of each call by their annotations (a decorator).
+
+    Raises (the function that is returned):
+        UserError: one of them is of another type or out of range.
+    """
+    validated = pydantic.validate_call(config={"arbitrary_types_allowed": True})(function)
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        signature.bind(*args, **kwargs)  # raises Python's own TypeError
+        with _told("", list(signature.parameters)):
+            return validated(*args, **kwargs)
+
+    return call
+
+
+def settings(kind: type[R], given: Mapping[str, Any], who: str) -> R:
+    """A dataclass from keyword arguments.
 
     Raises:
-        UserError: the value of the argument `name` is anything else.
+        UserError: one of them is unknown, of another type or out of range.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer()
-    if not number or value < least:
-        raise UserError(f"{name} is {shown(value)}; it has to be a whole number, {least} or more")
-    return int(value)
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            fix = did_you_mean(name, known, f"known are {', '.join(known)}")
+            raise UserError(f"{who} has no setting {name!r}; {fix}")
+    with _told(f"{who}: "):
+        return pydantic.TypeAdapter(kind).validate_python(dict(given))
 
 
-def check_method(method: Any) -> None:
-    """Check the type of a pruner's name.
-
-    Raises:
-        UserError: it is no string.
-    """
-    if not isinstance(method, str):
-        raise UserError(f"method is {shown(method)}; give a pruner's name, e.g. {EXAMPLE}")
-
-
-def check_sparsity(sparsity: Any) -> None:
-    """Check the type of the fraction of weights to remove.
-
-    Raises:
-        UserError: it is no number.
-    """
-    if not isinstance(sparsity, Real):
-        raise UserError(f"sparsity is {shown(sparsity)}; give a number, e.g. {EXAMPLE}")
-
-
-def as_path(given: Any) -> Path:
-    """A path that a script gave.
-
-    Raises:
-        UserError: it is something else.
-    """
-    if not isinstance(given, str | os.PathLike):
-        raise UserError(f"{shown(given)} is no path; give a text or a pathlib.Path")
-    return Path(given)
+@contextlib.contextmanager
+def _told(who: str, parameters: list[str] | None = None) -> Iterator[None]:
+    """Tell the first finding of pydantic's in a line; in a call, positional arguments are found by number."""
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        if not first["loc"]:  # a check of the whole says it all
+            raise UserError(f"{who}{first['msg'].removeprefix('Value error, ')}") from error
+        name = first["loc"][0]
+        name = parameters[name] if parameters and isinstance(name, int) else name
+        raise UserError(f"{who}{name} is {shown(first['input'])}; {first['msg']}") from error
 
 
 def new_file(path: str | Path, example: str) -> Path:
@@ -69,7 +80,7 @@ def new_file(path: str | Path, example: str) -> Path:
     Raises:
         UserError: it is a folder or a device, or its folder can't be made.
     """
-    file = as_path(path)
+    file = Path(path)
     if file.is_dir():
         raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
     if file.exists() and not file.is_file():  # which writing would replace by a file

@@ -25,37 +25,27 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
-import pydantic
 import torch
+from annotated_types import Gt, Lt
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.arguments import as_path, check_method, check_sparsity, new_file, shown, whole, writing
-from singleshot.errors import UserError, did_you_mean
-from singleshot.pruning.masks import PruningConfig
+from singleshot.arguments import Count, Seed, checked, new_file, settings, shown, writing
+from singleshot.errors import UserError
+from singleshot.pruning.masks import LayerCount, PruningConfig
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
-from singleshot.pruning.statistics import LayerCount
 from singleshot.pruning.variant import DENSE
 from singleshot.rl import agents, pruning
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.agents import Agent, AgentMasks, AgentSpec
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.algorithms import algorithm_class
-from singleshot.rl.data.arrays import (
-    LARGEST,
-    Doubts,
-    check_each,
-    check_flags,
-    check_size,
-    flat,
-    largest,
-    vectors,
-)
+from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
@@ -73,9 +63,7 @@ logger = logging.getLogger(__name__)
 
 RECORDS = 100
 """Number of records of the losses in a training."""
-VECTORS = ("observations", "actions", "next_observations")
-COLUMNS = ("rewards", "terminals")
-"""Arrays of one number for each transition."""
+Sparsity = Annotated[float, Gt(0), Lt(1)]
 OPSETS = 18, 25
 """The lowest and the highest version of ONNX's operators that PyTorch's exporter is sure to write."""
 
@@ -116,11 +104,8 @@ class Dataset:
         action_high: ArrayLike | None = None,
     ) -> None:
         given = zip(ARRAYS, (observations, actions, rewards, next_observations, terminals), strict=True)
-        arrays = {name: np.atleast_1d(_numbers(f"Dataset: '{name}'", each)) for name, each in given}
-        arrays |= {name: flat(arrays[name]) for name in COLUMNS}
-        arrays |= {name: vectors(arrays[name], None) for name in VECTORS}
-        _check_shapes(arrays)
-        _check_values(arrays)
+        numbers = {name: _numbers(f"Dataset: '{name}'", each) for name, each in given}
+        arrays = check_steps(numbers, "Dataset", None)
         made = Transitions.cast(**{name: np.array(values, order="C") for name, values in arrays.items()})
         if len(made) and made.actions.ndim == 2 and made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
@@ -137,10 +122,9 @@ class Dataset:
         cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
     ) -> Self:
         """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
-        file = as_path(path)
-        if not file.exists():
+        if not Path(path).exists():
             raise UserError(f"{path}: no such file; give the path of one in D4RL's format, HDF5")
-        return cls._of(read_d4rl(file).transitions, action_low, action_high)
+        return cls._of(read_d4rl(Path(path)).transitions, action_low, action_high)
 
     @classmethod
     def minari(
@@ -150,7 +134,7 @@ class Dataset:
 
         Bounds of actions are as for arrays.
         """
-        if kept := local_minari(str(as_path(name))):
+        if kept := local_minari(str(name)):
             return cls._of(read_minari(kept).transitions, action_low, action_high)
         with tempfile.TemporaryDirectory() as directory:
             fetched = fetch_minari(str(name), Path(directory))
@@ -178,10 +162,10 @@ class Dataset:
 class TrainedAgent:
     """An agent that acts, for states and actions as they are in its data."""
 
-    def __init__(self, agent: Agent, seed: int = 0) -> None:
+    def __init__(self, agent: Agent, seed: Seed = 0) -> None:
         self._agent: Agent | None = agent
         self._spec = agent.spec
-        self._noise = Randomness("acting", [whole("seed", seed, 0)])
+        self._noise = Randomness("acting", [seed])
 
     @property
     def agent(self) -> Agent:
@@ -254,8 +238,9 @@ class TrainedAgent:
             raise UserError(f"observations reach {largest(given):.2g}, too large: the action isn't finite")
         return actions if states.ndim == 2 else actions[0]
 
+    @checked
     def evaluate(
-        self, environment: str | Environment | gymnasium.Env, episodes: int = 10, seed: int = 0
+        self, environment: str | Environment | gymnasium.Env, episodes: Count = 10, seed: Seed = 0
     ) -> NDArray[np.float64]:
         """Undiscounted returns of some episodes, (episodes,), each from another initial state.
 
@@ -270,25 +255,26 @@ class TrainedAgent:
             UserError: there is no such environment, it has other observations or actions, or there is to be
                 no episode.
         """
-        episodes, seed = whole("episodes", episodes, 1), whole("seed", seed, 0)
         environment = _environment(environment)
         if spaces_of(environment).time_limit is None:
             logger.warning("%s has no time limit: this ends only when its episodes do", environment.name)
         returns, _ = evaluate(self.agent, environment, episodes, seed)
         return returns
 
+    @checked
     def heldout_losses(self, data: Dataset) -> dict[str, float]:
         """Means of the losses on other data, and of the squared error of its actions (`action_error`).
 
         Raises:
             UserError: the data has states or actions of other sizes.
         """
-        agent, transitions = self.agent, _dataset(data).transitions
+        agent, transitions = self.agent, data.transitions
         sizes = agent.algorithm.state_size, agent.algorithm.action_size
         if (transitions.state_size, transitions.action_size) != sizes:
             raise UserError(f"{data!r} does not fit an agent with states and actions of {sizes} numbers")
         return heldout_losses(agent, _rescaled(transitions, agent.bounds))
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes.
 
@@ -299,7 +285,8 @@ class TrainedAgent:
         with writing(file):
             agent.save(file)
 
-    def export(self, path: str | Path, opset: int = 18) -> None:
+    @checked
+    def export(self, path: str | Path, opset: Count = 18) -> None:
         """Write the policy as an ONNX graph, without the hidden units that pruning made superfluous.
 
         It takes `state` (batch, S) and, for BC and BCQ, standard normal `latents`; its output `action`
@@ -310,7 +297,7 @@ class TrainedAgent:
             UserError: packages are missing, the path is a folder or can't be written, PyTorch can't write
                 this opset, or the agent has not been trained.
         """
-        agent, opset = self.agent, whole("opset", opset, 1)
+        agent = self.agent
         try:
             import onnx
 
@@ -327,19 +314,10 @@ class TrainedAgent:
             agent.save(source)
             card = card_of(network, file.stem, "unknown", source)
         graph = to_onnx(network, card, opset)
-        _check_opset(graph.opset_import[0].version, opset)
+        if graph.opset_import[0].version != opset:  # which PyTorch doesn't say
+            raise UserError(f"opset is {opset}, PyTorch writes {OPSETS[0]} to {OPSETS[1]}; give one of these")
         with writing(file):
             onnx.save(graph, file)
-
-    if not TYPE_CHECKING:  # type checkers shall go on to tell attributes that are not there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Tell what a loaded agent lacks: only what is missing is asked for here."""
-            more = "; a loaded agent acts, to train one make it from data: singleshot.rl.BC(data).fit(…)"
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}"
-                f"{more if hasattr(TrainableAgent, name) else ''}"
-            )
 
 
 class TrainableAgent(TrainedAgent):
@@ -363,12 +341,16 @@ class TrainableAgent(TrainedAgent):
         listed = ", ".join(f"`{field.name}={field.default!r}`" for field in fields)
         cls.__doc__ = f"{cls.__doc__ or cls.__name__}\n\n    Hyper-parameters: {listed}.\n    "
 
-    def __init__(self, data: Dataset, *, seed: int = 0, device: str = "cpu", **hyper_parameters: Any) -> None:
+    @checked
+    def __init__(
+        self, data: Dataset, *, seed: Seed = 0, device: str = "cpu", **hyper_parameters: Any
+    ) -> None:
         """Make an agent with initial weights; the class's docstring lists its hyper-parameters."""
-        self._transitions, self._device = _dataset(data).transitions, _device(device)
-        seed = whole("seed", seed, 0)
+        self._transitions, self._device = data.transitions, _device(device)
         self._agent, self._noise = None, Randomness("acting", [seed])
-        self.config = _config(self.name, hyper_parameters)
+        self.config: Any = settings(
+            algorithm_class(self.name).config_type, hyper_parameters, self.name.upper()
+        )
         self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
         self._data = ReplayBuffer(self._transitions, self._device, self.config.normalize_states)
         self._first_masks: AgentMasks | None = None
@@ -377,17 +359,18 @@ class TrainableAgent(TrainedAgent):
         self.losses: dict[str, list[float]] = {}
         """Means of each loss, and in `update` the updates after which they were taken."""
 
-    def prune(self, method: str | ScoreFunction = "snip", sparsity: float = 0.95, **settings: Any) -> Self:
+    @checked
+    def prune(self, method: str | ScoreFunction = "snip", sparsity: Sparsity = 0.95, **further: Any) -> Self:
         """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
 
         Args:
             method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`, each also with a control
                 behind it, such as `snip-shuffled`; or `set`, `rigl`, `gradual` or `finetuned`, which change
                 masks during training; or `small`, a dense agent with as many weights in narrower layers; or a
-                function of one's own from an :class:`~singleshot.pruning.objective.Objective` and the weights
+                function of one's own from an :class:`~singleshot.pruning.pruner.Objective` and the weights
                 of a network to scores, by layer, after which the agent is named.
             sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
-            settings: those of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
+            further: settings of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
 
         Raises:
             UserError: the agent is trained already, or there is no such method or setting, or the sparsity is
@@ -396,11 +379,8 @@ class TrainableAgent(TrainedAgent):
         if self._stack is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
         name = _method_name(method)
-        check_sparsity(sparsity)
-        if not 0 < sparsity < 1:
-            raise UserError(f"sparsity is {sparsity}; it has to be above 0 and less than 1")
-        self._pruning = config = _validated(PruningConfig, settings, "prune")
-        self._specify(dataclasses.replace(self._spec, pruner=name, sparsity=float(sparsity)))
+        self._pruning = config = settings(PruningConfig, further, "prune")
+        self._specify(dataclasses.replace(self._spec, pruner=name, sparsity=sparsity))
         self._first_masks = None
         if first := method if callable(method) else self._spec.mask_pruner:
             data, normalized = self._data, config.normalizes(self.config.normalize_states)
@@ -413,7 +393,8 @@ class TrainableAgent(TrainedAgent):
         sizes = self._transitions.state_size, self._transitions.action_size
         self._spec, self._made = spec, agents.make_algorithm(spec, self.config, *sizes)
 
-    def fit(self, updates: float, *, progress: bool = True) -> Self:
+    @checked
+    def fit(self, updates: Count, *, progress: bool = True) -> Self:
         """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
 
         A training that Ctrl-C interrupted goes on when it is called again with the same number, to the same
@@ -423,7 +404,6 @@ class TrainableAgent(TrainedAgent):
             UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
                 trained already.
         """
-        updates = whole("updates", updates, 1)
         if self._stack is None:
             self._stack = Stack(
                 [self._spec],
@@ -494,7 +474,8 @@ class IQL(TrainableAgent):
     name = "iql"
 
 
-def load(path: str | Path, seed: int = 0) -> TrainedAgent:
+@checked
+def load(path: str | Path, seed: Seed = 0) -> TrainedAgent:
     """Read an agent that was saved here or by the pipeline; `seed` is the seed of its noise.
 
     The path is that of its file, or of the folder that holds it as `agent.safetensors`.
@@ -502,17 +483,9 @@ def load(path: str | Path, seed: int = 0) -> TrainedAgent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    file = as_path(path)
-    if not file.exists():
+    if not Path(path).exists():
         raise UserError(f"{path}: no such file; give one that an agent's save(path) wrote")
-    return TrainedAgent(agents.load_agent(file), seed)
-
-
-def _check_opset(written: int, wanted: int) -> None:
-    """Raise a UserError if a graph has another opset than was asked for, as PyTorch doesn't say so."""
-    if written != wanted:
-        lowest, highest = OPSETS
-        raise UserError(f"opset is {wanted}, PyTorch writes {lowest} to {highest}; give one of these")
+    return TrainedAgent(agents.load_agent(Path(path)), seed)
 
 
 @contextlib.contextmanager
@@ -551,21 +524,12 @@ def _environment(given: Any) -> Environment:
     return Environment(spec.id, arguments, spec.max_episode_steps)
 
 
-def _dataset(data: Any) -> Dataset:
-    if not isinstance(data, Dataset):
-        kind = type(data).__name__
-        raise UserError(f"a {kind} is no dataset; give a singleshot.rl.Dataset, e.g. Dataset.d4rl(path)")
-    return data
-
-
 def _method_name(method: Any) -> str:
     """The name of a pruner, or of a function that scores weights.
 
     Raises:
         UserError: it is neither, or the function has the name of a method of this package.
     """
-    if not callable(method):
-        check_method(method)
     name = name_of(method)
     if callable(method) and name in (DENSE, *pruner_names(), *FOR_AGENTS):
         raise UserError(f"the function {name} has the name of another method; give it another one")
@@ -610,34 +574,6 @@ def _numbers(what: str, values: Any) -> NDArray:
     return array
 
 
-def _check_shapes(arrays: Mapping[str, NDArray]) -> None:
-    """Raise a UserError unless there is a row of each array for every transition."""
-    rows = {name: len(values) for name, values in arrays.items()}
-    if len(set(rows.values())) > 1:
-        listed = ", ".join(f"{name} has {count:,}" for name, count in rows.items())
-        raise UserError(f"Dataset: numbers of rows differ: {listed}; give a row of each for every transition")
-    for name in COLUMNS:
-        if arrays[name].ndim != 1:
-            raise UserError(
-                f"Dataset: '{name}' has shape {arrays[name].shape}; give one number for each transition"
-            )
-    shapes = [arrays[name].shape for name in ("observations", "next_observations")]
-    if shapes[0] != shapes[1]:
-        raise UserError(
-            f"Dataset: 'next_observations' has shape {shapes[1]}, 'observations' {shapes[0]}; give the same"
-        )
-
-
-def _check_values(arrays: Mapping[str, NDArray]) -> None:
-    """Raise a UserError at a terminal other than 0 and 1, and at NaN, infinity and too large numbers."""
-    check_flags(arrays["terminals"], "terminals", "Dataset")
-    for name, values in arrays.items():
-        finite = np.isfinite(values)
-        fix = f"leave such transitions out ({(~finite).sum():,} such numbers)"
-        check_each(values, name, "Dataset", finite, fix)
-        check_size(values, name, "Dataset")
-
-
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:
     size = actions.shape[1]
     if (low is None) != (high is None):
@@ -675,29 +611,3 @@ def _actions(transitions: Transitions) -> NDArray:
     """Actions as they are in the data."""
     bounds = transitions.bounds
     return bounds.from_unit(transitions.actions) if bounds else transitions.actions
-
-
-def _config(name: str, given: dict[str, Any]) -> Any:
-    return _validated(algorithm_class(name).config_type, given, name.upper())
-
-
-def _validated(kind: type, given: dict[str, Any], who: str) -> Any:
-    """A configuration from keyword arguments.
-
-    Raises:
-        UserError: one of them is unknown or out of range.
-    """
-    known = [field.name for field in dataclasses.fields(kind)]
-    for name in given:
-        if name not in known:
-            fix = did_you_mean(name, known, f"known are {', '.join(known)}")
-            raise UserError(f"{who} has no setting {name!r}; {fix}")
-    try:
-        return pydantic.TypeAdapter(kind).validate_python(given)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        if not first["loc"]:  # a check of the whole says it all, with the section of the configuration
-            words = first["msg"].removeprefix("Value error, ").removeprefix("pruning.")
-            raise UserError(f"{who}: {words}") from error
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{who}: {where} is {first['input']!r}; {first['msg'].lower()}") from error

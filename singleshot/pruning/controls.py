@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from singleshot.pruning.objective import Masks
+from singleshot.pruning.pruner import Masks
 
 Observed = Mapping[str, int]
 """Number of coordinates of the state (or channels of the picture) by layer that reads them."""

@@ -1,22 +1,22 @@
-"""From pruners to masks: scores of how many transitions, in how many rounds, and what controls replace."""
+"""From scores to masks: how many weights are kept, which of them compete, in how many rounds."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
-from singleshot.pruning.objective import Masks, Objective, Parts, Scores, Weights
-from singleshot.pruning.pruner import ScoreFunction, name_of
+from singleshot.pruning.pruner import Masks, Objective, Parts, ScoreFunction, Scores, Weights, name_of
 from singleshot.pruning.pruners import find_pruner
-from singleshot.pruning.selection import Scope, select
-from singleshot.pruning.statistics import count_layers
 
 logger = logging.getLogger(__name__)
+Scope = Literal["part", "network", "layer", "agent"]
+"""Group of weights that compete, see :class:`PruningConfig`."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class PruningConfig:
     different units, squared rewards or log-likelihoods, so a score counts relative to its network's mean
     |score|; otherwise the unit of reward would decide how sparse the actor gets. In every scope, scores are
     computed from the whole network's loss."""
-    iterations: int | None = None
+    iterations: Annotated[int, Ge(1)] | None = None
     """Number of rounds of scoring and pruning; null for the pruner's own (SynFlow 100, others 1). After round
     i of n, a fraction (1 - sparsity)^(i/n) of the weights is left."""
-    batch_size: int | None = None
+    batch_size: Annotated[int, Ge(1)] | None = None
     """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
     GraSP 200)."""
     normalize_states: bool | None = None
@@ -46,11 +46,6 @@ class PruningConfig:
     """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the
     weights that were scored. The masks are the same either way; the training of the network follows this
     setting."""
-
-    def __post_init__(self) -> None:
-        for name, value in (("iterations", self.iterations), ("batch_size", self.batch_size)):
-            if value is not None and value < 1:
-                raise UserError(f"pruning.{name} is {value}; it has to be 1 or more")
 
     def normalizes(self, training: bool) -> bool:
         """Whether scores are computed on normalised states, where `training` is or is not."""
@@ -88,7 +83,7 @@ def prune_networks(
     dead layer are all 0), the first ones are kept, so that counts are exact whatever the ties.
 
     `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
-    and has 0 kept weights in :func:`~singleshot.pruning.statistics.count_layers`.
+    and has 0 kept weights in :func:`count_layers`.
 
     Raises:
         UserError: the pruner is unknown, the sparsity is outside [0, 1), or there is not one finite score for
@@ -197,3 +192,90 @@ def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
 def _layer(network: str, layer: str) -> str:
     """A layer's name in a message; a network that is pruned alone has none."""
     return f"{network}'s layer {layer}" if network else f"layer {layer}"
+
+
+def select(
+    scores: Mapping[str, Scores], masks: Mapping[str, Masks], sparsity: float, scope: Scope, parts: Parts
+) -> dict[str, Masks]:
+    """Masks of the highest scores among the weights not yet pruned, in each group of competing weights."""
+    candidates = {
+        (network, layer): score.double().masked_fill(~masks[network][layer], -torch.inf)
+        for network, layers in _comparable(scores, scope).items()
+        for layer, score in layers.items()
+    }
+    groups = {
+        "layer": [[key] for key in candidates],
+        "part": [
+            [(network, layer) for layer in part]
+            for network, layers in scores.items()
+            for part in parts.get(network, {network: tuple(layers)}).values()
+        ],
+        "network": [[key for key in candidates if key[0] == network] for network in scores],
+        "agent": [list(candidates)],
+    }[scope]
+    for group in groups:
+        selected = _top([candidates[key] for key in group], sparsity)
+        candidates |= dict(zip(group, selected, strict=True))
+    return {
+        network: {layer: candidates[network, layer] for layer in layers} for network, layers in scores.items()
+    }
+
+
+def _comparable(scores: Mapping[str, Scores], scope: Scope) -> Mapping[str, Scores]:
+    """Scores that are comparable within the scope: across networks, relative to a network's mean |score|."""
+    if scope != "agent":
+        return scores
+    comparable = {}
+    for network, layers in scores.items():
+        # |score|, not score: GraSP's are signed, and dividing by a negative mean would reverse the order.
+        mean = torch.cat([score.double().abs().flatten() for score in layers.values()]).mean()
+        comparable[network] = {
+            layer: score.double() / mean if mean > 0 else score for layer, score in layers.items()
+        }
+    return comparable
+
+
+def _top(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
+    """Masks of the N - round(N·sparsity) highest of N scores; of equal scores, the first ones are kept."""
+    flat = torch.cat([score.flatten() for score in scores])
+    pruned = round(len(flat) * sparsity)
+    # A tenth of the time of sorting: 0.2 instead of 2 s for the 11 million weights of a ResNet-18.
+    threshold = flat.kthvalue(pruned + 1).values if pruned < len(flat) else torch.inf
+    mask = flat > threshold
+    mask[(flat == threshold).nonzero()[: len(flat) - pruned - mask.sum()]] = True
+    parts = mask.split([score.numel() for score in scores])
+    return [part.view(score.shape) for part, score in zip(parts, scores, strict=True)]
+
+
+@dataclass(frozen=True)
+class LayerCount:
+    """Weights of one layer, before and after pruning. `weights_kept` is 0 where the layer was left empty."""
+
+    network: str
+    part: str
+    """Name of the network's part that the layer belongs to; the network's name if it has no parts."""
+    layer: str
+    weights_total: int
+    weights_kept: int
+
+
+def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list[LayerCount]:
+    """Weight counts of each layer that has weights, in the order of networks and layers in `masks`."""
+    part_of = {
+        (network, layer): part
+        for network, own in (parts or {}).items()
+        for part, layers in own.items()
+        for layer in layers
+    }
+    return [
+        LayerCount(
+            network,
+            part_of.get((network, layer), network),
+            layer,
+            mask.numel(),
+            int(mask.count_nonzero()),
+        )
+        for network, layers in masks.items()
+        for layer, mask in layers.items()
+        if mask.numel()
+    ]

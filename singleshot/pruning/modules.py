@@ -17,42 +17,35 @@ dict_keys(['0.weight', '2.weight'])
 import contextlib
 import copy
 import math
+import re
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.parametrize import is_parametrized
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.arguments import check_method, check_sparsity, shown, whole
+from singleshot.arguments import Count, Seed, checked, shown
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
-from singleshot.pruning.objective import Masks, Objective, Weights
-from singleshot.pruning.pruner import ScoreFunction
+from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.pruners.synflow import NOT_LINEAR
 from singleshot.random_streams import stream
 
-PRUNABLE = {
-    nn.Linear: ("weight",),
-    nn.modules.conv._ConvNd: ("weight",),
-    # One matrix for queries, keys and values, or three if they differ in size; the output's is an nn.Linear.
-    nn.MultiheadAttention: ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"),
-}
-"""Layers, and the names of their weights. Biases and normalisations, a few per cent of the parameters, are
-never pruned, nor are embeddings and recurrent layers."""
+WHOLE = nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm
+"""Layers whose parameters are never pruned, unless another layer has them, too."""
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
 CHECKPOINTING = (
     "loss(model) uses activation checkpointing (torch.utils.checkpoint), which needs the weights once more; "
     "turn it off while pruning"
 )
-MASK = "_singleshot_mask"
-"""Attribute of a parameter that holds its mask."""
 SHUFFLED = "shuffled"
 """The control that needs to know nothing of the model."""
 ModelScope = Literal["network", "layer"]
@@ -60,44 +53,44 @@ ModelScope = Literal["network", "layer"]
 
 
 def prunable(model: nn.Module) -> Weights:
-    """The weights of every linear, convolutional and attention layer of `model`, by the parameter's name.
+    """The weights of `model` by the parameter's name: what is called `…weight…` and has two axes or more.
+
+    Those of linear, convolutional, recurrent and attention layers are. Embeddings and normalisations are left
+    out.
 
     Raises:
         UserError: a layer has no weight of its own.
     """
     weights: Weights = {}
     owners: dict[Tensor, str] = {}
-    for name, layer in model.named_modules():
-        for own in _weight_names(layer):
-            weight = _own_weight(f"layer {name or type(layer).__name__}", layer, own)
+    for path, layer in model.named_modules():
+        if isinstance(layer, WHOLE):
+            continue
+        where = f"layer {path or type(layer).__name__}"
+        own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
+        if is_parametrized(layer) or own.keys() & {"weight_orig", "weight_v"}:
+            raise UserError(
+                f"{where} has no weight of its own: weight_norm, spectral_norm, torch.nn.utils.prune or "
+                "another parametrization makes it; remove that before pruning"
+            )
+        for name, weight in own.items():
+            if "weight" not in name:
+                continue
+            lazy = isinstance(weight, nn.parameter.UninitializedParameter)
+            if lazy or weight.is_meta:
+                how = "call the model on a batch" if lazy else "load or draw them"
+                raise UserError(
+                    f"{where} has no weights yet ({'lazy' if lazy else 'meta'}); {how} before pruning"
+                )
             if weight in owners:
-                raise UserError(f"layer {name} shares its weight with layer {owners[weight]}; untie them")
-            owners[weight] = name
-            weights[f"{name}.{own}" if name else own] = weight
+                raise UserError(f"{where} shares its weight with layer {owners[weight]}; untie them")
+            if weight.ndim > 1:
+                owners[weight] = path
+                weights[f"{path}.{name}" if path else name] = weight
     return weights
 
 
-def _weight_names(layer: nn.Module) -> list[str]:
-    names = (own for kind, own in PRUNABLE.items() if isinstance(layer, kind))
-    return [name for own in names for name in own if getattr(layer, name) is not None]
-
-
-def _own_weight(name: str, layer: nn.Module, own: str) -> Tensor:
-    weight = layer._parameters.get(own)
-    if weight is None:
-        raise UserError(
-            f"{name} has no weight of its own: weight_norm, spectral_norm or another parametrization makes "
-            "it; remove that before pruning"
-        )
-    if isinstance(weight, nn.parameter.UninitializedParameter):
-        raise UserError(f"{name} is lazy and has no weights yet; call the model on a batch before pruning")
-    if weight.is_meta:
-        raise UserError(
-            f"{name} is on the device meta and has no weights yet; load or draw them before pruning"
-        )
-    return weight
-
-
+@checked
 def prune(
     model: nn.Module,
     loss: Callable[[nn.Module], Tensor],
@@ -105,14 +98,15 @@ def prune(
     method: str | ScoreFunction = "snip",
     *,
     scope: ModelScope = "network",
-    iterations: int | None = None,
-    seed: int = 0,
+    iterations: Count | None = None,
+    seed: Seed = 0,
 ) -> Masks:
     """Masks that keep a fraction 1 - sparsity of the weights of `model`, which stays as it is.
 
     Args:
-        model: any network with linear, convolutional or attention layers, usually at its initialization.
-            Biases, normalisations, recurrent layers, and embeddings that no linear layer shares stay whole.
+        model: any network, usually at its initialization. Weights of linear, convolutional, recurrent and
+            attention layers are pruned (:func:`prunable`). Biases, normalisations, parameters of other names,
+            and embeddings that no linear layer shares stay whole.
         loss: function from a model to the scalar that training would minimise, on one batch; GraSP
             differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data; it
             is for networks whose outputs grow with each weight, without LayerNorm or attention.
@@ -120,7 +114,7 @@ def prune(
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
             (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
             control, such as `snip-shuffled`; or a function from an
-            :class:`~singleshot.pruning.objective.Objective`, which has no flow, and the weights, by the
+            :class:`~singleshot.pruning.pruner.Objective`, which has no flow, and the weights, by the
             parameter's name, to scores of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
@@ -136,13 +130,16 @@ def prune(
             out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
             scalar or does not depend on the weights, or there is not one finite score for each weight.
     """
-    _check_arguments(model, loss, sparsity, method, scope)
-    weights, seed = prunable(model), whole("seed", seed, 0)
+    if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {SHUFFLED}:
+        raise UserError(
+            f"method {method}: this control is about the state that an agent reads (singleshot.rl); for a "
+            f"model, there is {method.partition('-')[0]}-{SHUFFLED}"
+        )
+    weights = prunable(model)
     if not weights:
-        raise UserError(f"{type(model).__name__} has no linear, convolutional or attention layer to prune")
+        raise UserError(f"{type(model).__name__} has no weights to prune")
     pruner = find_pruner(method)
-    rounds = None if iterations is None else whole("iterations", iterations, 1)
-    config = PruningConfig(scope=scope, iterations=rounds)
+    config = PruningConfig(scope=scope, iterations=iterations)
     evaluate = _LossOf(model, loss, seed)
     # The flow has a copy of the model, which all rounds share.
     flow = _flow(model, _inputs_of(model, evaluate)) if pruner.needs_flow else _no_flow
@@ -155,53 +152,45 @@ def prune(
         return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
-def _check_arguments(model: Any, loss: Any, sparsity: Any, method: Any, scope: Any) -> None:
-    if not callable(method):
-        check_method(method)
-        pruner, _, control = method.partition("-")
-        if control != SHUFFLED and control in CONTROLS:
-            raise UserError(
-                f"method {method}: {control} is about the state that an agent reads (singleshot.rl); for a "
-                f"model, there is {pruner}-{SHUFFLED}"
-            )
-    check_sparsity(sparsity)
-    if not isinstance(model, nn.Module) or not callable(loss):
-        given = f"a {type(model).__name__} and a {type(loss).__name__}"
-        raise UserError(f"prune got {given}; give a torch.nn.Module and a function: prune(model, loss, …)")
-    if scope not in get_args(ModelScope):
-        raise UserError(f"scope is {shown(scope)}; it has to be {' or '.join(get_args(ModelScope))}")
-
-
 def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
 
     The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
     set to zero again, as moments from before would move them. Frozen weights obey their masks, too. `masks`
     is what :func:`prune` returns; a second call replaces the masks of the first, but weights that are zero
-    stay so: to compare sparsities, prune copies of the model. A copy by `copy.deepcopy` has the masks, too.
-    `state_dict` does not hold them: apply them again to a model that was read from a file, or whose
-    parameters were replaced by `load_state_dict(…, assign=True)`.
+    stay so: to compare sparsities, prune copies of the model.
+
+    A copy by `copy.deepcopy` has the masks, too. Files have not, neither of `state_dict` nor of the model
+    itself: save the masks beside them, and apply them again to a model that was read, or whose parameters
+    were replaced by `load_state_dict(…, assign=True)`. If several processes train one model (DDP), prune in
+    one of them and send the masks to the others.
 
     Raises:
-        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
+        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1, or
+            the model is sharded.
     """
     if not isinstance(model, nn.Module) or not isinstance(masks, Mapping):
         given = f"a {type(model).__name__} and a {type(masks).__name__}"
         raise UserError(f"apply got {given}; give apply(model, masks), with the masks that prune returned")
-    parameters = dict(model.named_parameters(remove_duplicate=False))
+    parameters = {_bare(name): θ for name, θ in model.named_parameters(remove_duplicate=False)}
     masks = {name: _as_mask(name, mask) for name, mask in masks.items()}
     for name, mask in masks.items():
-        found = parameters.get(name)
+        found = parameters.get(_bare(name))
         if found is None or found.shape != mask.shape:
             has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
             raise UserError(
                 f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}; prune this model again"
             )
+        if hasattr(found, "device_mesh"):
+            raise UserError(f"{name} is sharded over devices; apply masks before fully_shard")
     for name, mask in masks.items():
-        parameter = parameters[name]
-        _constrain(parameter, mask.to(parameter.device))
-        _zero(parameter)
+        _constrain(parameters[_bare(name)], ~mask)
     _watch_optimizers()
+
+
+def _bare(name: str) -> str:
+    """A parameter's name without what `torch.compile` and DDP put before it."""
+    return re.sub(r"(^|\.)(_orig_mod|module)(?=\.)", "", name).lstrip(".")
 
 
 def _as_mask(name: str, mask: Any) -> Tensor:
@@ -217,66 +206,57 @@ def _as_mask(name: str, mask: Any) -> Tensor:
     return values.bool()
 
 
-def _constrain(parameter: nn.Parameter, mask: Tensor) -> None:
-    """Have the parameter, and copies of it, obey its mask; weights are not yet set to zero."""
-    hooks = (parameter._backward_hooks or {}).values()
-    if not any(isinstance(hook, _MaskedGradient) for hook in hooks):
-        frozen = not parameter.requires_grad
-        parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
-        parameter.register_hook(_MaskedGradient(parameter))
-        parameter.requires_grad_(not frozen)
-    setattr(parameter, MASK, _Kept(mask))
-    parameter.__deepcopy__ = _MaskedCopy(parameter, mask)  # type: ignore[method-assign]
+class _Mask:
+    """A parameter's mask: hook of its gradients, and its `__deepcopy__`, as PyTorch's copies have no hooks.
 
+    It does not keep its parameter alive, and stays behind when that is pickled.
+    """
 
-@dataclass(frozen=True)
-class _Kept:
-    """A parameter's mask, which stays behind when the parameter is pickled, as its hook does."""
+    def __init__(self, owner: nn.Parameter, pruned: Tensor) -> None:
+        self.owner, self.pruned = weakref.ref(owner), pruned
 
-    mask: Tensor
+    def on(self, device: torch.device) -> Tensor:
+        if self.pruned.device != device:
+            self.pruned = self.pruned.to(device)
+        return self.pruned
+
+    def gradient(self, gradient: Tensor) -> Tensor:
+        return gradient.masked_fill(self.on(gradient.device), 0.0)
+
+    def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
+        owner = self.owner()
+        assert owner is not None
+        copied: nn.Parameter = type(owner).__deepcopy__(owner, memo)
+        _constrain(copied, self.pruned)
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
 
-def _mask_of(parameter: Tensor) -> Tensor | None:
-    kept: _Kept | None = getattr(parameter, MASK, None)
-    return kept.mask.to(parameter.device) if kept else None
+def _constrain(parameter: nn.Parameter, pruned: Tensor) -> None:
+    """Have the parameter, and copies of it, obey its mask."""
+    if own := _mask_of(parameter):
+        own.pruned = pruned
+    else:
+        own = _Mask(parameter, pruned)
+        frozen = not parameter.requires_grad
+        parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
+        parameter.register_hook(own.gradient)
+        parameter.requires_grad_(not frozen)
+        parameter.__deepcopy__ = own  # type: ignore[method-assign]
+    _zero(parameter)
 
 
-@dataclass(frozen=True)
-class _MaskedGradient:
-    """The hook that sets the gradients of a parameter's pruned weights to zero."""
-
-    owner: nn.Parameter
-
-    def __call__(self, gradient: Tensor) -> Tensor:
-        mask = _mask_of(self.owner)
-        return gradient if mask is None else gradient.masked_fill(~mask, 0.0)
-
-
-@dataclass(frozen=True)
-class _MaskedCopy:
-    """How `copy.deepcopy` copies a parameter with its mask: PyTorch's own way loses hooks and attributes."""
-
-    owner: nn.Parameter
-    mask: Tensor
-
-    def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
-        copied = type(self.owner).__deepcopy__(self.owner, memo)
-        _constrain(copied, self.mask)
-        return copied
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()  # pickle has nothing of it, and would follow the owner round and round
+def _mask_of(parameter: Tensor) -> _Mask | None:
+    own = vars(parameter).get("__deepcopy__")
+    return own if isinstance(own, _Mask) else None
 
 
 @torch.no_grad()
 def _zero(parameter: Tensor) -> None:
-    """Set the parameter's pruned weights to zero, if it has a mask."""
-    mask = _mask_of(parameter)
-    if mask is not None:
-        parameter.masked_fill_(~mask, 0.0)
+    if own := _mask_of(parameter):
+        parameter.masked_fill_(own.on(parameter.device), 0.0)
 
 
 _watched = False
@@ -360,7 +340,10 @@ def _replaced(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     return {
         f"{path}.{name}" if path else name: chosen[tensor]
         for path, module in model.named_modules()
-        for name, tensor in (*module._parameters.items(), *module._buffers.items())
+        for name, tensor in (
+            *module.named_parameters(recurse=False, remove_duplicate=False),
+            *module.named_buffers(recurse=False, remove_duplicate=False),
+        )
         if tensor in chosen
     }
 
@@ -387,7 +370,9 @@ def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
     linear = copy.deepcopy(model).eval().double()
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
-            parameter.copy_(torch.zeros_like(parameter) if name.endswith("bias") else parameter.abs())
+            parameter.copy_(
+                torch.zeros_like(parameter) if "bias" in name.rpartition(".")[2] else parameter.abs()
+            )
     arguments, keywords = inputs
     ones = tuple(map(_ones, arguments)), {name: _ones(value) for name, value in keywords.items()}
 

@@ -1,12 +1,79 @@
-"""What a pruner is: a score for each weight; the weights with the highest scores are kept.
+"""What a pruner is: a score for each weight, from a network's objective; weights with high scores are kept.
 
 The module `masks.py` decides how many weights are kept, in which layers and in how many rounds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from singleshot.pruning.objective import Objective, Scores, Weights
+import torch
+from torch import Tensor
+
+from singleshot.errors import UserError, in_a_line, is_out_of_memory
+
+Weights = dict[str, Tensor]
+"""Weights of one network by layer, without biases, which are never pruned: (outputs, inputs) for a linear
+layer, (outputs, inputs, height, width) for a convolution."""
+Scores = dict[str, Tensor]
+"""One number per weight, shaped like the weights."""
+Masks = dict[str, Tensor]
+"""Bool tensors shaped like the weights, true where a weight is kept."""
+Parts = Mapping[str, Mapping[str, Sequence[str]]]
+"""Layers by network and part. Parts are the perceptrons of a network, such as encoder and decoder."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The objective of one network, as functions of its weights alone.
+
+    Biases, data, noise and all other networks are fixed inside the functions, so that two calls with the
+    same weights return the same number. :func:`grad` differentiates them, `loss` twice.
+    """
+
+    loss: Callable[[Weights], Tensor]
+    """The scalar that training would minimise, on one batch."""
+    flow: Callable[[Weights], Tensor]
+    """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
+    generator: torch.Generator
+    """Generator of random scores and of a control's permutations. It draws the same numbers in each round."""
+
+
+def grad(function: Callable[[Weights], Tensor]) -> Callable[[Weights], Weights]:
+    """The gradient of a scalar function of weights, as a function of weights; it may be nested.
+
+    It is that of `torch.func.grad`, but by plain autograd. So networks may have hooks and autograd functions
+    of any form, which function transforms refuse.
+
+    Raises (the function that is returned):
+        UserError: the function can't be differentiated.
+    """
+
+    @torch.enable_grad()
+    def gradient(weights: Weights) -> Weights:
+        nested = any(θ.requires_grad for θ in weights.values())
+        variables = (
+            weights if nested else {layer: θ.detach().requires_grad_() for layer, θ in weights.items()}
+        )
+        value = function(variables)
+        if not value.requires_grad:
+            return {name: torch.zeros_like(θ) for name, θ in weights.items()}
+        try:
+            found = torch.autograd.grad(
+                value, list(variables.values()), create_graph=nested, materialize_grads=True
+            )
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            cause = (
+                "it calls backward(); let it return the loss alone"
+                if "second time" in str(error)
+                else in_a_line(error)
+            )
+            raise UserError(f"the loss can't be differentiated by the weights: {cause}") from error
+        return dict(zip(variables, found, strict=True))
+
+    return gradient
+
 
 ScoreFunction = Callable[[Objective, Weights], Scores]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
-from singleshot.pruning.objective import Parts
+from singleshot.pruning.pruner import Parts
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from singleshot.pruning.masks import PruningConfig, prune_networks
-from singleshot.pruning.objective import Objective
-from singleshot.pruning.pruner import ScoreFunction
-from singleshot.pruning.statistics import LayerCount, count_layers
+from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
+from singleshot.pruning.pruner import Objective, ScoreFunction
 from singleshot.random_streams import stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm, Loss

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from singleshot.arguments import as_path, new_file, writing
+from singleshot.arguments import checked, new_file, writing
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
 from singleshot.style.apply.regions import placed
@@ -35,14 +35,16 @@ class Style:
         self.network, self.card = network.eval(), card
 
     @classmethod
+    @checked
     def load(cls, path: str | Path) -> Self:
         """The style in a model file, such as `learn-style` and the pipeline write.
 
         Raises:
             UserError: the file is missing, truncated, or no style's model.
         """
-        return cls(*load_model(as_path(path)))
+        return cls(*load_model(Path(path)))
 
+    @checked
     def save(self, path: str | Path) -> None:
         """Write the style to a model file, in a folder that it makes.
 

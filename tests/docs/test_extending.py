@@ -63,7 +63,7 @@ def test_an_extension_is_a_new_file_and_no_edit(follow, page):
 PRUNE = """
 import torch
 from singleshot.pruning.masks import PruningConfig, prune_networks
-from singleshot.pruning.objective import Objective
+from singleshot.pruning.pruner import Objective
 
 curvature, weights = torch.tensor([8.0, 1, 1, 1]), torch.tensor([0.5, 3, -3.5, 0.5])
 loss = lambda w: (curvature * w["layer"] ** 2).sum() / 2

@@ -1,23 +1,38 @@
 """Checks of arguments."""
 
+from typing import Annotated
+
 import numpy as np
 import pytest
+from annotated_types import Ge
 
-from singleshot.arguments import shown, whole
+from singleshot.arguments import checked, shown
 from singleshot.errors import UserError
+
+
+@checked
+def count(number: Annotated[int, Ge(1)], *, name: str = "") -> tuple[int, str]:
+    return number, name
 
 
 @pytest.mark.parametrize("value", [10, 1e1, np.int64(10), np.float32(10)])
 def test_whole_floats_are_numbers_too(value):
-    made = whole("updates", value, 1)
-    assert made == 10
-    assert type(made) is int
+    assert count(value) == (10, "")
+    assert type(count(value)[0]) is int
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, np.nan, np.inf, "10", None, True, [1]])
-def test_anything_else_is_told_in_a_line(value):
-    with pytest.raises(UserError, match=r"^updates is .*; it has to be a whole number, 1 or more$"):
-        whole("updates", value, 1)
+@pytest.mark.parametrize("value", [0, 2.5, np.nan, "ten", None, [1]])
+def test_anything_else_is_told_in_a_line_by_its_name(value):
+    for call in (lambda: count(value), lambda: count(number=value)):
+        with pytest.raises(UserError, match=r"^number is .*; Input should be "):
+            call()
+    with pytest.raises(UserError, match=r"^name is 3; "):
+        count(1, name=3)
+
+
+def test_other_arguments_are_python_s_to_refuse():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'names'"):
+        count(1, names="")
 
 
 def test_a_long_value_is_cut():

@@ -16,13 +16,12 @@ import torch
 import singleshot
 from singleshot.errors import UserError
 from singleshot.export.rollout import play_onnx
-from singleshot.offline_rl import TrainableAgent, TrainedAgent
+from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.data.transitions import ARRAYS
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE
 from singleshot.rl.training.learner import Learner
@@ -268,8 +267,6 @@ def test_single_real_numbers_count_as_vectors_of_one():
     made = singleshot.rl.Dataset(numbers[:-1], numbers[1:] * 9, rewards, numbers[1:], terminals).transitions
     assert (made.state_size, made.action_size) == (1, 1)
     assert made.actions[:, 0].tolist() == [-1, pytest.approx(-1 / 3), pytest.approx(1 / 3), 1]
-    with pytest.raises(UserError, match=r"'actions' has shape \(4,\); give a vector"):
-        singleshot.rl.Dataset(numbers[:-1], [0, 1, 1, 2], rewards, numbers[1:], terminals)
 
 
 def test_arrays_are_copied_whatever_their_memory_is_like():
@@ -289,38 +286,6 @@ def test_arrays_are_copied_whatever_their_memory_is_like():
     made("TD3BC", backwards).fit(1, progress=False)
 
 
-def test_masked_numbers_are_refused(data):
-    states, actions, rewards, following, terminals = arrays()
-    hidden = np.ma.array(rewards, mask=np.arange(N) == 7)
-    for masked in (hidden, list(hidden)):
-        with pytest.raises(UserError, match="Dataset: 'rewards' has masked values; fill them"):
-            singleshot.rl.Dataset(states, actions, masked, following, terminals)
-    whole = singleshot.rl.Dataset(np.ma.array(states), actions, rewards, following, terminals)
-    np.testing.assert_array_equal(whole.transitions.observations, states.astype(np.float32))
-    with pytest.raises(UserError, match="'observations' has masked values"):
-        made("TD3BC", data).fit(1, progress=False).act(np.ma.array(states[0], mask=np.arange(STATES) == 1))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["observations", "actions", "rewards", "next_observations"])
-@pytest.mark.parametrize("size", [1e24, 1.7e308])
-def test_numbers_whose_square_is_too_large_are_refused(name, size):
-    given = dict(zip(ARRAYS, arrays(n=5), strict=True))
-    given[name] = np.full_like(given[name], -size)
-    with pytest.raises(
-        UserError,
-        match=rf"Dataset: '{name}' reach {size:.2g}, whose square .*; divide all {name}".replace("+", r"\+"),
-    ):
-        singleshot.rl.Dataset(**given)
-
-
-def test_the_lowest_integer_is_large_too():
-    states, actions, _, following, terminals = arrays(n=5)
-    lowest = np.full(5, np.iinfo(np.int64).min)
-    with pytest.raises(UserError, match=r"'rewards' reach 9\.2e\+18"):
-        singleshot.rl.Dataset(states, actions, lowest, following, terminals)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("size", [3e38, 1e39])
 def test_states_too_large_for_a_finite_action_are_refused(data, size):
@@ -330,24 +295,6 @@ def test_states_too_large_for_a_finite_action_are_refused(data, size):
     ):
         agent.act([[0.0] * STATES, [-size] * STATES])
     assert np.isfinite(agent.act([1e6] * STATES)).all()
-
-
-def test_arrays_are_doubted_as_files_are(caplog):
-    states, actions, rewards, following, terminals = arrays(n=50)
-    singleshot.rl.Dataset(states, actions, rewards * 0, following, np.arange(50) > 9)
-    singleshot.rl.Dataset(states, actions, rewards * 1e9, following, terminals)
-    singleshot.rl.Dataset(states, actions, rewards, following, terminals)
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith("Dataset: used, though all 'rewards' are 0: only behaviour cloning")
-    assert "most steps are terminals, after which nothing counts (are these masks" in first
-    assert second.startswith("Dataset: used, though 'rewards' reach")
-
-
-@pytest.mark.parametrize("value", [2, -1, 0.5, np.nan, np.inf])
-def test_terminals_are_zero_or_one(value):
-    states, actions, rewards, following, _ = arrays(n=3)
-    with pytest.raises(UserError, match=rf"'terminals' holds {float(value)} at \(1,\); give 1 or true"):
-        singleshot.rl.Dataset(states, actions, rewards, following, [0.0, value, 1.0])
 
 
 def test_an_environment_that_may_never_end_is_told(data, caplog):
@@ -379,85 +326,84 @@ def test_an_agent_is_evaluated_in_the_environment_of_its_data():
         made("BC", data).fit(1, progress=False).evaluate("HalfCheetah-v5")
 
 
+def test_arrays_are_doubted_as_files_are(caplog):
+    states, actions, rewards, following, terminals = arrays(n=50)
+    singleshot.rl.Dataset(states, actions, rewards * 0, following, terminals)
+    assert "Dataset: used, though all 'rewards' are 0" in caplog.text
+
+
 def test_mistakes_are_one_line(data):
+    """And name the argument or the array, and its value."""
     states, actions, rewards, following, terminals = arrays()
     make = singleshot.rl.Dataset
-    holes = states.copy()
+    holes, hidden = states.copy(), np.ma.array(rewards, mask=np.arange(N) == 7)
     holes[3, 1] = np.nan
+    lowest = np.full(N, np.iinfo(np.int64).min)
     trained = made("BC", data).fit(1, progress=False)
-    cases = {
-        "observations has 300, actions has 299, rewards has 300": lambda: make(
-            states, actions[1:], rewards, following, terminals
+    refused = [
+        (r"'rewards' has shape \(300,\)", lambda: make(states, actions[1:], rewards, following, terminals)),
+        (
+            r"'rewards' has shape \(300, 2\)",
+            lambda: make(states, actions, states[:, :2], following, terminals),
         ),
-        r"'rewards' has shape \(300, 2\); give one number": lambda: make(
-            states, actions, states[:, :2], following, terminals
+        (
+            r"'next_observations' .*\(300, 2\)",
+            lambda: make(states, actions, rewards, following[:, :2], terminals),
         ),
-        r"'next_observations' has shape \(300, 2\), 'observations' \(300, 5\)": lambda: make(
-            states, actions, rewards, following[:, :2], terminals
+        (
+            r"'actions' .*\(4,\)",
+            lambda: make(states[:4, 0], [0, 1, 1, 2], rewards[:4], following[:4, 0], [0] * 4),
         ),
-        "Dataset: 'rewards' is .*hold numbers": lambda: make([[0.0]], [[0.0]], [[1], [1, 2]], [[0.0]], [0]),
-        "'observations' is .*in rows of equal length": lambda: trained.act([[1, 2], [1]]),
-        "'observations' is 'hello'": lambda: trained.act("hello"),
-        "'observations' is {}": lambda: trained.act({}),
-        r"'observations' holds nan at \(3, 1\); leave such transitions out \(1 such": lambda: make(
-            holes, actions, rewards, following, terminals
+        ("'rewards' is .*hold numbers", lambda: make([[0.0]], [[0.0]], [[1], [1, 2]], [[0.0]], [0])),
+        ("'actions' is .*hold numbers", lambda: make(states, [["a"]] * N, rewards, following, terminals)),
+        (
+            r"'observations' holds nan at \(3, 1\)",
+            lambda: make(holes, actions, rewards, following, terminals),
         ),
-        "holds no transition": lambda: make(*(each[:0] for each in arrays())),
-        "hold numbers": lambda: make(states, [["a"]] * N, rewards, following, terminals),
-        r"'actions' holds -\S+ at .*; widen action_low": lambda: make(
-            *arrays(), action_low=-1, action_high=1
+        ("'rewards' has masked values", lambda: make(states, actions, hidden, following, terminals)),
+        ("'rewards' has masked values", lambda: make(states, actions, list(hidden), following, terminals)),
+        (r"'rewards' reach 9\.2e\+18", lambda: make(states, actions, lowest, following, terminals)),
+        (r"'actions' reach 1e\+24", lambda: make(states, actions * 0 - 1e24, rewards, following, terminals)),
+        (r"'terminals' holds 0\.5 at \(0,\)", lambda: make(states, actions, rewards, following, [0.5] * N)),
+        ("holds no transition", lambda: make(*(each[:0] for each in arrays()))),
+        ("'actions' holds .*; widen action_low", lambda: make(*arrays(), action_low=-1, action_high=1)),
+        ("neither beyond 1e.18", lambda: make(*arrays(), action_low=-1e308, action_high=1.7e308)),
+        ("or neither", lambda: make(*arrays(), action_low=-1)),
+        ("nope.hdf5: no such file", lambda: make.d4rl("nope.hdf5")),
+        ("'observations' is .*in rows of equal length", lambda: trained.act([[1, 2], [1]])),
+        ("'observations' is 'hello'", lambda: trained.act("hello")),
+        (r"shape \(3,\), this agent takes \(5,\)", lambda: trained.act([1, 2, 3])),
+        ("NaN or infinity", lambda: trained.act(holes[3])),
+        (
+            "'learning_rat'; did you mean learning_rate",
+            lambda: singleshot.rl.BC(data, learning_rat=1),
         ),
-        "has to be less than action_high in each coordinate, and neither beyond 1e.18": lambda: make(
-            *arrays(), action_low=-1e308, action_high=1.7e308
-        ),
-        "or neither": lambda: make(*arrays(), action_low=-1),
-        "did you mean learning_rate": lambda: singleshot.rl.BC(data, learning_rat=1),
-        "discount is 2": lambda: singleshot.rl.BCQ(data, discount=2),
-        "sparsity is 1": lambda: made("BC", data).prune("snip", 1),
-        r"unknown pruner 'snap' \(did you mean snip\?\)": lambda: made("BC", data).prune("snap", 0.5),
-        r"'RigL' \(did you mean rigl\?\)": lambda: made("BC", data).prune("RigL", 0.5),
-        "prune before fit": lambda: trained.prune("snip", 0.5),
-        r"has made 1 of 1 updates": lambda: trained.fit(5),
-        "updates is 0": lambda: made("BC", data).fit(0),
-        "has not been trained": lambda: made("BC", data).act(states),
-        r"shape \(3,\), this agent takes \(5,\)": lambda: trained.act([1, 2, 3]),
-        "NaN or infinity": lambda: trained.act(holes[3]),
-        "has no attribute 'DQN'": lambda: singleshot.rl.DQN,
-        "updates is 2.5; it has to be a whole number, 1 or more": lambda: made("BC", data).fit(2.5),
-        "updates is '10'": lambda: made("BC", data).fit("10"),
-        "updates is inf": lambda: made("BC", data).fit(np.inf),
-        "method is 0.95; give a pruner's name": lambda: made("BC", data).prune(0.95, "snip"),
-        "method is None": lambda: made("BC", data).prune(None),
-        "sparsity is '0.9'; give a number": lambda: made("BC", data).prune("snip", "0.9"),
-        "iterations is 2.5": lambda: made("BC", data).prune("snip", 0.9, iterations=2.5),
-        "^prune: iterations is 0; it has to be 1 or more$": lambda: made("BC", data).prune(
-            "snip", 0.9, iterations=0
-        ),
-        "scope is 'global'": lambda: made("BC", data).prune("snip", 0.9, scope="global"),
-        "a ndarray is no dataset; give a singleshot.rl.Dataset": lambda: singleshot.rl.BC(states),
-        r"a str is no dataset; .* Dataset.d4rl\(path\)": lambda: singleshot.rl.BC("file.hdf5"),
-        "a list is no dataset": lambda: trained.heldout_losses([]),
-        "seed is -1; it has to be a whole number, 0 or more": lambda: made("BC", data, seed=-1),
-        "seed is 1.5": lambda: made("BC", data, seed=1.5),
-        "device is 'gpu'; give cpu or cuda": lambda: made("BC", data, device="gpu"),
-        "device is cuda:99, but PyTorch sees": lambda: made("BC", data, device="cuda:99"),
-        "device is meta, which PyTorch can't use here": lambda: made("BC", data, device="meta"),
-        "episodes is 0; it has to be a whole number, 1": lambda: trained.evaluate("Hopper-v5", 0),
-        "environment is 3, .* give the id": lambda: trained.evaluate(3),
-        "nope.hdf5: no such file; give the path of one in D4RL's": lambda: make.d4rl("nope.hdf5"),
-        "nope: no such file; give one that an agent's save": lambda: singleshot.rl.load("nope"),
-        r"no attribute 'fit'; a loaded agent acts.*BC\(data\)": lambda: TrainedAgent(trained.agent).fit(3),
-        "learning_rate is inf; give a finite number": lambda: made("BC", data, learning_rate=np.inf),
-        "alpha is inf; give a finite number": lambda: made("TD3BC", data, alpha=np.inf),
-        "^3 is no path; give a text": lambda: trained.save(3),
-        "^None is no path": lambda: singleshot.rl.load(None),
-        "^0.5 is no path": lambda: make.d4rl(0.5),
-        "py/agent: can't be written": lambda: trained.save(f"{__file__}/agent"),
-        "py/a/agent.onnx: can't be written": lambda: trained.export(f"{__file__}/a/agent.onnx"),
-        "opset is '18'; it has to be": lambda: trained.export("agent.onnx", opset="18"),
-    }
-    for message, mistake in cases.items():
-        with pytest.raises((UserError, AttributeError), match=message) as caught:
+        ("discount is 2", lambda: singleshot.rl.BCQ(data, discount=2)),
+        ("learning_rate is inf", lambda: made("BC", data, learning_rate=np.inf)),
+        ("data is array.*instance of Dataset", lambda: singleshot.rl.BC(states)),
+        ("data is .*instance of Dataset", lambda: trained.heldout_losses([])),
+        ("seed is -1", lambda: made("BC", data, seed=-1)),
+        ("device is 'gpu'", lambda: made("BC", data, device="gpu")),
+        ("device is cuda:99, but PyTorch sees", lambda: made("BC", data, device="cuda:99")),
+        ("device is meta, which PyTorch can't use here", lambda: made("BC", data, device="meta")),
+        ("sparsity is 1", lambda: made("BC", data).prune("snip", 1)),
+        ("unknown pruner 'snap' .did you mean snip", lambda: made("BC", data).prune("snap", 0.5)),
+        ("method is None", lambda: made("BC", data).prune(None)),
+        ("^prune: iterations is 0; ", lambda: made("BC", data).prune("snip", 0.9, iterations=0)),
+        ("scope is 'global'", lambda: made("BC", data).prune("snip", 0.9, scope="global")),
+        ("prune before fit", lambda: trained.prune("snip", 0.5)),
+        ("has made 1 of 1 updates", lambda: trained.fit(5)),
+        ("updates is 0", lambda: made("BC", data).fit(0)),
+        ("has not been trained", lambda: made("BC", data).act(states)),
+        ("episodes is 0", lambda: trained.evaluate("Hopper-v5", 0)),
+        ("environment is 3", lambda: trained.evaluate(3)),
+        ("nope: no such file", lambda: singleshot.rl.load("nope")),
+        ("path is 3", lambda: trained.save(3)),
+        ("py/agent: can't be written", lambda: trained.save(f"{__file__}/agent")),
+        ("opset is 'x'", lambda: trained.export("agent.onnx", opset="x")),
+    ]
+    for message, mistake in refused:
+        with pytest.raises(UserError, match=message) as caught:
             mistake()
         assert "\n" not in str(caught.value)
 

@@ -32,18 +32,13 @@ def module_of(name: str) -> str:
     if name in FOR_AGENTS:
         raise UserError(f"{name!r} is for agents alone: singleshot.rl.BC(data).prune({name!r}, …)")
     if pruner not in pruner_names() or (hyphen and control not in CONTROLS):
+        known = [*pruner_names(), *(f"{each}-{own}" for each in pruner_names() for own in CONTROLS)]
+        advice = did_you_mean(name.lower(), [*known, *FOR_AGENTS], "")
         raise UserError(
-            f"unknown pruner {name!r}{_likely(name)}; known are {', '.join(pruner_names())}, "
-            f"and each with {' or '.join(f'-{known}' for known in CONTROLS)} behind it as its control"
+            f"unknown pruner {name!r}{advice and f' ({advice})'}; known are {', '.join(pruner_names())}, and "
+            f"each with {' or '.join(f'-{own}' for own in CONTROLS)} behind it as its control"
         )
     return f"{__name__}.{pruner}"
-
-
-def _likely(name: str) -> str:
-    """What the name may be a slip of, in words; may be empty."""
-    controls = (f"{pruner}-{control}" for pruner in pruner_names() for control in CONTROLS)
-    advice = did_you_mean(name.lower(), (*pruner_names(), *FOR_AGENTS, *controls), "")
-    return f" ({advice})" if advice else ""
 
 
 def find_pruner(method: str | ScoreFunction) -> Pruner:

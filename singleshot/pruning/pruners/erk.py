@@ -2,8 +2,7 @@
 
 import torch
 
-from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights
 
 
 def erk(objective: Objective, weights: Weights) -> Scores:

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from singleshot.pruning.objective import Objective, Scores, Weights, grad
-from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights, grad
 
 
 def grasp(objective: Objective, weights: Weights) -> Scores:

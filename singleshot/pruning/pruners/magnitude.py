@@ -1,7 +1,6 @@
 """The largest weights."""
 
-from singleshot.pruning.objective import Objective, Scores, Weights
-from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights
 
 
 def magnitude(objective: Objective, weights: Weights) -> Scores:  # noqa: ARG001

@@ -1,7 +1,6 @@
 """SNIP: the weights whose removal would change the loss the most."""
 
-from singleshot.pruning.objective import Objective, Scores, Weights, grad
-from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights, grad
 
 
 def snip(objective: Objective, weights: Weights) -> Scores:

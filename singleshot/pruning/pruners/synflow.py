@@ -1,8 +1,7 @@
 """SynFlow: the weights through which most flows from inputs to outputs."""
 
 from singleshot.errors import UserError
-from singleshot.pruning.objective import Objective, Scores, Weights, grad
-from singleshot.pruning.pruner import Pruner
+from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights, grad
 
 NOT_LINEAR = (
     "SynFlow needs a network whose outputs grow with each weight, unlike those with LayerNorm or attention"

@@ -5,7 +5,7 @@ import torch
 
 from singleshot.pruning import dynamic
 from singleshot.pruning.dynamic import METHODS, Change, changes, moved
-from singleshot.pruning.objective import Masks, Weights
+from singleshot.pruning.pruner import Masks, Weights
 
 
 def change(

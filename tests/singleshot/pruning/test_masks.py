@@ -12,10 +12,9 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
-from singleshot.pruning.masks import PruningConfig, prune_networks
-from singleshot.pruning.objective import Masks, Objective, Scores, Weights
+from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
+from singleshot.pruning.pruner import Masks, Objective, Scores, Weights
 from singleshot.pruning.pruners import find_pruner, pruner_names
-from singleshot.pruning.statistics import LayerCount, count_layers
 
 SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}
 SCOPES = ("part", "network", "layer", "agent")

@@ -2,20 +2,23 @@
 
 import copy
 import doctest
+import gc
 import io
 import itertools
 import math
+import weakref
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.utils.prune import identity
 
 import singleshot
 from singleshot.errors import UserError
 from singleshot.io.vision import models
 from singleshot.pruning import modules
-from singleshot.pruning.objective import grad
+from singleshot.pruning.pruner import grad
 
 
 @pytest.fixture
@@ -189,7 +192,6 @@ def without_gradients(model):
 @pytest.mark.parametrize(
     "loss",
     [
-        lambda model: model(torch.ones(1, 4)).sum().detach(),
         without_gradients,
         lambda _: torch.tensor(3.0),
         lambda model: model[0].bias.sum(),
@@ -207,6 +209,12 @@ def test_a_loss_has_gradients_where_prune_is_called_without(mlp, loss):
     assert all(torch.equal(masks[name], mask) for name, mask in expected.items())
 
 
+def tied():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[1].weight = model[0].weight
+    return model
+
+
 def no_scores(objective, weights):
     return list(weights)
 
@@ -219,42 +227,38 @@ def flow(objective, weights):
     ("arguments", "message"),
     [
         ({"method": "snap"}, "unknown pruner 'snap'"),
-        ({"method": "SNIP"}, r"unknown pruner 'SNIP' \(did you mean snip\?\)"),
-        ({"method": "snip-shufled"}, "did you mean snip-shuffled"),
+        ({"method": "snip-shufled"}, r"did you mean snip-shuffled\?"),
         ({"method": "rigl"}, r"'rigl' is for agents alone: singleshot\.rl\."),
+        ({"method": "snip-blind"}, "snip-blind.* there is snip-shuffled"),
+        ({"method": None}, "method is None"),
+        ({"method": no_scores}, "no_scores returns a list; return a dict of scores by layer"),
+        ({"method": flow}, "objective.flow is only there for pruners with needs_flow=True"),
+        ({"sparsity": "snip", "method": 0.95}, "sparsity is 'snip'"),
         ({"sparsity": 1.0}, "sparsity is 1.0"),
+        ({"sparsity": math.nan}, "sparsity is nan"),
+        ({"scope": "global"}, "scope is 'global'.* 'network' or 'layer'"),
+        ({"iterations": 2.5}, "iterations is 2.5"),
+        ({"iterations": 0}, "iterations is 0; .*greater than or equal to 1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"loss": torch.ones(())}, r"loss is tensor\(1\.\)"),
         ({"loss": lambda model: model(torch.ones(2, 4))}, r"loss\(model\) returned \(2, 2\)"),
         ({"loss": lambda _: 3.0}, r"loss\(model\) returned float"),
         ({"loss": lambda model: next(model.parameters()).sum(), "method": "synflow"}, "call model"),
-        ({"model": nn.ReLU()}, "ReLU has no linear, convolutional or attention layer"),
-        ({"sparsity": "snip", "method": 0.95}, "method is 0.95; give a pruner's name"),
-        ({"method": None}, "method is None; give a pruner's name"),
-        ({"method": no_scores}, "no_scores returns a list; return a dict of scores by layer"),
-        ({"method": flow}, "objective.flow is only there for pruners with needs_flow=True"),
-        ({"sparsity": "0.9"}, "sparsity is '0.9'; give a number"),
-        ({"sparsity": None}, "sparsity is None; give a number"),
-        ({"sparsity": math.nan}, "sparsity is nan"),
-        ({"scope": "global"}, "scope is 'global'; it has to be network or layer"),
-        ({"iterations": 2.5}, "iterations is 2.5; it has to be a whole number, 1 or more"),
-        ({"iterations": 0}, "iterations is 0;"),
-        ({"iterations": -1}, "iterations is -1;"),
-        ({"seed": -1}, "seed is -1; it has to be a whole number, 0 or more"),
-        ({"seed": None}, "seed is None;"),
-        ({"model": torch.sum, "loss": nn.ReLU()}, "a torch.nn.Module and a function"),
         (
             {"loss": lambda model: model(torch.ones(2, 4)).sum() * math.nan},
             "layer 0.weight are not all finite; the loss or its gradient is not finite",
         ),
-        ({"loss": torch.ones(())}, "prune got a Sequential and a Tensor"),
-        ({"model": nn.Sequential(nn.LazyLinear(3))}, "layer 0 is lazy"),
+        ({"model": torch.sum}, "model is .*instance of Module"),
+        ({"model": nn.ReLU()}, "ReLU has no weights"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, "layer 0 has no weights yet"),
+        ({"model": nn.Sequential(nn.Linear(4, 1, device="meta"))}, "layer 0 has no weights yet"),
         (
             {"model": nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))},
             "Linear has no weight of its own",
         ),
-        (
-            {"model": nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 2)))},
-            "layer 0 has no weight of its own",
-        ),
+        ({"model": nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 2)))}, "layer 0 has no weight"),
+        ({"model": identity(nn.Linear(4, 2), "weight")}, "Linear has no weight of its own"),
+        ({"model": tied()}, "layer 1 shares its weight with layer 0; untie"),
     ],
 )
 def test_mistakes_are_one_line(mlp, loss, arguments, message):
@@ -263,11 +267,60 @@ def test_mistakes_are_one_line(mlp, loss, arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_tied_layers_are_named(loss):
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
-    model[1].weight = model[0].weight
-    with pytest.raises(UserError, match="layer 1 shares its weight with layer 0; untie"):
-        singleshot.prune(model, loss, sparsity=0.5)
+class Last(nn.Module):
+    """A recurrent network's last output."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.network, self.head = kind(4, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.network(x)[0][:, -1])
+
+
+class GPT2Linear(nn.Module):
+    """GPT-2's layer as Hugging Face has it (`Conv1D`)."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp"])
+@pytest.mark.parametrize("make", [lambda: Last(nn.LSTM), lambda: Last(nn.GRU), GPT2Linear])
+def test_weights_of_recurrent_and_other_layers_are_pruned(make, method):
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(8, 5, 4)
+    masks = singleshot.prune(model, lambda m: m(x).square().mean(), 0.5, method)
+    assert masks.keys() == {name for name, θ in model.named_parameters() if θ.ndim == 2}
+    assert kept(masks) == sum(mask.numel() for mask in masks.values()) / 2
+    singleshot.apply(model, masks)
+    model(x).square().mean().backward()
+    torch.optim.Adam(model.parameters()).step()
+    assert all(torch.equal(model.get_parameter(name) != 0, mask) for name, mask in masks.items())
+
+
+def test_a_model_under_masks_ends_with_its_last_name(mlp, loss):
+    singleshot.apply(mlp, singleshot.prune(mlp, loss, sparsity=0.5))
+    weight = weakref.ref(mlp[0].weight)
+    gc.disable()
+    try:
+        del mlp[0]
+        assert weight() is None
+    finally:
+        gc.enable()
+
+
+def test_masks_fit_compiled_and_wrapped_models(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.5)
+    compiled = torch.compile(mlp)
+    singleshot.apply(nn.DataParallel(compiled), masks)
+    assert all(torch.equal(mlp.get_parameter(name) != 0, mask) for name, mask in masks.items())
+    singleshot.apply(mlp, singleshot.prune(compiled, loss, sparsity=0.9))
+    assert int(sum((mlp.get_parameter(name) != 0).sum() for name in masks)) == 18
 
 
 def test_a_layer_tied_to_an_embedding_is_pruned_with_it():
@@ -451,11 +504,6 @@ def test_a_loss_that_is_computed_once_more_for_its_gradient_is_refused(mlp):
         singleshot.prune(mlp, checkpointed, sparsity=0.5)
 
 
-def test_a_model_without_values_is_told():
-    with pytest.raises(UserError, match="layer 0 is on the device meta"):
-        singleshot.prune(nn.Sequential(nn.Linear(4, 1, device="meta")), lambda m: m, sparsity=0.5)
-
-
 @pytest.mark.parametrize("method", ["snip", "grasp"])
 def test_scores_that_are_all_zero_choose_nothing(mlp, loss, method):
     nn.init.zeros_(mlp[-1].weight)  # behind which the other layers have no gradient
@@ -469,12 +517,6 @@ def test_a_layer_that_takes_no_part_is_told(caplog):
     x = torch.randn(8, 4)
     singleshot.prune(model, lambda m: m["used"](x).square().sum(), 0.5, "grasp")
     assert "grasp's scores of layer unused.weight are all 0" in caplog.text
-
-
-@pytest.mark.parametrize("control", ["shuffled-first", "shuffled-rest", "blind"])
-def test_controls_of_what_an_agent_reads_are_refused(mlp, loss, control):
-    with pytest.raises(UserError, match=rf"{control} is about the state .* there is snip-shuffled"):
-        singleshot.prune(mlp, loss, sparsity=0.5, method=f"snip-{control}")
 
 
 def test_gradients_of_pruned_weights_are_zero_even_where_they_overflow(mlp, loss):

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from singleshot.pruning.dynamic import METHODS
-from singleshot.pruning.objective import Objective, Scores, Weights
+from singleshot.pruning.pruner import Objective, Scores, Weights
 from singleshot.pruning.pruners import FOR_AGENTS, find_pruner, pruner_names
 from singleshot.pruning.pruners.grasp import grasp
 from singleshot.pruning.pruners.magnitude import magnitude

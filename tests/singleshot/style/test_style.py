@@ -92,7 +92,7 @@ def test_settings_out_of_range_are_one_line(style, settings, said) -> None:
 
 
 def test_paths_that_are_none_or_a_folder_are_one_line(style, tmp_path) -> None:
-    with pytest.raises(UserError, match="None is no path"):
+    with pytest.raises(UserError, match="path is None"):
         Style.load(None)
     with pytest.raises(UserError, match="a folder; give the path of a file"):
         style.save(tmp_path)
