@@ -8,10 +8,9 @@ import logging
 import math
 import statistics
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
@@ -26,7 +25,6 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
-from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
 
 from singleshot.errors import UserError
@@ -44,6 +42,13 @@ NO_TIMESTAMPS = 0x80
 """FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
 HD_LINES = 720
 """Height from which on players take untagged colours for BT.709's; below it, they take them for BT.601's."""
+PIXELS = {
+    (False, False): "rgb24",
+    (False, True): "rgb48le",
+    (True, False): "rgba",
+    (True, True): "rgba64le",
+}
+"""FFmpeg's formats of pixels without and with opacity, of ordinary and of wide colours."""
 TICKS_PER_SECOND = 10_000
 """Minimum resolution of a time base. If the first frame comes some time after the start of the sound, its
 time is then exact to 0.1 ms."""
@@ -168,9 +173,7 @@ def probe(path: Path) -> VideoInfo:
 def read_frames(path: Path) -> Iterator[Frame]:
     """Yield the frames that :func:`probe` counts, in order. Raises UserError as :func:`open_video` does."""
     with open_video(path) as (container, stream):
-        yield from map(
-            _Decoded.upright, _progressive(_decode(demux(container, stream), stream, _Condition()))
-        )
+        yield from _shown(_decode(demux(container, stream), stream, _Condition()))
 
 
 def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
@@ -187,7 +190,7 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     for seconds in SEEK_SECONDS:
         checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
         if len(checksums) == segment.frames and (seconds is None or _combined(checksums) == segment.checksum):
-            yield from map(_Decoded.upright, _progressive(_seek_segment(path, segment, seconds)))
+            yield from _shown(_seek_segment(path, segment, seconds))
             return
     raise UserError(
         f"{path}: hasn't got all {segment.frames} frames from number {segment.start} on that it had when "
@@ -316,29 +319,6 @@ class _Decoded:
         rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
         return zlib.crc32(rows[::8, : plane.width].tobytes())
 
-    def upright(self) -> Frame:
-        """The frame's pixels, turned by quarters and mirrored as the file says."""
-        image = self.image
-        untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
-        wide = is_wide(image.color_primaries, image.color_trc)
-        depth = ("rgba", "rgba64le") if self.has_alpha else ("rgb24", "rgb48le")
-        pixels = image.to_ndarray(
-            format=depth[wide],
-            width=self.size[0],
-            height=self.size[1],
-            src_colorspace=Colorspace.ITU709 if untagged_hd else None,
-        )
-        whole = 65535 if wide else 255
-        pixels, opacity = pixels[..., :3], pixels[..., 3:].astype(np.float32) / whole
-        if wide:
-            pixels = to_bt709(pixels.astype(np.uint16, copy=False), image.color_primaries, image.color_trc)
-        if self.has_alpha:  # over black
-            pixels = (pixels * opacity).round().astype(np.uint8)
-        x, b, c, y = self.matrix
-        if self.is_transposed:
-            pixels, x, y = pixels.swapaxes(0, 1), c, b
-        return np.ascontiguousarray(pixels[:: -1 if y < 0 else 1, :: -1 if x < 0 else 1], dtype=np.uint8)
-
 
 def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Condition) -> Iterator[_Decoded]:
     """Yield frames in display order, except damaged ones.
@@ -380,48 +360,64 @@ def _alpha_decoder(stream: VideoStream) -> VideoCodecContext | None:
     return decoder
 
 
-def _progressive(frames: Iterable[_Decoded]) -> Iterator[_Decoded]:
-    """The frames, with whole pictures in the place of interlaced ones, whose lines are of two moments.
-
-    The filter bwdif takes what is missing in a field from the fields around it.
-    """
-    waiting: deque[_Decoded] = deque()
-    graph, layout = None, None
+def _shown(frames: Iterable[_Decoded]) -> Iterator[Frame]:
+    """The frames as an ordinary player shows them: whole, upright, of one size, in BT.709, over black."""
+    graph, kind, interlaced = None, None, False
     for frame in frames:
         image = frame.image
-        if graph and layout != (image.width, image.height, image.format.name):
-            graph.vpush(None)
-            yield from _filtered(graph, waiting)
-            graph = None
-        if not graph and image.interlaced_frame:
-            graph, layout = _deinterlacer(image), (image.width, image.height, image.format.name)
-        if graph:
-            graph.vpush(image)
-            waiting.append(frame)
-            yield from _filtered(graph, waiting)
-        else:
-            yield frame
+        interlaced = interlaced or image.interlaced_frame
+        of_now = image.width, image.height, image.format.name, interlaced
+        if graph is None or of_now != kind:
+            if graph:
+                yield from graph.filtered(None)
+            graph, kind = _Filters(frame, interlaced), of_now
+        yield from graph.filtered(image)
     if graph:
-        graph.vpush(None)
-        yield from _filtered(graph, waiting)
+        yield from graph.filtered(None)
 
 
-def _deinterlacer(image: VideoFrame) -> Graph:
-    graph = Graph()
-    source = graph.add_buffer(
-        width=image.width, height=image.height, format=image.format, time_base=Fraction(1, 1000)
-    )
-    graph.link_nodes(source, graph.add("bwdif", "mode=send_frame:deint=interlaced"), graph.add("buffersink"))
-    graph.configure()
-    return graph
+class _Filters:
+    """FFmpeg's filters for frames of one kind.
 
+    bwdif makes whole pictures of interlaced ones, whose lines are of two moments: what is missing in a field
+    it takes from the fields around it.
+    """
 
-def _filtered(graph: Graph, waiting: deque[_Decoded]) -> Iterator[_Decoded]:
-    """The frames that a filter has finished, one for each that it was given."""
-    with suppress(av.BlockingIOError, av.EOFError):
-        while waiting:
-            image = graph.vpull()
-            yield replace(waiting.popleft(), image=image)
+    def __init__(self, frame: _Decoded, interlaced: bool) -> None:
+        image, (x, b, c, y) = frame.image, frame.matrix
+        if frame.is_transposed:
+            x, y = c, b
+        self.alpha = frame.has_alpha
+        self.codes = image.color_primaries, image.color_trc
+        untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
+        width, height = frame.size
+        chain = {
+            "bwdif": "mode=send_frame:deint=interlaced" if interlaced else None,
+            "scale": f"{width}:{height}:flags=bilinear{':in_color_matrix=bt709' * untagged_hd}",
+            "format": PIXELS[self.alpha, is_wide(*self.codes)],
+            "transpose": "cclock_flip" if frame.is_transposed else None,
+            "vflip": "" if y < 0 else None,
+            "hflip": "" if x < 0 else None,
+        }
+        self.graph, tick = Graph(), Fraction(1, 1000)
+        source = self.graph.add_buffer(
+            width=image.width, height=image.height, format=image.format, time_base=tick
+        )
+        filters = [self.graph.add(name, options) for name, options in chain.items() if options is not None]
+        self.graph.link_nodes(source, *filters, self.graph.add("buffersink"))
+        self.graph.configure()
+
+    def filtered(self, image: VideoFrame | None) -> Iterator[Frame]:
+        """The frames that are finished after one more, or after the last (None)."""
+        self.graph.vpush(image)
+        with suppress(av.BlockingIOError, av.EOFError):
+            while True:
+                pixels = self.graph.vpull().to_ndarray()
+                opacity = pixels[..., 3:].astype(np.float32) / np.iinfo(pixels.dtype).max
+                pixels = pixels[..., :3]
+                if is_wide(*self.codes):
+                    pixels = to_bt709(pixels.astype(np.uint16, copy=False), *self.codes)
+                yield (pixels * opacity).round().astype(np.uint8) if self.alpha else pixels
 
 
 def _stores_times(stream: VideoStream) -> bool:
