@@ -1,4 +1,4 @@
-"""Task: a video of our own where no other is given: a slow pan and zoom over a photo, with chords."""
+"""Task: a video of our own where no other is given: a slow pan and zoom over a photo, with a tone."""
 
 import math
 from collections.abc import Iterator
@@ -28,18 +28,8 @@ CLIP = "clip.mp4"
 ZOOM = 1.3
 """How much larger the photo is in the last frame than in the first."""
 SAMPLE_RATE = 48_000
-CHORD_SECONDS = 1.0
-CHORDS = (
-    (220.00, 261.63, 329.63),
-    (174.61, 220.00, 261.63),
-    (261.63, 329.63, 392.00),
-    (196.00, 246.94, 293.66),
-)
-"""Frequencies of the chords in Hz: A minor, F major, C major and G major, over and over."""
-LOUDNESS = 0.1
-"""Amplitude of one of a chord's three sines; full scale is 1."""
-FADE_SECONDS = 0.1
-"""Time in which a chord fades in and out. A chord that starts or ends at once clicks."""
+PITCH_HZ, LOUDNESS = 220.0, 0.1
+"""Of the tone; a loudness of 1 is full scale."""
 AAC_SAMPLES = 1024
 """Number of samples in a packet."""
 
@@ -90,7 +80,8 @@ def make_clip(photo: Tensor, path: Path, seconds: float, frame_rate: Fraction, s
     with av.open(path, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         video = add_h264(container, VideoFormat(width, height, str(frame_rate)))
         audio = container.add_stream("aac", rate=SAMPLE_RATE, layout="mono")
-        sound = chords(round(frames / frame_rate * SAMPLE_RATE))
+        samples = np.arange(round(frames / frame_rate * SAMPLE_RATE))
+        sound = (LOUDNESS * np.sin(2 * np.pi * PITCH_HZ / SAMPLE_RATE * samples)).astype(np.float32)
         mux(container, encode(video, pan_and_zoom(photo, frames, size)), _encode_sound(audio, sound))
 
 
@@ -121,16 +112,6 @@ def pan_and_zoom(photo: Tensor, frames: int, size: tuple[int, int]) -> Iterator[
             flags=cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP,
             borderMode=cv2.BORDER_REPLICATE,
         ).astype(np.uint8, copy=False)
-
-
-def chords(samples: int) -> NDArray[np.float32]:
-    """Soft chords, one a second: (samples,) at SAMPLE_RATE, full scale ±1."""
-    t = np.arange(samples) / SAMPLE_RATE
-    notes = np.array(CHORDS)[(t / CHORD_SECONDS).astype(int) % len(CHORDS)]
-    within = t % CHORD_SECONDS
-    envelope = np.clip(np.minimum(within, CHORD_SECONDS - within) / FADE_SECONDS, 0, 1)
-    tones = np.sin(2 * np.pi * notes * within[:, None]).sum(axis=1)
-    return (LOUDNESS * envelope * tones).astype(np.float32)
 
 
 def _encode_sound(stream: AudioStream, sound: NDArray[np.float32]) -> Iterator[Packet]:

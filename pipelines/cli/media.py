@@ -4,7 +4,7 @@ import codecs
 import mimetypes
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import has_magic
 from itertools import takewhile
 from pathlib import Path
@@ -38,29 +38,8 @@ class Medium:
     kind: Kind
 
 
-@dataclass
-class Media:
-    """What the inputs stand for."""
-
-    found: list[Medium] = field(default_factory=list)
-    left_out: dict[str, list[Path]] = field(default_factory=dict)
-    """Files without a picture or video, by the directory or pattern that stands for them."""
-
-    def of(self, kind: Kind) -> list[Medium]:
-        """Those of one kind."""
-        return [medium for medium in self.found if medium.kind == kind]
-
-    def words(self) -> list[str]:
-        """For each directory or pattern, a line on the files that were left out."""
-        return [
-            f"{text}: left out {len(files)} file{'s' * (len(files) > 1)} without a picture or video "
-            f"({', '.join(file.name for file in files[:NAMED])}{', …' * (len(files) > NAMED)})"
-            for text, files in self.left_out.items()
-        ]
-
-
-def find_media(inputs: Iterable[str], output: Path) -> Media:
-    """The pictures and videos that inputs stand for, each once.
+def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[str]]:
+    """The pictures and videos that inputs stand for, each once; and lines on files that are left out.
 
     A file stands for itself. A directory (with all below it) or a glob pattern stands for its pictures and
     videos, except for hidden files and results of an earlier run in `output`. The content decides what a file
@@ -69,26 +48,26 @@ def find_media(inputs: Iterable[str], output: Path) -> Media:
     Raises:
         UserError: an input is missing, is an invalid pattern, or contains no picture and no video.
     """
-    media = Media()
+    media: list[Medium] = []
+    lines = []
     for text in inputs:
         path = Path(text)
         if path.is_file():
-            media.found.append(_medium(path, Path(path.name)) or Medium(path, Path(path.name), "picture"))
+            media.append(_medium(path, Path(path.name)) or Medium(path, Path(path.name), "picture"))
             continue
         base, files = _files(text, output)
         found = {file: _medium(file, file.relative_to(base)) for file in files}
         if not any(found.values()):
-            what = (
-                "no picture or video there"
-                if path.is_dir() or has_magic(text)
-                else "no such file or directory"
-            )
+            several = path.is_dir() or has_magic(text)
+            what = "no picture or video there" if several else "no such file or directory"
             raise UserError(f"{text}: {what}; correct the path")
-        media.found += [medium for medium in found.values() if medium]
-        if left_out := [file for file, medium in found.items() if not medium]:
-            media.left_out[text] = left_out
-    media.found = list({(medium.file.resolve(), medium.name): medium for medium in media.found}.values())
-    return media
+        media += [medium for medium in found.values() if medium]
+        if left_out := [file.name for file, medium in found.items() if not medium]:
+            lines.append(
+                f"{text}: left out {len(left_out)} file{'s' * (len(left_out) > 1)} without a picture or "
+                f"video ({', '.join(left_out[:NAMED])}{', …' * (len(left_out) > NAMED)})"
+            )
+    return list({(medium.file.resolve(), medium.name): medium for medium in media}.values()), lines
 
 
 def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
@@ -111,34 +90,25 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
 def _medium(file: Path, name: Path) -> Medium | None:
     """What a file is."""
     if picture := written_format(file):
-        # A picture in a format that is only read becomes a PNG.
-        return Medium(
-            file, name if picture != "PNG" or _may_be_png(file) else name.with_suffix(".png"), "picture"
-        )
-    by_suffix = _kind_by_suffix(file.suffix.lower())
-    if by_suffix == "video" or (not _is_text(file) and has_video(file)):
+        only_read = picture == "PNG" and not _head(file).startswith(b"\x89PNG")
+        return Medium(file, name.with_suffix(".png") if only_read else name, "picture")
+    suffix = file.suffix.lower()
+    if suffix in VIDEOS or (not _is_text(file) and has_video(file)):
         return Medium(file, name.with_name(stylized_name(file)), "video")
-    return Medium(file, name, "picture") if by_suffix == "picture" else None
-
-
-def _kind_by_suffix(suffix: str) -> Kind | None:
-    """What a file's suffix says that it is."""
-    if suffix in VIDEOS:
-        return "video"
     media_type = mimetypes.guess_type(f"file{suffix}")[0] or ""
-    return "picture" if suffix in picture_suffixes() or media_type.startswith("image/") else None
+    is_picture = suffix in picture_suffixes() or media_type.startswith("image/")
+    return Medium(file, name, "picture") if is_picture else None
 
 
-def _may_be_png(file: Path) -> bool:
+def _head(file: Path) -> bytes:
     with file.open("rb") as content:
-        return content.read(4) == b"\x89PNG"
+        return content.read(HEAD_BYTES)
 
 
 def _is_text(file: Path) -> bool:
     """Whether a file begins as text. FFmpeg would look for videos that a play list names, anywhere."""
     try:
-        with file.open("rb") as content:
-            head = content.read(HEAD_BYTES)
+        head = _head(file)
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except (OSError, UnicodeDecodeError):
         return False

@@ -67,8 +67,8 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
     if STANDARD in (*inputs, str(output)):
         stylize_stream(network.to(device_of(executor, gpu=True)), _streamed(inputs, output), options.settings)
         return
-    media = find_media(inputs, output)
-    targets = plan_targets(media.found, output)
+    media, left_out = find_media(inputs, output)
+    targets = plan_targets(media, output)
     for target, medium in targets.items():
         _check_free(target, medium, options.force)
     pictures = {target: medium.file for target, medium in targets.items() if medium.kind == "picture"}
@@ -99,7 +99,7 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
                 failures.append(str(error))
             else:
                 print(f"{target}: {time.perf_counter() - start:.1f} s by {runtime}")
-    print("".join(f"{words}\n" for words in media.words()), end="")
+    print("".join(f"{line}\n" for line in left_out), end="")
     if failures:
         raise UserError("\n".join(failures))
 
@@ -114,7 +114,7 @@ def _streamed(inputs: Sequence[str], output: Path) -> Path | None:
         return None
     if Path(inputs[0]).is_dir():
         raise UserError(f"{inputs[0]}: is a directory; {STANDARD} is for one picture")
-    (medium,) = find_media(inputs, output).found
+    (medium,), _ = find_media(inputs, output)
     if medium.kind == "video":
         raise UserError(f"{inputs[0]}: a video can't go to standard output; give a directory as the output")
     return medium.file

@@ -1,7 +1,7 @@
 """The perceptual loss of Johnson et al. (2016), and the style ratio, a score computed from its style term.
 
-Style networks are trained and pruned with this loss, and evaluated with its terms. Equations are
-numbered as in the report.
+Style networks are trained with this loss, and evaluated with its terms. Equations are numbered as in the
+report.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from singleshot.style.backbones import STYLE_LAYERS as LAYERS
 from singleshot.style.backbones import Backbone
 from singleshot.style.losses import (
     feature_reconstruction_loss,
@@ -139,3 +140,9 @@ def style_ratio(stylized: Grams, photo: Grams, painting: Grams) -> float:
 
 def _grams(activations: Mapping[str, Tensor]) -> Grams:
     return {layer: normalized_gram(activations[layer]) for layer in STYLE_LAYERS}
+
+
+def layer_grams(backbone: Backbone, picture: Tensor) -> Grams:
+    """Gram matrices of a picture (3, H, W) in the layers that Gatys et al.'s optimisation compares."""
+    activations = backbone(picture[None], LAYERS[backbone.architecture])
+    return {layer: normalized_gram(activation) for layer, activation in activations.items()}

@@ -114,15 +114,6 @@ def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
     assert Path("styles/my-painting/model.safetensors").read_bytes() == interrupted_bytes
 
 
-def test_it_trains_on_its_own_photos_alone():
-    """Not also on a shard of an earlier call, which had more of them."""
-    learn()
-    shards = Path("build/learn-style/my-painting/photos")
-    shutil.copytree(shards / "00", shards / "01")
-    learn()
-    assert [shard.name for shard in shards.iterdir()] == ["00"]
-
-
 def test_another_time_does_not_overwrite_a_style():
     learn()
     before = sorted(Path("styles/my-painting").iterdir())

@@ -24,7 +24,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(*inputs: str) -> dict[str, str]:
     """The kinds of the files found, by the path of the result."""
-    return {medium.name.as_posix(): medium.kind for medium in find_media(inputs, Path("out")).found}
+    return {medium.name.as_posix(): medium.kind for medium in find_media(inputs, Path("out"))[0]}
 
 
 def test_the_content_decides_what_a_file_is() -> None:
@@ -50,9 +50,9 @@ def test_a_directory_says_what_it_leaves_out() -> None:
     Path("in/list.dat").write_text("#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", encoding="utf-8")
     make_video(Path("sound.mkv"), frames=30, sound=["aac"])
     Path("in/noise").write_bytes(np.random.default_rng(0).bytes(5000))
-    media = find_media(["photo.png", "in"], Path("out"))
-    assert [medium.file.as_posix() for medium in media.found] == ["photo.png", "in/film.mp4", "in/photo.png"]
-    assert media.words() == ["in: left out 3 files without a picture or video (list.dat, noise, notes.txt)"]
+    media, lines = find_media(["photo.png", "in"], Path("out"))
+    assert [medium.file.as_posix() for medium in media] == ["photo.png", "in/film.mp4", "in/photo.png"]
+    assert lines == ["in: left out 3 files without a picture or video (list.dat, noise, notes.txt)"]
 
 
 def test_damaged_files_count_as_what_their_suffix_says() -> None:
@@ -91,8 +91,8 @@ def test_directories_are_read_to_the_bottom_and_their_tree_is_kept() -> None:
     for name in ("a.png", "sub/a.PNG", "sub/deep/b.png", ".hidden/c.png", "._a.png", "out/a.png"):
         Path("in", name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy("photo.png", f"in/{name}")
-    media = find_media(["in"], Path("in/out"))  # whose files an earlier run has written
-    assert [medium.name.as_posix() for medium in media.found] == ["a.png", "sub/a.PNG", "sub/deep/b.png"]
+    media, _ = find_media(["in"], Path("in/out"))  # whose files an earlier run has written
+    assert [medium.name.as_posix() for medium in media] == ["a.png", "sub/a.PNG", "sub/deep/b.png"]
 
 
 def test_globs() -> None:
@@ -118,17 +118,17 @@ def test_an_input_is_never_overwritten() -> None:
     Path("link").symlink_to(Path.cwd())
     for inputs, output in (("photo.png", "."), (".", "."), ("photo.png", "link"), ("film.mp4", ".")):
         with pytest.raises(UserError, match=r"(photo\.png|film\.mp4): is an input"):
-            plan_targets(find_media([inputs], Path(output)).found, Path(output))
+            plan_targets(find_media([inputs], Path(output))[0], Path(output))
 
 
 def test_two_inputs_of_one_name_are_an_error() -> None:
     shutil.copy("photo.png", "in")
-    media = find_media(["photo.png", "in/photo.png"], Path("out"))
+    media, _ = find_media(["photo.png", "in/photo.png"], Path("out"))
     with pytest.raises(
         UserError, match=r"photo\.png and in/photo\.png would both be written to out/photo\.png"
     ):
-        plan_targets(media.found, Path("out"))
-    assert len(find_media(["photo.png", "./photo.png", "*.png"], Path("out")).found) == 1
+        plan_targets(media, Path("out"))
+    assert len(find_media(["photo.png", "./photo.png", "*.png"], Path("out"))[0]) == 1
 
 
 def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> None:
@@ -139,7 +139,7 @@ def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> 
             photo.convert("RGB").save(folder / f"same.{suffix}")
     shutil.copy("film.mp4", folder / "same.mp4")
     shutil.copy("film.mp4", folder / "same.avi")
-    targets = plan_targets(find_media(["formats"], Path("out")).found, Path("out"))
+    targets = plan_targets(find_media(["formats"], Path("out"))[0], Path("out"))
     written = {target.name: medium.file.name for target, medium in targets.items()}
     assert written == {
         "same.png": "same.png",
@@ -152,7 +152,7 @@ def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> 
 
 
 def test_a_file_as_output_directory_is_an_error() -> None:
-    (medium,) = find_media(["photo.png"], Path("out")).found
+    (medium,), _ = find_media(["photo.png"], Path("out"))
     for output in ("film.mp4", "film.mp4/sub"):
         with pytest.raises(UserError, match=r"film\.mp4: is a file; give a directory"):
             plan_targets([medium], Path(output))

@@ -1,5 +1,3 @@
-import base64
-import io
 import os
 import shutil
 import subprocess
@@ -93,14 +91,6 @@ def test_styles_that_do_not_blend(styles, words):
         pass
 
 
-def test_what_is_transparent_in_a_mask_is_outside_it():
-    mask = Image.new("LA", (4, 2), (255, 0))
-    mask.paste((255, 255), (0, 0, 2, 2))
-    mask.save("mask.png")
-    grey = np.asarray(Image.open(io.BytesIO(base64.b64decode(read_mask(Path("mask.png"), invert=False)))))
-    assert grey.tolist() == [[255, 255, 0, 0]] * 2
-
-
 def test_outside_a_mask_pictures_and_films_stay_as_they_are():
     mask = Image.new("L", (50, 40), 0)
     mask.paste(255, (0, 0, 25, 40))
@@ -117,12 +107,6 @@ def test_outside_a_mask_pictures_and_films_stay_as_they_are():
         difference = np.abs(made.astype(int) - original)
         assert difference[:, width // 2 + 4 :].mean() < 5
         assert difference[:, : width // 2 - 4].mean() > 2 * difference[:, width // 2 + 4 :].mean()
-
-
-def test_without_strength_a_video_stays_as_it_is():
-    stylize_inputs("ink", ["film.mp4"], Path("out"), PLAIN)
-    pairs = zip(frames_of("film.mp4"), frames_of("out/film.mp4"), strict=True)
-    assert max(np.abs(a.astype(int) - b).mean() for a, b in pairs) < 4  # encoded twice
 
 
 def interrupt(monkeypatch, options):
@@ -262,83 +246,10 @@ def test_nothing_is_overwritten_unasked():
         stylize_inputs("ink", ["film.mp4"], Path(), StylizeOptions(StylizeSettings(), 1, force=True))
 
 
-def test_videos_are_found_in_directories_and_patterns():
-    Path("holiday/day").mkdir(parents=True)
-    shutil.copy("film.mp4", "holiday/day/film.mp4")
-    stylize_inputs("ink", ["holiday"], Path("out"), OPTIONS)  # no picture in it, which is no error
-    assert Path("out/day/film.mp4").exists()
-    stylize_inputs("ink", ["*.mp4"], Path("more"), OPTIONS)
-    shutil.copy("photo.png", "holiday")
-    stylize_inputs("ink", ["holiday"], Path("both"), OPTIONS)
-    results = {path.relative_to("both").as_posix() for path in Path("both").rglob("*.*")}
-    assert results == {"day/film.mp4", "photo.png"}
-    assert Path("more/film.mp4").exists()
-
-
-def test_a_pattern_without_any_video_is_told():
-    Path("clips").mkdir()
-    with pytest.raises(UserError, match=r"clips/\*\.mp4: no picture or video there"):
-        stylize_inputs("ink", ["clips/*.mp4"], Path("out"), OPTIONS)
-
-
-def test_a_directory_with_a_videos_suffix_is_a_directory():
-    Path("album.ts").mkdir()
-    shutil.copy("photo.png", "album.ts")
-    stylize_inputs("ink", ["album.ts"], Path("out"), OPTIONS)
-    assert [path.name for path in Path("out").iterdir()] == ["photo.png"]
-    shutil.copy("film.mp4", "album.ts")
-    stylize_inputs("ink", ["album.ts"], Path("both"), OPTIONS)
-    assert sorted(path.name for path in Path("both").iterdir()) == ["film.mp4", "photo.png"]
-
-
-@pytest.mark.parametrize("inputs", [["film.mp4"], ["film.mp4", "photo.png"]])
-@pytest.mark.parametrize("output", ["afile", "afile/sub"])
-def test_a_file_in_place_of_the_output_directory_is_told_before_any_work(monkeypatch, inputs, output):
-    Path("afile").write_text("mine", encoding="utf-8")
-    monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
-    with pytest.raises(UserError, match=r"^afile: is a file; give a directory to write to$"):
-        stylize_inputs("ink", inputs, Path(output), OPTIONS)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_directory_in_place_of_a_video_is_told_before_any_work(monkeypatch, force):
-    Path("out/film.mp4").mkdir(parents=True)
-    monkeypatch.setattr(module, "probe", lambda _: pytest.fail("began to work"))
-    with pytest.raises(UserError, match=r"^out/film\.mp4: is a directory; give another"):
-        stylize_inputs("ink", ["film.mp4"], Path("out"), replace(OPTIONS, force=force))
-
-
-def test_a_video_that_is_named_twice_is_written_once(capsys):
-    stylize_inputs("ink", ["film.mp4", "./film.mp4", "*.mp4"], Path("out"), OPTIONS)
-    assert capsys.readouterr().out.count("film.mp4: 25 frames") == 1
-    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
-
-
 def test_a_video_is_not_for_standard_output():
     with pytest.raises(UserError, match=r"film\.mp4: a video can't go to standard output"):
         stylize_inputs("ink", ["film.mp4"], Path("-"), OPTIONS)
     assert not Path("-").exists()
-
-
-def test_a_models_directory_is_a_style_too():
-    stylize_inputs("models/styles/ink", ["photo.png"], Path("out"), OPTIONS)
-    assert Path("out/photo.png").exists()
-
-
-def test_results_and_segments_of_an_earlier_run_are_no_inputs():
-    for name in ("holiday/out/film.mp4", "holiday/.film.mp4.segments/0/segment.mp4", "holiday/new.mp4"):
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy("film.mp4", name)
-    stylize_inputs("ink", ["holiday"], Path("holiday/out"), OPTIONS)
-    results = {path.relative_to("holiday/out").as_posix() for path in Path("holiday/out").rglob("*.mp4")}
-    assert results == {"film.mp4", "new.mp4"}
-
-
-def test_brackets_in_a_files_name_are_no_pattern():
-    for name in ("photo[1].png", "film[1].mp4"):
-        shutil.copy(name.replace("[1]", ""), name)
-    stylize_inputs("ink", ["photo[1].png", "film[1].mp4"], Path("out"), OPTIONS)
-    assert sorted(path.name for path in Path("out").iterdir()) == ["film[1].mp4", "photo[1].png"]
 
 
 def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):

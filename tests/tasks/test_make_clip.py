@@ -12,7 +12,7 @@ from singleshot.io.images import encode_jpeg
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.video.reader import probe, read_frames
 from tasks.job import Job
-from tasks.make_clip import SAMPLE_RATE, ClipParams, chords, fetch_clip, make_clip, pan_and_zoom
+from tasks.make_clip import SAMPLE_RATE, ClipParams, fetch_clip, make_clip, pan_and_zoom
 
 
 @pytest.fixture
@@ -39,9 +39,7 @@ def test_a_clip_is_what_was_asked_for(tmp_path, photo, size, rate):
         heard = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
     seconds = float(info.end * info.time_base)
     assert len(heard) / SAMPLE_RATE == pytest.approx(seconds, abs=1024 / SAMPLE_RATE)
-    # AAC keeps what is heard, not the waveform's every sample.
-    wanted = chords(round(seconds * SAMPLE_RATE))[: len(heard)]
-    assert np.corrcoef(heard[: len(wanted)], wanted)[0, 1] > 0.95
+    assert np.argmax(np.abs(np.fft.rfft(heard))) / len(heard) * SAMPLE_RATE == pytest.approx(220, abs=2)
 
 
 def test_equal_arguments_give_equal_bytes(tmp_path, photo):
@@ -70,21 +68,6 @@ def test_the_camera_moves_by_fractions_of_a_pixel():
     assert np.abs(speed).max() < 0.5  # grey levels a frame
     assert np.abs(np.diff(speed)).max() < 0.3  # a pixel of the ramp is 1.5
     assert np.abs(speed[[0, -1]]).max() < 0.05  # begins and ends softly
-
-
-def test_a_photo_of_another_shape_fills_the_frame():
-    portrait = torch.full((3, 200, 50), 0.5)
-    for frame in pan_and_zoom(portrait, 3, (64, 48)):
-        assert frame.shape == (48, 64, 3)
-        assert (np.abs(frame.astype(int) - 128) <= 1).all()
-
-
-def test_chords_are_soft_and_do_not_click():
-    sound = chords(2 * SAMPLE_RATE)
-    assert np.abs(sound).max() <= 0.3
-    assert np.abs(np.diff(sound)).max() < 0.02
-    spectrum = np.abs(np.fft.rfft(sound[:SAMPLE_RATE]))
-    assert set(np.argsort(spectrum)[-3:]) <= {220, 261, 262, 329, 330}  # A minor; bins are 1 Hz
 
 
 def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):

@@ -112,13 +112,6 @@ def test_version_1_is_extrapolated_from_measured_iterations(measure, monkeypatch
     assert [float(row["seconds_per_image"]) for row in rows] == [0.5, 40, 0.5, 40]
 
 
-def test_as_many_iterations_as_there_are_is_no_extrapolation(measure, monkeypatch):
-    Clock(monkeypatch)
-    rows, _ = measure(replace(PARAMS, config=replace(CONFIG, measured_iterations=100, iterations=3)))
-    assert [float(row["seconds_per_image"]) for row in rows] == [0.5, 13, 0.5, 13]
-    assert {row["extrapolated"] for row in rows} == {"False"}
-
-
 def test_turns_alternate_and_the_first_do_not_count(measure, monkeypatch):
     clock = Clock(monkeypatch)
     measure(PARAMS)
@@ -131,8 +124,3 @@ def test_nothing_to_time_is_an_error(measure):
     # The photo itself is the optimum where content alone has weight.
     with pytest.raises(UserError, match="alexnet at 32 px finds no lower loss"):
         measure(replace(PARAMS, gatys=GatysConfig(style_weight=0.0, tv_weight=0.0)))
-
-
-def test_more_photos_than_there_are_is_an_error(inputs, tmp_path):
-    with pytest.raises(UserError, match=r"has 2 photos, fewer than the 3 to time; lower speed\.images"):
-        list(measure_speed([Job(replace(PARAMS, config=replace(CONFIG, images=3)), inputs, tmp_path)]))

@@ -1,8 +1,6 @@
-import pytest
 import torch
 from small_networks import save_style, style_inputs
 
-from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import load_model
@@ -39,9 +37,3 @@ def test_a_picture_of_ones_own_is_what_stylize_makes_of_it(tmp_path) -> None:
     network, _ = load_model(tmp_path / "model.safetensors")
     expected = stylize(network, read_rgb(tmp_path / "mine.png")[None], SETTINGS)[0]
     assert (read_rgb(output / "picture.jpg") - expected).abs().mean() < 0.05
-
-
-def test_an_unknown_sample_is_named(tmp_path) -> None:
-    (tmp_path / "photos").mkdir()
-    with pytest.raises(UserError, match="no photo 'x'; known are a, b, c"):
-        made(tmp_path, "x", 100, photos=style_inputs(tmp_path / "photos")["photos"])

@@ -64,9 +64,3 @@ def test_another_styles_model_is_an_error(network: TransformerNet, tmp_path: Pat
     job = a_job(tmp_path / "job", StylizeParams("swirls", ("face",)), network)
     with pytest.raises(UserError, match=r"model.safetensors: of style waves, not swirls"):
         list(stylize_photos([job]))
-
-
-def test_an_unknown_photo_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
-    job = a_job(tmp_path / "job", StylizeParams("waves", ("dog",)), network)
-    with pytest.raises(UserError, match="no photo 'dog'"):
-        list(stylize_photos([job]))

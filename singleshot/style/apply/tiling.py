@@ -29,7 +29,8 @@ from torch.nn import functional
 from singleshot.errors import UserError, is_out_of_memory
 from singleshot.style.transformer_net import Residual, TransformerNet
 
-CGROUPS = Path("/sys/fs/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
+"""Of version 2, in a container."""
 
 
 @dataclass
@@ -93,21 +94,12 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    return min([psutil.virtual_memory().available, *_left_to_container()])
-
-
-def _left_to_container() -> Iterator[int]:
-    """Bytes up to the container's limit, in cgroups of version 2 or 1. Inactive file caches count as free."""
-    for directory, limit, usage, cache in (
-        (CGROUPS, "memory.max", "memory.current", "inactive_file"),
-        (CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        with suppress(OSError, ValueError, KeyError):  # no such version, or no limit: "max"
-            statistics = dict(
-                line.split() for line in (directory / "memory.stat").read_text("utf-8").splitlines()
-            )
-            bounds = [int((directory / name).read_text("utf-8")) for name in (limit, usage)]
-            yield bounds[0] - bounds[1] + int(statistics[cache])
+    available = psutil.virtual_memory().available
+    with suppress(OSError, ValueError, KeyError):  # no container, or no limit: "max"
+        limit, usage = (int((CGROUP / name).read_text("utf-8")) for name in ("memory.max", "memory.current"))
+        statistics = dict(line.split() for line in (CGROUP / "memory.stat").read_text("utf-8").splitlines())
+        available = min(available, limit - usage + int(statistics["inactive_file"]))
+    return available
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,16 @@ import torch
 from torch import Tensor
 
 from singleshot.io.images import read_rgb
-from singleshot.style.backbones import STYLE_LAYERS, Backbone, BackboneName, load_backbone
+from singleshot.style.backbones import BackboneName, load_backbone
 from singleshot.style.evaluation.metrics import load_lpips, ssim
-from singleshot.style.losses import feature_reconstruction_loss, normalized_gram
-from singleshot.style.perceptual_loss import Grams, LossNetwork, Representation, style_ratio
+from singleshot.style.losses import feature_reconstruction_loss
+from singleshot.style.perceptual_loss import (
+    Grams,
+    LossNetwork,
+    Representation,
+    layer_grams,
+    style_ratio,
+)
 from singleshot.style.precision import channels_last
 
 JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")
@@ -76,7 +82,7 @@ class Evaluator:
     def represent(self, pixels: Tensor) -> JudgedPicture:
         """The picture with these pixels, (3, H, W) in [0, 1], and its representations."""
         pixels = pixels.to(self.device)
-        judged = {name: _style(judge, pixels) for name, judge in self.judges.items()}
+        judged = {name: layer_grams(judge, pixels) for name, judge in self.judges.items()}
         return JudgedPicture(pixels, self.network.represent(pixels[None]), judged)
 
     def painting_grams(self, short_side: int) -> Grams:
@@ -97,9 +103,3 @@ class Evaluator:
 
     def _judged_ratio(self, judge: BackboneName, x: JudgedPicture, photo: JudgedPicture) -> float:
         return style_ratio(x.judged[judge], photo.judged[judge], self.painting.judged[judge])
-
-
-def _style(backbone: Backbone, pixels: Tensor) -> Grams:
-    """Gram matrices of the layers that Gatys et al.'s optimisation compares, divided by C·H·W."""
-    activations = backbone(pixels[None], STYLE_LAYERS[backbone.architecture])
-    return {layer: normalized_gram(activation) for layer, activation in activations.items()}

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from singleshot.style.backbones import STYLE_LAYERS, Backbone
+from singleshot.style.backbones import Backbone
 from singleshot.style.evaluation.metrics import ssim
-from singleshot.style.losses import levels, levels_loss, normalized_gram
-from singleshot.style.perceptual_loss import Grams, style_ratio
+from singleshot.style.losses import levels, levels_loss
+from singleshot.style.perceptual_loss import layer_grams, style_ratio
 
 STROKES, COLORS, LIKENESS = "style_ratio_alexnet", "colors_ratio", "ssim"
 WORDS: Mapping[str, Sequence[tuple[float, str]]] = {
@@ -43,10 +43,10 @@ def judged(
     The scores are the shares of a photo's squared distance to the painting that are left, by AlexNet's Gram
     matrices and by levels of colours, and the pictures' SSIM to the photos.
     """
-    style, light = _grams(alexnet, painting), levels(painting[None])
+    style, light = layer_grams(alexnet, painting), levels(painting[None])
     scores = [
         (
-            style_ratio(_grams(alexnet, picture), _grams(alexnet, photo), style),
+            style_ratio(layer_grams(alexnet, picture), layer_grams(alexnet, photo), style),
             float(levels_loss(picture[None], light) / levels_loss(photo[None], light)),
             ssim(picture, photo),
         )
@@ -60,8 +60,3 @@ def in_words(scores: Mapping[str, float]) -> str:
     """What pictures with these scores of :func:`judged` look like."""
     said = (next(words for bound, words in WORDS[name] if scores[name] < bound) for name in WORDS)
     return "; ".join(said)
-
-
-def _grams(alexnet: Backbone, picture: Tensor) -> Grams:
-    activations = alexnet(picture[None], STYLE_LAYERS[alexnet.architecture])
-    return {layer: normalized_gram(activation) for layer, activation in activations.items()}

@@ -389,12 +389,13 @@ class _Filters:
             x, y = c, b
         self.alpha = frame.has_alpha
         self.codes = image.color_primaries, image.color_trc
+        self.wide = is_wide(*self.codes)
         untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
         width, height = frame.size
         chain = {
             "bwdif": "mode=send_frame:deint=interlaced" if interlaced else None,
             "scale": f"{width}:{height}:flags=bilinear{':in_color_matrix=bt709' * untagged_hd}",
-            "format": PIXELS[self.alpha, is_wide(*self.codes)],
+            "format": PIXELS[self.alpha, self.wide],
             "transpose": "cclock_flip" if frame.is_transposed else None,
             "vflip": "" if y < 0 else None,
             "hflip": "" if x < 0 else None,
@@ -413,11 +414,11 @@ class _Filters:
         with suppress(av.BlockingIOError, av.EOFError):
             while True:
                 pixels = self.graph.vpull().to_ndarray()
-                opacity = pixels[..., 3:].astype(np.float32) / np.iinfo(pixels.dtype).max
+                opacity = pixels[..., 3:].astype(np.float32) / (65535 if self.wide else 255)
                 pixels = pixels[..., :3]
-                if is_wide(*self.codes):
+                if self.wide:
                     pixels = to_bt709(pixels.astype(np.uint16, copy=False), *self.codes)
-                yield (pixels * opacity).round().astype(np.uint8) if self.alpha else pixels
+                yield ((pixels * opacity).round() if self.alpha else pixels).astype(np.uint8, copy=False)
 
 
 def _stores_times(stream: VideoStream) -> bool:

@@ -59,20 +59,9 @@ def test_a_missing_style_names_those_there_are(path):
         load_model(path.parent.parent / "mosaic" / "model.safetensors")
 
 
-def test_no_style_at_all(tmp_path):
-    with pytest.raises(UserError, match="no style yet"):
-        load_model(tmp_path / "waves" / "model.safetensors")
-
-
 def test_a_truncated_file(path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UserError, match="not a whole safetensors file"):
-        load_model(path)
-
-
-def test_a_picture_is_no_model(path):
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1000))
-    with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
         load_model(path)
 
 
@@ -81,14 +70,6 @@ def test_a_picture_is_no_model(path):
 )
 def test_another_safetensors_file(network, path, metadata):
     safetensors.torch.save_file(network.state_dict(), path, metadata)
-    with pytest.raises(UserError, match="not a style's model"):
-        load_model(path)
-
-
-def test_weights_of_another_width(network, path):
-    with safetensors.safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    safetensors.torch.save_file(TransformerNet(6).state_dict(), path, metadata)
     with pytest.raises(UserError, match="not a style's model"):
         load_model(path)
 

@@ -41,12 +41,6 @@ class TestStyleRatio:
         assert style_loss(stylized, painting) == 20
         assert style_ratio(stylized, photo, painting) == pytest.approx(0.2)
 
-    def test_does_not_depend_on_the_paintings_size(self, network) -> None:
-        # A texture without end: half of it has the same style, but for its border.
-        texture = noise(0)[:, :16, :16].tile(1, 12, 12)
-        photo, whole, half = (network.grams(x) for x in (gradients()[0], texture, texture[:, :96]))
-        assert style_loss(half, whole) < 0.01 * style_loss(photo, whole)
-
 
 class TestPerceptualLoss:
     def test_content_is_the_mean_square_of_relu2_2(self, network) -> None:

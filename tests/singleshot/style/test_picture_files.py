@@ -111,15 +111,6 @@ def test_format_metadata_and_size_are_kept(network: TransformerNet, tmp_path: Pa
             assert after.info["dpi"] == pytest.approx((300, 300), abs=0.1)
 
 
-def test_jpegs_have_quality_95_and_whole_colour(network: TransformerNet, tmp_path: Path) -> None:
-    (target,) = run(network, save(tmp_path / "a.jpg", quality=30), tmp_path / "out")
-    expected = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(expected, "JPEG", quality=95)
-    with Image.open(target) as image, Image.open(expected) as reference:
-        assert image.quantization == reference.quantization
-        assert [layer[1:3] for layer in image.layer] == [(1, 1)] * 3
-
-
 @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "raw", "jpeg"])
 def test_tiffs_of_any_layout(network: TransformerNet, tmp_path: Path, compression: str) -> None:
     tags = {278: 3, 317: 2} if compression == "tiff_lzw" else {}  # three rows a strip, predictor
@@ -157,13 +148,6 @@ def test_other_modes_become_rgb(network: TransformerNet, tmp_path: Path, mode: s
     with Image.open(source) as before:
         expected = np.asarray(before.convert("RGB"))
     assert_array_equal(shown(target), stylized(network, expected))
-
-
-def test_16_bit_grey_is_scaled(network: TransformerNet, tmp_path: Path) -> None:
-    grey = PIXELS[..., 0]
-    source = save(tmp_path / "a.png", grey.astype(np.uint16) * 257)
-    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
-    assert_array_equal(shown(target)[..., 1], grey)
 
 
 @pytest.mark.parametrize("grey", [np.uint8(128), np.uint16(128 * 257)])
@@ -302,29 +286,6 @@ def test_from_standard_input_to_standard_output(
         assert image.format == file_format
         difference = np.asarray(image).astype(int) - stylized(network, np.asarray(before))
     assert np.abs(difference).max() == 0 if file_format == "PNG" else np.abs(difference).mean() < 6
-
-
-def test_from_a_file_to_standard_output(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = standard(monkeypatch, b"")
-    stylize_stream(network, save(tmp_path / "a.png"), StylizeSettings())
-    with Image.open(output) as image:
-        assert_array_equal(np.asarray(image), stylized(network, PIXELS))
-
-
-def test_progress_goes_to_standard_error(
-    network: TransformerNet, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    run(network, save(tmp_path / "a.png"), tmp_path / "out", progress=True)
-    captured = capsys.readouterr()
-    assert "1/1" in captured.err
-    assert captured.out == ""
-
-
-def test_a_batch_has_a_picture(network: TransformerNet, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="batch_size is 0"):
-        run(network, save(tmp_path / "a.png"), tmp_path / "out", batch_size=0)
 
 
 def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(

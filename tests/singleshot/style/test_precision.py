@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from singleshot.style.precision import autocast, channels_last, resolve
+from singleshot.style.precision import autocast, resolve
 
 
 def test_auto_is_what_the_processor_has():
@@ -16,11 +16,6 @@ def test_auto_is_what_the_processor_has():
     assert resolve("auto", "cpu") == expected
 
 
-def test_a_named_precision_is_taken():
-    assert resolve("float32", "cpu") == torch.float32
-    assert resolve("bfloat16", "cpu") == torch.bfloat16
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_convolutions_run_in_it_and_weights_stay(dtype):
     convolution = nn.Conv2d(3, 4, 3)
@@ -29,10 +24,3 @@ def test_convolutions_run_in_it_and_weights_stay(dtype):
     assert y.dtype == dtype
     y.float().sum().backward()
     assert convolution.weight.dtype == convolution.weight.grad.dtype == torch.float32
-
-
-def test_channels_last_keeps_the_values():
-    convolution = nn.Conv2d(3, 4, 3)
-    weight = convolution.weight.detach().clone()
-    assert channels_last(convolution).weight.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(convolution.weight, weight)

@@ -60,13 +60,6 @@ def test_few_batches_do_not_become_fewer_for_larger_pictures() -> None:
     assert planned(8, gone=0.51, before=0.49, step=8).image_px == 128
 
 
-def test_a_size_that_has_just_enough_time_stays() -> None:
-    now = planned(4000)
-    for left in (3300, 2600, 4000):
-        now = planned(left, now=now)
-        assert now.image_px == 192
-
-
 def test_rate_and_augmentation_are_settled_early() -> None:
     few, many = planned(2000), planned(10_000, photos=1_000_000)
     assert (few.learning_rate, few.augment) == (FAST, True)
@@ -74,11 +67,6 @@ def test_rate_and_augmentation_are_settled_early() -> None:
     long = planned(200_000)
     assert (long.learning_rate, long.batches) == (SLOW, 5 + round(200_000 / work(SIZES[0])))
     assert planned(1000, gone=0.5, before=0.4, now=long).learning_rate == SLOW
-
-
-def test_there_is_an_end() -> None:
-    assert planned(1e9).batches == schedule.MOST_BATCHES
-    assert planned(0, gone=1.0, step=77).batches == 77
 
 
 @pytest.mark.parametrize(("strongest", "weight"), [(1e9, 8.0), (2.5, 2.0)])

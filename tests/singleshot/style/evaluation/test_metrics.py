@@ -1,5 +1,3 @@
-import io
-import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +6,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.packages import Package, fetch_package, read_member
+from singleshot.io.packages import Package
 from singleshot.style.datasets.weights import read_backbone, read_lpips_heads
 from singleshot.style.evaluation.metrics import LPIPS, load_lpips, ssim
 
@@ -49,27 +47,10 @@ class TestLpips:
     def test_of_equal_pictures_is_zero(self, lpips: LPIPS) -> None:
         assert lpips(_noise(0), _noise(0)) == 0
 
-    def test_is_symmetric(self, lpips: LPIPS) -> None:
-        assert lpips(_noise(0), _noise(1)) == pytest.approx(lpips(_noise(1), _noise(0)), rel=1e-5)
-
-    def test_grows_with_distortion(self, lpips: LPIPS) -> None:
-        x, _ = _gradients()
-        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-        distances = [lpips(x, x + σ * noise) for σ in (0.02, 0.05, 0.1, 0.2)]
-        assert distances == sorted(distances)
-        assert distances[0] > 0
-
     def test_agrees_with_the_authors_package(self, lpips: LPIPS) -> None:
         """What `lpips` 0.1.4 gave for these pictures, `normalize=True`, on torchvision's weights."""
         expected = {"alexnet": 0.57998126745224, "vgg16": 0.6998125314712524}
         assert lpips(*_gradients()) == pytest.approx(expected[lpips.backbone.architecture], rel=1e-5)
-
-    def test_heads_are_those_of_the_authors_package(self, lpips: LPIPS) -> None:
-        file = {"alexnet": "alex", "vgg16": "vgg"}[lpips.backbone.architecture]
-        content = read_member(fetch_package(AUTHORS_LPIPS), f"lpips/weights/v0.1/{file}.pth")
-        published = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        for w, expected in zip(lpips.heads.values(), published.values(), strict=True):
-            assert torch.equal(w, expected.flatten())
 
     def test_by_hand(self) -> None:
         class Taps:
@@ -81,9 +62,6 @@ class TestLpips:
         # Unit vectors (0.6, 0.8) and (0, 1): 2 · 0.36 + 3 · 0.04.
         distance = LPIPS(Taps(), {"tap": torch.tensor([2.0, 3.0])})(_noise(0), _noise(1))  # type: ignore[arg-type]
         assert distance == pytest.approx(0.84)
-
-    def test_black_pictures_are_finite(self, lpips: LPIPS) -> None:
-        assert math.isfinite(lpips(torch.zeros(3, 48, 48), torch.ones(3, 48, 48)))
 
     def test_names_a_file_that_is_none(self, lpips: LPIPS, tmp_path: Path) -> None:
         path = tmp_path / "heads.safetensors"

@@ -1,6 +1,4 @@
-import json
 import logging
-from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 import torch
 from av.packet import Packet
 from av.stream import Disposition
-from odd_videos import NTSC, make_video, number_of
+from odd_videos import make_video, number_of
 
 from singleshot.errors import UserError
 from singleshot.io.h264 import VideoFormat, add_h264, encode
@@ -103,28 +101,6 @@ def test_a_joined_video_is_as_its_source(source, tmp_path):
     assert (*shape, capture.get(cv2.CAP_PROP_FRAME_COUNT)) == (info.width, info.height, info.frames)
     assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == info.frames
     assert list(tmp_path.glob(".*")) == []
-
-
-@pytest.mark.parametrize("source", ["odd size"], indirect=True)
-def test_ntsc_is_exact_for_opencv_and_pyav(source, tmp_path):
-    info, output = probe(source), tmp_path / "joined.mp4"
-    join_segments(copied(source, info, 8), source, info, output)
-    with av.open(output) as container:
-        assert container.streams.video[0].average_rate == NTSC
-        assert container.streams.video[0].frames == 30
-    assert cv2.VideoCapture(str(output)).get(cv2.CAP_PROP_FPS) == 30000 / 1001
-    assert [number_of(frame) for frame in read_frames(output)] == list(range(30))
-
-
-def test_pixels_aspect_and_language_are_kept(tmp_path):
-    source, output = tmp_path / "video.mkv", tmp_path / "joined.mkv"
-    make_video(source, frames=3, sound=["flac"], pixel_aspect=Fraction(4, 3), language="fin")
-    info = probe(source)
-    assert info.format.pixel_aspect == "4/3"
-    join_segments(copied(source, info, 2), source, info, output)
-    assert probe(output).format == info.format
-    with av.open(output) as container:
-        assert container.streams.audio[0].language == "fin"
 
 
 def test_a_truncated_video_is_joined_as_far_as_it_goes(tmp_path):
@@ -299,12 +275,6 @@ def test_no_strength_gives_the_original(tmp_path, model):
     params = StylizeSegmentParams(info.segment(0, 4), info.format, StylizeSettings(strength=0))
     path, _ = stylized(tmp_path, model, video, params, "segment")
     assert [number_of(frame) for frame in read_frames(path)] == [0, 1, 2, 3]
-
-
-def test_params_survive_json(tmp_path):
-    info = probe(make_video(tmp_path / "video.mp4", frames=4))
-    params = StylizeSegmentParams(info.segment(1, 4), info.format)
-    assert json.loads(json.dumps(asdict(params)))["format"]["frame_rate"] == "30000/1001"
 
 
 ASS_HEADER = b"""[Script Info]

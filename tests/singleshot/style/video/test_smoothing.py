@@ -31,12 +31,6 @@ def test_a_cut_takes_nothing_over():
     assert np.array_equal(list(smooth([before, after], stylized)), stylized)
 
 
-def test_no_history_changes_nothing():
-    original = pan(smooth_noise(), 4, dx=2)
-    stylized = [255 - frame for frame in original]
-    assert np.array_equal(list(smooth(original, stylized, history=0)), stylized)
-
-
 def test_flicker_falls_where_the_scene_moves():
     """Uniform noise of its own in each frame, on what moves as the scene does."""
     random = np.random.default_rng(1)
