@@ -101,11 +101,13 @@ ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
 docs: $(INSTALLED) ## Rewrite docs/configuration.md from the dataclasses and conf/
 	python -m pipelines.config.reference
 
-lint: $(INSTALLED) ## Check style, types and layers
+lint: $(INSTALLED) ## Check style, types, layers, and the files of images and clusters
 	python -m ruff check
 	python -m ruff format --check
 	python -m mypy
 	python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+	yamllint --strict --config-data '{extends: relaxed, rules: {line-length: {max: 120, allow-non-breakable-words: false}}}' compose.yaml conf/cluster
+	hadolint --no-color Dockerfile
 
 format: $(INSTALLED) ## Format the code
 	python -m ruff check --fix --quiet

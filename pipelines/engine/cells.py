@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import Made
@@ -101,13 +101,11 @@ class Cell:
         return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
-@dataclasses.dataclass(frozen=True)
-class SavedCheckpoint:
-    """A checkpoint of an unfinished cell in the store, which is whole."""
+class SavedCheckpoint(NamedTuple):
+    """A checkpoint of an unfinished cell: its step, and the state that the task yielded."""
 
     step: int
     state: bytes
-    """The state that the task yielded."""
 
 
 def read_made(directory: Path) -> Made:
@@ -185,8 +183,7 @@ class CellStore:
         directory = self.path(cell.digest)
         if not directory.exists():
             return False
-        damaged = damage(directory)
-        if damaged:
+        if damaged := damage(directory):
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged, cell.name)
             shutil.rmtree(directory)
         return not damaged
@@ -195,8 +192,9 @@ class CellStore:
         """Store a cell's results and artifacts, all of them or none, and drop its checkpoints."""
         staging = self._stage()
         staging.mkdir()
-        if self._artifacts(cell).exists():
-            shutil.copytree(self._artifacts(cell), staging, dirs_exist_ok=True)
+        artifacts = self._checkpoints(cell) / "artifacts"
+        if artifacts.exists():
+            shutil.copytree(artifacts, staging, dirs_exist_ok=True)
         for name, content in files.items():
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_bytes(content)
@@ -234,7 +232,7 @@ class CellStore:
 
     def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
         """Store a file of an unfinished cell, which survives an interruption; returns its path."""
-        path = self._artifacts(cell) / name
+        path = self._checkpoints(cell) / "artifacts" / name
         self._save(path, content)
         return path
 
@@ -283,9 +281,6 @@ class CellStore:
 
     def _checkpoints(self, cell: Cell) -> Path:
         return self.root / "checkpoints" / cell.digest
-
-    def _artifacts(self, cell: Cell) -> Path:
-        return self._checkpoints(cell) / "artifacts"
 
 
 def checkpoint_name(step: int, state: bytes) -> str:

@@ -119,6 +119,10 @@ class OutOfMemoryError(Exception):
     """The cells of a batch don't fit into memory together; half of them may fit."""
 
 
+class LostError(Exception):
+    """The process or node that computed a batch was lost."""
+
+
 def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
     """The events of a task.
 
@@ -141,13 +145,6 @@ def _run(task: Task, jobs: Sequence[Job]) -> Iterator[Event]:
     gc.collect()
     torch.cuda.empty_cache()
     raise OutOfMemoryError(reason)
-
-
-def halves(batch: CellBatch, store: CellStore) -> list[CellBatch]:
-    """The unfinished cells of a batch that ran out of memory, in batches of half its size."""
-    size = len(batch.cells)
-    unfinished = [cell for cell in batch.cells if not store.has(cell)]
-    return list(batches(unfinished, store, (size + 1) // 2, batch.attempt))
 
 
 def first_line(error: Exception) -> str:

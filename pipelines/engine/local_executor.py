@@ -13,11 +13,11 @@ import joblib
 import psutil
 
 from pipelines.engine.cells import Cell
-from pipelines.engine.disks import DiskFullError
 from pipelines.engine.execution import (
     CellBatch,
     ExecutorConfig,
     Finished,
+    LostError,
     OutOfMemoryError,
     batches,
     checkpoints_of,
@@ -29,10 +29,6 @@ from pipelines.engine.processes import GRACE_SECONDS, ends_with
 from pipelines.engine.sweep import Sweep
 from singleshot.errors import UserError
 from tasks.job import Event
-
-
-class ProcessLostError(Exception):
-    """A process that computed cells was killed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class LocalExecutor:
             sweep.started(batch)
             for event in _events(batch, checkpoints_of(batch, sweep.store), self.config, self.gpu):
                 if isinstance(event, _End):
-                    pending.extend(_again(sweep, batch, event.error))
+                    pending.extend(sweep.ended(batch, event.error))
                 else:
                     sweep.handle(batch, event)
 
@@ -94,8 +90,8 @@ class LocalExecutor:
                         sweep.handle(fork.batch, event)
                         continue
                     del busy[connection]
-                    pending.extend(_again(sweep, fork.batch, event.error))
-                    if isinstance(event.error, ProcessLostError):
+                    pending.extend(sweep.ended(fork.batch, event.error))
+                    if isinstance(event.error, LostError):
                         fork.close()
                     else:
                         idle.append(fork)
@@ -110,21 +106,6 @@ def _places(config: ExecutorConfig) -> int:
         return joblib.cpu_count()
     fitting = int(psutil.virtual_memory().total / 2**30 / config.memory_gb)
     return max(min(joblib.cpu_count(), fitting), 1)
-
-
-def _again(sweep: Sweep, batch: CellBatch, error: Exception | None) -> Sequence[CellBatch]:
-    """The batches to run in place of one that has ended; none unless it was lost or too large."""
-    match error:
-        case None:
-            return []
-        case OutOfMemoryError():
-            return sweep.out_of_memory(batch, error)
-        case ProcessLostError():
-            return sweep.lost(batch, error)
-        case DiskFullError():
-            raise error  # the disk would be full for the other cells too
-    sweep.failed(batch, error)
-    return []
 
 
 class _Fork:
@@ -152,7 +133,7 @@ class _Fork:
             self._process.join()
             status = self._process.exitcode or 0
             ending = signal.Signals(-status).name if status < 0 else f"status {status}"
-            return _End(ProcessLostError(f"its process ended with {ending}"))
+            return _End(LostError(f"its process ended with {ending}"))
         return event
 
     def close(self) -> None:

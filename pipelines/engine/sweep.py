@@ -11,7 +11,8 @@ from pathlib import Path
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import CellBatch, Finished, batches, first_line, halves
+from pipelines.engine.disks import DiskFullError
+from pipelines.engine.execution import CellBatch, Finished, LostError, OutOfMemoryError, batches
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 TRANSIENT_RETRIES = 3
 """How often cells are started again whose process or node was lost."""
+ON = "going on from the last checkpoint"
 
 
 class Recorder:
@@ -111,36 +113,43 @@ class Sweep:
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
 
-    def out_of_memory(self, batch: CellBatch, error: Exception) -> list[CellBatch]:
-        """Record that a batch ran out of memory; returns its halves, or nothing for a batch of one cell."""
-        reason = first_line(error)
-        if len(batch.cells) > 1:
-            log.warning(
-                "%s: %d cells at once ran out of memory (%s); halved, they go on from the last checkpoint",
-                *(batch.cells[0].name, len(batch.cells), reason),
-            )
-            return halves(batch, self.store)
-        self.failed(
-            batch,
-            UserError(
-                f"out of memory with no other cell in its stack ({reason}); give a cell more: "
-                "executor.num_gpus 1 is a whole GPU, executor.memory_gb reserves a machine's memory; or set "
-                "executor.device to cpu"
-            ),
-        )
-        return []
+    def ended(self, batch: CellBatch, error: Exception | None = None) -> list[CellBatch]:
+        """Record how a batch has ended, and return the batches to run in its place.
 
-    def lost(self, batch: CellBatch, error: Exception) -> list[CellBatch]:
-        """Record that a batch was lost with its process or node; returns what to run in its place."""
-        if batch.attempt == TRANSIENT_RETRIES:
-            self.failed(batch, error)
-            return []
-        log.warning("%s: %s; going on from the last checkpoint", batch.cells[0].name, type(error).__name__)
+        There are none if it is done or has failed.
+
+        Raises:
+            DiskFullError: it ended with this error, as would all others.
+        """
+        size, attempt, first = len(batch.cells), batch.attempt, batch.cells[0].name
+        match error:
+            case None:
+                return []
+            case DiskFullError():
+                raise error
+            case OutOfMemoryError() if size > 1:
+                log.warning("%s: %d cells at once ran out of memory (%s); halved, %s", first, size, error, ON)
+                size = (size + 1) // 2
+            case LostError() if attempt < TRANSIENT_RETRIES:
+                log.warning("%s: %s; %s", first, error, ON)
+                attempt += 1
+            case OutOfMemoryError():
+                self._failed(
+                    batch,
+                    UserError(
+                        f"out of memory with no other cell in its stack ({error}); give a cell more: "
+                        "executor.num_gpus 1 is a whole GPU, executor.memory_gb reserves a machine's memory; "
+                        "or set executor.device to cpu"
+                    ),
+                )
+                return []
+            case _:
+                self._failed(batch, error)
+                return []
         unfinished = [cell for cell in batch.cells if not self.store.has(cell)]
-        return list(batches(unfinished, self.store, len(batch.cells), batch.attempt + 1))
+        return list(batches(unfinished, self.store, size, attempt))
 
-    def failed(self, batch: CellBatch, error: BaseException) -> None:
-        """Record that a batch's cells have failed, and why."""
+    def _failed(self, batch: CellBatch, error: Exception) -> None:
         trace = without_secrets("".join(traceback.format_exception(error)))
         for cell in batch.cells:
             self.running.discard(cell.digest)

@@ -195,11 +195,9 @@ class Tracker(Recorder):
         shown = {key: without_secrets(value) for key, value in cell.tags.items()}
         tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest, "current": "yes"}
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
-        params = [
-            Param(key, without_secrets(str(value)))
-            for key, value in _flatten(dataclasses.asdict(cell.params))
-        ]
-        self._client.log_batch(run.info.run_id, params=params)
+        params = _flatten(dataclasses.asdict(cell.params))
+        shown_params = [Param(key, without_secrets(str(value))) for key, value in params]
+        self._client.log_batch(run.info.run_id, params=shown_params)
         self._client.log_inputs(run.info.run_id, datasets=list(_datasets(cell)))
         return run
 
@@ -207,9 +205,8 @@ class Tracker(Recorder):
         run_id = run.info.run_id
         self.flush()  # the last recorded step is queried next
         for key in run.data.metrics:
-            self._logged[run_id, key] = max(
-                metric.step for metric in self._client.get_metric_history(run_id, key)
-            )
+            history = self._client.get_metric_history(run_id, key)
+            self._logged[run_id, key] = max(metric.step for metric in history)
         self._resume(run_id)
 
     def _open_sweep(self, found: "Sequence[Run]") -> str:

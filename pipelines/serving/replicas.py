@@ -11,13 +11,14 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from pipelines.config.serving import ServingConfig
-from pipelines.engine.ray_executor import CPU_UNIT
 from pipelines.serving.app import build_app
 from pipelines.serving.models import Model
 from pipelines.serving.server import LAST_ANSWERS_S
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard
 
+CPU_UNIT = 1e-4
+"""Smallest fraction of a core that Ray counts."""
 NAME = "singleshot"
 """Name of the application."""
 TARGET_REQUESTS = 64

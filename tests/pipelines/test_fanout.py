@@ -30,7 +30,7 @@ from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, _temporary_directory, not_code, ray_cluster
-from pipelines.engine.ray_executor import _again, _execute_remotely, _Input, _receive
+from pipelines.engine.ray_executor import _Input, execute_remotely, fault
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
 from tasks.job import Progress
@@ -101,7 +101,7 @@ def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
 def test_inputs_arrive_in_the_workers_own_directory(given, tmp_path, monkeypatch):
     """Not beside it, where a `..` would lead, and where an older file may be."""
     monkeypatch.setattr("ray.get", lambda content: content)
-    received = _receive(_Input(Path(given), {".": b"new"}), tmp_path / "worker")
+    received = _Input(Path(given), {".": b"new"}).receive(tmp_path / "worker")
     assert received.resolve().is_relative_to(tmp_path / "worker")
     assert (received.name, received.read_text()) == ("mine.txt", "new")
 
@@ -130,7 +130,7 @@ def test_a_worker_whose_directory_was_removed_finds_another(store, tmp_path, mon
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     (batch,) = batches(sums(1), store, 1)
-    *_, finished = _execute_remotely(batch, [{}], [None], LOCAL, gpu=False)
+    *_, finished = execute_remotely(batch, [{}], [None], LOCAL, gpu=False)
     assert "result.json" in finished.files
     assert Path.cwd().is_dir()  # of a directory that is gone, the system says FileNotFoundError
 
@@ -261,10 +261,14 @@ def test_a_worker_killed_for_memory_is_halved_and_alone_tried_again_then_given_u
     killed = ray.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.\nMore")
     cells = sums(3, stack="s")
     sweep = Sweep(cells, store, Recorder())
-    assert [len(batch.cells) for batch in _again(CellBatch(tuple(cells), 1), sweep, killed)] == [2, 1]
-    (again,) = _again(CellBatch((cells[0],), 1), sweep, killed)
-    assert (again.cells, again.attempt) == ((cells[0],), 2)
-    assert list(_again(CellBatch((cells[0],), TRANSIENT_RETRIES), sweep, killed)) == []
+
+    def again(batch):
+        return sweep.ended(batch, fault(batch, killed))
+
+    assert [len(batch.cells) for batch in again(CellBatch(tuple(cells), 1))] == [2, 1]
+    (retried,) = again(CellBatch((cells[0],), 1))
+    assert (retried.cells, retried.attempt) == ((cells[0],), 2)
+    assert again(CellBatch((cells[0],), TRANSIENT_RETRIES)) == []
     with pytest.raises(UserError, match=r"^sum-0: out of memory .*node running low on memory\.\).*memory_gb"):
         sweep.raise_failures()
 
@@ -291,19 +295,6 @@ def test_ray_is_started_again_where_it_was_too_slow(slow_starts, ends_well, monk
         with ray_cluster(ExecutorConfig(kind="ray")):
             assert len(starts) == slow_starts + 1
     assert capsys.readouterr().err.count("starting it again") == min(slow_starts, STARTS)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(joblib.cpu_count() == 1, reason="one core has no second round that is short")
-def test_cells_that_would_leave_cores_idle_in_a_second_round_all_run_at_once(store, tmp_path):
-    place = tmp_path / "place"
-    place.mkdir()
-    count = joblib.cpu_count() + 1
-    cells = [Cell(f"cell-{i}", meet, MeetParams(str(place), str(i), count)) for i in range(count)]
-    fan_out(
-        cells, RAY, store, Recorder(), start_ray=True
-    )  # would not end if one had to wait for another's end
-    assert all(store.has(cell) for cell in cells)
 
 
 @pytest.mark.slow

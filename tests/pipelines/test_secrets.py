@@ -101,7 +101,7 @@ def test_neither_manifest_nor_mlflow_has_it(tmp_path, monkeypatch, empty_databas
         store.commit(CELL, {"result.json": b"{}"}, MADE)
         tracker.finished(CELL, store.path(CELL.digest))
         tracker.started(CELL)
-        sweep.failed(CellBatch((CELL,)), RuntimeError(f"https://me:{SECRET}@host is down"))
+        sweep.ended(CellBatch((CELL,)), RuntimeError(f"https://me:{SECRET}@host is down"))
         with pytest.raises(CellsFailedError) as told:
             sweep.raise_failures()
     assert SECRET not in str(told.value)
