@@ -69,6 +69,16 @@ def one_thread():
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+@pytest.fixture
+def toys(monkeypatch):
+    """The runtimes of toy_runtimes.py, by their names."""
+    from singleshot.export.runtimes import RUNTIMES, Declared
+
+    names = ["missing", "raises", "wrong", "dies", "dies-later", "hangs", "chatters", "greedy"]
+    for name in ("toy", *(f"toy-{name}" for name in names)):
+        monkeypatch.setitem(RUNTIMES, name, Declared("toy_runtimes", ()))
+
+
 @pytest.fixture(scope="module")
 def browser():
     """Chromium, for a file's tests."""

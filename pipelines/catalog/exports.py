@@ -11,7 +11,7 @@ from singleshot.export.onnx_model import Form
 from singleshot.export.policies import forms_of
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.agents import AgentSpec
-from tasks.export_graph import graph_name
+from tasks.export import graph_name
 
 
 @dataclass(frozen=True)

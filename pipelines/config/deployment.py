@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le, MinLen
+from annotated_types import Ge, Le, MinLen
 
 from pipelines.config.names import AlgorithmName, RuntimeName
 from singleshot.errors import UserError
 from singleshot.export.classifier import TRAINED, ClassifierName, ClassifierSource
+from singleshot.export.measurement import Measurement
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,11 @@ class BenchmarkedAgents:
     seeds: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
 
 
-@dataclass(frozen=True)
-class BenchmarkConfig:
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkConfig(Measurement):
     """The networks that are timed, the runtimes, and the time for each."""
 
     runtimes: Annotated[tuple[RuntimeName, ...], MinLen(1)]
-    threads: Annotated[tuple[Annotated[int, Ge(0)], ...], MinLen(1)]
-    """Numbers of threads at which networks are timed; 0 stands for all cores."""
     agents: BenchmarkedAgents
     batches: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)]
     """Batch sizes at which policies are timed, in states."""
@@ -65,14 +64,6 @@ class BenchmarkConfig:
     """Side lengths of the square pictures that are stylised, in pixels."""
     photos: Annotated[tuple[str, ...], MinLen(1)]
     """Names of the photos in style.samples to classify."""
-    rollout_steps: Annotated[int, Ge(1)]
-    """Number of steps on whose states the outputs of a policy are compared."""
-    seconds: Annotated[float, Gt(0)]
-    """Time for which one network is measured on one runtime at one size, in seconds, without warm-up and
-    compilation."""
-    time_limit_s: Annotated[float, Gt(0)]
-    """Time after which a runtime that is still preparing one network at one size counts as failed, in
-    seconds."""
 
 
 @dataclass(frozen=True)

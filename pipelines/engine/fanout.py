@@ -64,7 +64,8 @@ def fan_out(
 @contextlib.contextmanager
 def _executor(config: ExecutorConfig, gpu: bool, start_ray: bool) -> Iterator[LocalExecutor | RayExecutor]:
     if config.kind == "local" or not (start_ray or cluster_address(config)):
-        yield LocalExecutor(config, gpu)
+        with contextlib.closing(LocalExecutor(config, gpu)) as executor:
+            yield executor
         return
     with ray_cluster(config):
         yield RayExecutor(config, gpu)

@@ -52,6 +52,12 @@ class LocalExecutor:
     def __init__(self, config: ExecutorConfig, gpu: bool):
         self.config = config
         self.gpu = gpu
+        self._idle: list[_Fork] = []
+
+    def close(self) -> None:
+        """End the forks, which `run` leaves for its next call."""
+        for fork in self._idle:
+            fork.close()
 
     def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
         """Compute `cells`, which the sweep's store lacks."""
@@ -74,12 +80,11 @@ class LocalExecutor:
 
     def _run_in_forks(self, sweep: Sweep, pending: deque[CellBatch]) -> None:
         places = min(_places(self.config), len(pending))
-        idle: list[_Fork] = []
         busy: dict[Connection, _Fork] = {}
         try:
             while pending or busy:
                 while pending and len(busy) < places:
-                    fork = idle.pop() if idle else _Fork(self.config, self.gpu)
+                    fork = self._idle.pop() if self._idle else _Fork(self.config, self.gpu)
                     busy[fork.connection] = fork
                     fork.begin(pending.popleft(), sweep)
                 for connection in wait(list(busy)):
@@ -94,9 +99,9 @@ class LocalExecutor:
                     if isinstance(event.error, LostError):
                         fork.close()
                     else:
-                        idle.append(fork)
+                        self._idle.append(fork)
         finally:
-            for fork in [*busy.values(), *idle]:
+            for fork in busy.values():
                 fork.close()
 
 

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
 
 from pipelines.catalog.agents import AGENT_TAGS, environment_of
 from pipelines.catalog.exports import (
@@ -15,10 +17,10 @@ from pipelines.catalog.paths import CLASSIFICATION, SAMPLES, TIMINGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
+from singleshot.export.measurement import InputSize, Measurement
+from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes import RUNTIMES, runtimes_here
-from singleshot.rl.environments import Environment
-from tasks.benchmark import BenchmarkParams, InputSize, benchmark
-from tasks.benchmark_classifier import ClassifierBenchmarkParams, benchmark_classifier
+from tasks.benchmark import BenchmarkParams, benchmark
 from tasks.tables import concatenate
 
 log = logging.getLogger(__name__)
@@ -47,56 +49,28 @@ def benchmark_cells(config: Config) -> Iterator[Cell]:
     Style networks have the same shape and latency, so only one is timed.
     """
     measured = config.deployment.benchmark
-    batches = tuple(InputSize(batch) for batch in measured.batches)
+    settings = Measurement(**{each.name: getattr(measured, each.name) for each in fields(Measurement)})
+    runtimes = runtimes_here(measured.runtimes)
+    states = BenchmarkParams(runtimes, tuple(InputSize(batch) for batch in measured.batches), settings)
     agents = list(benchmarked_agents(config))
     if not agents:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
     for agent in agents:
-        yield from _forms(config, policy_of(agent), batches, environment_of(config, agent))
+        params, source = replace(states, environment=environment_of(config, agent)), policy_of(agent)
+        yield from (_cell(source, form, params) for form in source.forms)
     squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
-    yield from _forms(config, style_network(config.style.training.styles[0]), squares)
-    yield _classifier(config)
+    style = style_network(config.style.training.styles[0])
+    yield _cell(style, "dense", BenchmarkParams(runtimes, squares, settings))
+    asked = BenchmarkParams(runtimes, (InputSize(1),), settings, photos=measured.photos)
+    yield _cell(classifier(config), "dense", asked, photos=SAMPLES)
 
 
-def _forms(
-    config: Config,
-    source: TrainedNetwork,
-    sizes: tuple[InputSize, ...],
-    environment: Environment | None = None,
-) -> Iterator[Cell]:
-    for form in source.forms:
-        inputs = {"onnx": source.graph(form), "source": source.path}
-        params = _params(config, sizes, environment)
-        tags, modules = {**source.tags, "form": form}, _modules(source, params)
-        yield Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
-
-
-def _classifier(config: Config) -> Cell:
-    source = classifier(config)
-    params = ClassifierBenchmarkParams(config.deployment.benchmark.photos, _params(config, (InputSize(1),)))
-    inputs = {"onnx": source.graph("dense"), "source": source.path, "photos": SAMPLES}
-    tags, modules = {**source.tags, "form": "dense"}, _modules(source, params.benchmark)
-    return Cell(f"{source.cell}/dense", benchmark_classifier, params, inputs, tags, modules=modules)
-
-
-def _modules(source: TrainedNetwork, params: BenchmarkParams) -> tuple[str, ...]:
-    """The modules that a task which times the network imports by name."""
-    return (*source.modules, *(RUNTIMES[runtime.name].module for runtime in params.runtimes))
-
-
-def _params(
-    config: Config, sizes: tuple[InputSize, ...], environment: Environment | None = None
-) -> BenchmarkParams:
-    measured = config.deployment.benchmark
-    return BenchmarkParams(
-        runtimes=runtimes_here(measured.runtimes),
-        threads=measured.threads,
-        sizes=sizes,
-        seconds=measured.seconds,
-        time_limit_s=measured.time_limit_s,
-        rollout_steps=measured.rollout_steps,
-        environment=environment,
-    )
+def _cell(source: TrainedNetwork, form: Form, params: BenchmarkParams, **more: Path) -> Cell:
+    inputs = {"onnx": source.graph(form), "source": source.path, **more}
+    tags = {**source.tags, "form": form}
+    # The modules that the task imports by name.
+    modules = (*source.modules, *(RUNTIMES[runtime.name].module for runtime in params.runtimes))
+    return Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
 
 
 STEPS = (benchmark_graphs,)

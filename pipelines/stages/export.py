@@ -15,10 +15,7 @@ from pipelines.catalog.paths import EXPORTS, GRAPHS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from tasks.export_classifier import ClassifierParams, export_classifier
-from tasks.export_graph import ExportParams
-from tasks.export_policy import export_policy
-from tasks.export_style import export_style
+from tasks.export import ClassifierParams, ExportParams, export_classifier, export_policy, export_style
 from tasks.job import Task
 from tasks.tables import concatenate
 

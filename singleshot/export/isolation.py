@@ -1,37 +1,32 @@
-"""Runtimes in separate processes, so that one that crashes, hangs or miscompiles doesn't affect others."""
+"""Runtimes in processes of their own, so that one that crashes, hangs or miscompiles doesn't affect others.
 
-import json
+The functions at the end are what these processes run. They import only NumPy and the runtime, since a
+runtime's environment may lack everything else.
+"""
+
+import ctypes
+import functools
+import gc
+import importlib
 import os
-import signal
-import socket
-import subprocess
-import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from singleshot.export import worker
-from singleshot.export.runtimes import interpreter
-from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, load_arrays, save_arrays
+import numpy as np
 
-WORKER = worker.__name__
-"""Module that runs in the process. It is imported here, so that an edit there changes a cell's digest."""
-ROOT = Path(__file__).parents[2]
-"""Directory of the package `singleshot`, which is not installed."""
+from singleshot.export.runtimes import RUNTIMES, THREADS_ARE_FINAL, interpreter
+from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared, Runtime
+from singleshot.export.timing import Samples, time_calls
+from singleshot.io.own_process import OwnProcess, ProcessFailed
+
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
 """Settings of the caller that would limit a runtime's threads, whose number is given with each network."""
-KILLED_WAIT_S = 10
-STATUS_BYTES = 16
-"""Longest message with an exit status."""
-
-
-class WorkerFailed(Exception):  # noqa: N818 (an outcome that the table reports)
-    """A runtime crashed, hung or raised; the message is the reason, in one line."""
 
 
 @dataclass(frozen=True)
@@ -40,208 +35,145 @@ class Description:
 
     unavailable: str | None
     """Reason why the runtime can't run here; None if it can."""
-    version: str
-    device: str
+    version: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True)
-class PreparedReport:
+class Report:
     """The outputs of a network that one runtime has compiled, and the times taken."""
 
     outputs: Arrays
     """Output arrays (batches, batch, …) by name."""
     precision: Precision
     compile_s: float
-    first_call_s: float
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Times and memory of one turn of calls."""
-
-    wall_s: Sequence[float]
-    cpu_s: Sequence[float]
-    """Processor time of each call, of all threads of the process."""
-    peak_memory_bytes: int | None
-    """Peak of the process since the network was prepared, with the pages of libraries that it has used since
-    its fork; None if it is unknown."""
-
-    @property
-    def cpu_per_wall(self) -> float:
-        """Average number of cores at work."""
-        return sum(self.cpu_s) / sum(self.wall_s)
-
-
-class _Template:
-    """A process that has imported a runtime, and whose forks are workers, one after another.
-
-    Most imports take one to three seconds, which would otherwise be spent again for each network.
-    """
-
-    def __init__(self, runtime: str) -> None:
-        python = interpreter(runtime)
-        if python is None:
-            raise WorkerFailed("its environment isn't built; run `make compilers`")
-        self.fork_status: int | None = None
-        """Exit status of the fork, or minus the signal that killed it; None while it lives."""
-        self._written_before = 0
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it stays open)
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [str(python), "-m", WORKER, runtime, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=_environment(),
-                start_new_session=True,
-            )
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process can fork."""
-        return self._process.poll() is None
-
-    def fork(self, files: str) -> Connection:
-        """Fork a worker, with the directory `files` for its own; returns the other end of its connection."""
-        self.fork_status = None
-        self._written_before = os.fstat(self._log.fileno()).st_size
-        ours, theirs = Pipe()
-        with theirs:
-            socket.send_fds(self._socket, [files.encode()], [theirs.fileno()])
-        return ours
-
-    def end_fork(self, patience_s: float = 0) -> int:
-        """Kill the fork and all processes that it started, unless it ends by itself within `patience_s`.
-
-        Returns:
-            The fork's exit status; the template's if that has ended as well.
-        """
-        if self.fork_status is None:
-            self._socket.settimeout(KILLED_WAIT_S)
-            try:
-                if not wait([self._socket], patience_s):
-                    self._socket.sendall(b"\n")
-                status = self._socket.recv(STATUS_BYTES)
-            except OSError:
-                status = b""
-            self.fork_status = int(status) if status else self.kill()
-        return self.fork_status
-
-    def kill(self) -> int:
-        """Kill the process, its fork, and all processes that they started; returns its status."""
-        self._socket.close()  # which ends it and its fork, unless it is still importing
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILLED_WAIT_S)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self.fork_status = self._process.wait()
-        return self.fork_status
-
-    def last_words(self) -> str:
-        """The last line that the fork has written; empty if there is none."""
-        size = os.fstat(self._log.fileno()).st_size - self._written_before
-        written = os.pread(self._log.fileno(), size, self._written_before).decode(errors="replace")
-        return next((line.strip() for line in reversed(written.split("\n")) if line.strip()), "")
-
-
-_idle: dict[str, list[_Template]] = defaultdict(list)
-"""Templates without a fork, by runtime. They end with this process."""
-
-
-def _template(runtime: str) -> _Template:
-    """An idle template of the runtime, or a new one, which imports it in the background."""
-    while _idle[runtime]:
-        template = _idle[runtime].pop()
-        if template.alive:
-            return template
-    return _Template(runtime)
+    first_call_ms: float
 
 
 class Worker:
-    """A process with one runtime; a context manager that kills the process at the end, whatever it is doing.
+    """A process with one runtime, on one number of threads if that can't be changed later.
 
-    The process is a fork of a :class:`_Template`. The first request waits until the runtime is imported. The
-    process writes nothing to this process's output. If a request isn't answered within `time_limit_s`, the
-    process and all processes that it started are killed. After a :class:`WorkerFailed`, the worker can still
-    be used if it is `alive`, because its runtime has only raised an error.
+    The process is kept for the next worker, as most runtimes take one to three seconds to be imported. After
+    a crash, or a request that isn't answered within `time_limit_s`, the next request starts a new one.
 
     Raises:
-        WorkerFailed: the environment of the runtime isn't built.
+        ProcessFailed: the environment of the runtime isn't built; from requests: the runtime crashed, hung or
+            raised an error.
     """
 
-    def __init__(self, runtime: str, time_limit_s: float) -> None:
-        self.runtime, self.time_limit_s = runtime, time_limit_s
-        self._template = _template(runtime)
-        self._files = tempfile.TemporaryDirectory(prefix="worker-")
-        self._connection = self._template.fork(self._files.name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process, and remove its files. Its template waits for the next worker."""
-        self._connection.close()
-        self._template.end_fork()
-        _idle[self.runtime].append(self._template)
-        self._files.cleanup()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the process can take another request."""
-        return self._template.fork_status is None
+    def __init__(self, runtime: str, threads: int, time_limit_s: float) -> None:
+        self.threads, self.time_limit_s = threads, time_limit_s
+        self._runtime = (RUNTIMES[runtime].module, runtime)
+        self._process = _process(runtime, threads if runtime in THREADS_ARE_FINAL else None)
 
     def describe(self) -> Description:
         """Describe the runtime, once it is imported."""
-        return Description(**self._ask("describe"))
+        return self._ask(describe, *self._runtime)
 
-    def prepare(self, model: ModelFiles, inputs: Arrays, threads: int) -> PreparedReport:
+    def prepare(self, model: ModelFiles, inputs: Arrays, scratch: Path) -> Report:
         """Compile the network for the shapes of `inputs`, (batches, batch, …) by name, and run all batches.
 
-        The network replaces the one prepared before.
+        The network replaces the one prepared before. Its compiler may leave files in `scratch`.
         """
-        given, answers = Path(self._files.name, "inputs.npz"), Path(self._files.name, "outputs.npz")
-        save_arrays(given, inputs)
-        answer = self._ask(
-            "prepare",
-            model={"onnx": str(model.onnx), "source": str(model.source), "form": model.form},
-            inputs=str(given),
-            outputs=str(answers),
-            threads=threads,
-        )
-        outputs = load_arrays(answers)
-        return PreparedReport(outputs, answer["precision"], answer["compile_s"], answer["first_call_s"])
+        return self._ask(prepare, *self._runtime, model, inputs, self.threads, scratch)
 
     def measure(self, calls: int) -> Samples:
         """Time `calls` calls of the prepared network, on each batch of its inputs in turn."""
-        return Samples(**self._ask("measure", calls=calls))
+        return self._ask(measure, calls)
 
-    def _ask(self, action: str, **request: Any) -> dict[str, Any]:
-        try:
-            self._connection.send_bytes(json.dumps({"do": action, **request}).encode())
-            if not self._connection.poll(self.time_limit_s):
-                self._template.kill()
-                raise WorkerFailed(f"no answer within {self.time_limit_s:g} s")
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            raise WorkerFailed(self._how_it_ended()) from error
-        if "error" in answer:
-            raise WorkerFailed(answer["error"])
-        return answer
-
-    def _how_it_ended(self) -> str:
-        status = self._template.end_fork(KILLED_WAIT_S)
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        last = self._template.last_words()
-        return f"{how}: {last[:300]}" if last else how
+    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._process.call(self.time_limit_s, function, *arguments)
 
 
-def _environment() -> dict[str, str]:
-    """This process's environment variables, with `singleshot` importable."""
-    inherited = {name: value for name, value in os.environ.items() if name not in THREADS}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return inherited | {"PYTHONPATH": path}
+@functools.cache
+def _process(runtime: str, threads: int | None) -> OwnProcess:  # noqa: ARG001 (one for each)
+    python = interpreter(runtime)
+    if python is None:
+        raise ProcessFailed("its environment isn't built; run `make compilers`")
+    return OwnProcess(python, {name: value for name, value in os.environ.items() if name not in THREADS})
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The network that this process has prepared."""
+
+    prepared: Prepared
+    batches: Sequence[Arrays]
+    peak_was_reset: bool
+
+
+_network: _Network | None = None
+
+
+@functools.cache
+def _open(module: str, name: str) -> Runtime:
+    adapter: type[Runtime] = importlib.import_module(module).ADAPTER
+    return adapter(name)
+
+
+def describe(module: str, name: str) -> Description:
+    """Describe the runtime of an adapter's module, and say whether it can run here."""
+    runtime = _open(module, name)
+    if reason := runtime.unavailable():
+        return Description(reason)
+    return Description(None, runtime.version(), runtime.device())
+
+
+def prepare(module: str, name: str, model: ModelFiles, inputs: Arrays, threads: int, scratch: Path) -> Report:
+    """Compile a network in this process, and return its outputs for every batch of `inputs`."""
+    global _network
+    _network = None
+    # Kernels are compiled anew, or the compile time would depend on earlier runs. PyTorch's own precompiled
+    # headers (7 s), which it keeps elsewhere, are shared.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / name)
+    _free_memory()
+    peak_was_reset = _reset_peak_memory()
+    batches = [
+        {name: array[i].copy() for name, array in inputs.items()}
+        for i in range(len(next(iter(inputs.values()))))
+    ]
+    shapes = {name: array.shape for name, array in batches[0].items()}
+    start = time.perf_counter()
+    prepared = _open(module, name).prepare(model, shapes, threads)
+    compiled = time.perf_counter()
+    first = prepared.run(batches[0])
+    called = time.perf_counter()
+    answers = [first, *map(prepared.run, batches[1:])]
+    _network = _Network(prepared, batches, peak_was_reset)
+    outputs = {name: np.stack([answer[name] for answer in answers]) for name in first}
+    return Report(outputs, prepared.precision, compiled - start, 1e3 * (called - compiled))
+
+
+def measure(calls: int) -> Samples:
+    """Time `calls` calls of this process's network.
+
+    Another runtime ran before, so caches are cold: an additional first call isn't counted. There is none if
+    `calls` is 1, because a call then takes long.
+    """
+    assert _network is not None
+    run, batches = _network.prepared.run, _network.batches
+    if calls > 1:
+        run(batches[-1])
+    samples = time_calls([partial(run, batches[i % len(batches)]) for i in range(calls)])
+    return Samples(samples.wall_s, samples.cpu_s, _peak_memory() if _network.peak_was_reset else None)
+
+
+def _free_memory() -> None:
+    """Give the memory of the network before this one back to the system, or it would count for this one."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _reset_peak_memory() -> bool:
+    """Reset the peak of memory (proc(5), /proc/pid/clear_refs); False if the system doesn't support that."""
+    with suppress(OSError):
+        return Path("/proc/self/clear_refs").write_text("5", encoding="utf-8") > 0
+    return False
+
+
+def _peak_memory() -> int:
+    """Peak of this process's memory, in bytes."""
+    status = Path("/proc/self/status").read_text("utf-8").splitlines()
+    (peak,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) * 1024

@@ -5,13 +5,12 @@ from pathlib import Path
 
 from singleshot.errors import UserError
 from singleshot.export.classifier import load_classifier
-from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
 from singleshot.export.policies import open_policy
+from singleshot.export.to_onnx import Network
 from singleshot.io.tensor_file import read_metadata
 from singleshot.style.model_file import load_model
 
-__all__ = ["Network", "open_classifier", "open_network", "open_style"]
 NORMALISED = 3.0
 """Normalised pictures, which have about zero mean and unit variance, are about within ± this."""
 

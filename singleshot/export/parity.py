@@ -10,15 +10,16 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from singleshot.export.network import Network
 from singleshot.export.onnx_model import GraphInput
 from singleshot.export.runtimes.protocol import Arrays, Precision
+from singleshot.export.to_onnx import Network
 from singleshot.rl.algorithms.bcq import BCQPolicy
 
 MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
@@ -37,18 +38,6 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The candidate actions that BCQ chooses from, in float64."""
-
-    actions: NDArray[np.float64]
-    """(batch, samples, action)"""
-    values: NDArray[np.float64]
-    """The critic's values, (batch, samples)."""
-    torch_value_error: float
-    """Largest error of the values in PyTorch's float32."""
-
-
-@dataclass(frozen=True)
 class Reference:
     """The expected outputs of a network for certain inputs."""
 
@@ -56,29 +45,29 @@ class Reference:
     """Outputs in float64, except BCQ's `choice`, which is int64."""
     torch_error: float
     """Largest error of PyTorch's float32 in any element of any output; for BCQ, in any candidate's action."""
-    candidates: Candidates | None
-    """BCQ's candidate actions; None for any other network."""
+    candidates: Arrays | None = None
+    """BCQ's candidates in float64: `actions` (batch, samples, action) and the critic's `values` (batch,
+    samples); None for any other network."""
+    torch_value_error: float = 0.0
+    """Largest error of BCQ's values in PyTorch's float32."""
 
 
 @dataclass(frozen=True)
 class Parity:
-    """How far outputs are from the reference."""
+    """How far outputs are from the reference; unknown if they can't be compared."""
 
-    max_abs_error: float
+    max_abs_error: float | None = None
     """Largest error of any element. BCQ's actions are compared with the chosen candidate in float64."""
-    max_rel_error: float
+    max_rel_error: float | None = None
     """The same as a fraction of the reference's largest element."""
-    tolerance: float
+    tolerance: float | None = None
     """The largest accepted `max_abs_error`."""
-    accepted: bool
-    reason: str
-    """Reason why the outputs are not accepted; empty if they are."""
-    same_choices: float | None
+    same_choices: float | None = None
     """Fraction of BCQ's choices that are the same as in float64. Others are accepted only as near ties."""
 
 
 def random_inputs(
-    inputs: Sequence[GraphInput], sizes: Mapping[str, int], seed: int
+    inputs: Sequence[GraphInput], sizes: Mapping[str, Any], seed: int
 ) -> dict[str, NDArray[np.float32]]:
     """Numbers uniform in each input's range, equal for equal seeds; `sizes` has the sizes of named axes."""
     generator = np.random.default_rng(seed)
@@ -98,44 +87,48 @@ def reference(network: Network, inputs: Arrays) -> Reference:
     module says.
     """
     exact_module = copy.deepcopy(network.module).double()
-    single = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
-    exact = _run(exact_module, network, [tensor.double() for tensor in single])
-    errors = _errors(_run(network.module, network, single), exact)
+
+    def exact_and_errors(inputs: Sequence[Tensor]) -> tuple[Arrays, dict[str, float]]:
+        exact = _run(exact_module, network, [tensor.double() for tensor in inputs])
+        single = _run(network.module, network, inputs)
+        return exact, {name: _error(single[name], array) for name, array in exact.items()}
+
+    given = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
+    exact, errors = exact_and_errors(given)
     if copies := math.ceil(FEWEST / min(array.size for array in exact.values())) - 1:
-        near = _neighbours(single, copies)
-        exact_near = _run(exact_module, network, [tensor.double() for tensor in near])
-        errors_near = _errors(_run(network.module, network, near), exact_near)
-        errors = {name: max(error, errors_near[name]) for name, error in errors.items()}
+        _, near = exact_and_errors(_neighbours(given, copies))
+        errors = {name: max(error, near[name]) for name, error in errors.items()}
     if not isinstance(network.module, BCQPolicy):
-        return Reference(exact, max(errors.values()), None)
-    actions, values = exact["actions"], exact["values"]
-    choice = values.argmax(axis=1)
-    outputs = {"action": actions[np.arange(len(choice)), choice], "choice": choice}
-    return Reference(outputs, errors["actions"], Candidates(actions, values, errors["values"]))
+        return Reference(exact, max(errors.values()))
+    choice = exact["values"].argmax(axis=1)
+    outputs = {"action": exact["actions"][np.arange(len(choice)), choice], "choice": choice}
+    return Reference(outputs, errors["actions"], exact, errors["values"])
 
 
-def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Parity:
+def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tuple[Parity, str]:
     """Compare a runtime's outputs, computed in `precision`, with `reference`.
 
     Errors up to `MULTIPLES[precision]` times PyTorch's own error are accepted. PyTorch's error is taken as at
     least the rounding error of the reference's largest element in float32, since a few numbers may all happen
     to be exact. A choice other than float64's is accepted if the critic's values of both candidates differ by
     at most twice the tolerance of values, as each of them may be off by that tolerance.
+
+    Returns:
+        The errors, and the reason why the outputs are not accepted; empty if they are.
     """
-    multiple = MULTIPLES[precision]
-    largest = max(float(np.abs(exact).max()) for name, exact in reference.outputs.items() if name != "choice")
+    multiple, expected = MULTIPLES[precision], reference.outputs
+    largest = max(float(np.abs(exact).max()) for name, exact in expected.items() if name != "choice")
     tolerance = multiple * max(reference.torch_error, _rounding(largest))
     if malformed := _malformed(outputs, reference):
-        return Parity(np.inf, np.inf, tolerance, False, malformed, None)
-    expected, same_choices, gap, tie = reference.outputs, None, 0.0, 0.0
+        return Parity(tolerance=tolerance), malformed
+    same_choices, gap, tie = None, 0.0, 0.0
     if reference.candidates:
-        actions, values = reference.candidates.actions, reference.candidates.values
-        rows, choices = np.arange(len(values)), outputs["choice"]
-        expected = {"action": actions[rows, choices]}
-        same_choices = float((choices == reference.outputs["choice"]).mean())
+        values, choices = reference.candidates["values"], outputs["choice"]
+        rows = np.arange(len(values))
+        same_choices = float((choices == expected["choice"]).mean())
+        expected = {"action": reference.candidates["actions"][rows, choices]}
         gap = float((values.max(axis=1) - values[rows, choices]).max())
-        largest_value = float(np.abs(values).max())
-        tie = 2 * multiple * max(reference.candidates.torch_value_error, _rounding(largest_value))
+        tie = 2 * multiple * max(reference.torch_value_error, _rounding(float(np.abs(values).max())))
     error = max(_error(outputs[name], exact) for name, exact in expected.items())
     reason = ""
     if error > tolerance:
@@ -144,7 +137,7 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> Pari
         reason = (
             f"chose an action that the critic values {gap:.2g} less than the best; a tie is up to {tie:.2g}"
         )
-    return Parity(error, error / max(largest, _TINY), tolerance, not reason, reason, same_choices)
+    return Parity(error, error / max(largest, _TINY), tolerance, same_choices), reason
 
 
 def _run(module: nn.Module, network: Network, inputs: Sequence[Tensor]) -> dict[str, NDArray]:
@@ -164,10 +157,6 @@ def _neighbours(inputs: Sequence[Tensor], copies: int) -> list[Tensor]:
     return [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
 
 
-def _errors(outputs: Arrays, exact: Arrays) -> dict[str, float]:
-    return {name: _error(outputs[name], array) for name, array in exact.items()}
-
-
 def _malformed(outputs: Arrays, reference: Reference) -> str:
     """What is wrong with the outputs before any number is compared; empty if nothing."""
     for name, exact in reference.outputs.items():
@@ -178,7 +167,7 @@ def _malformed(outputs: Arrays, reference: Reference) -> str:
         if not np.isfinite(outputs[name]).all():
             return f"output {name!r} has NaN or infinity"
     if reference.candidates:
-        samples, choices = reference.candidates.values.shape[1], outputs["choice"]
+        samples, choices = reference.candidates["values"].shape[1], outputs["choice"]
         if not np.issubdtype(choices.dtype, np.integer) or choices.min() < 0 or choices.max() >= samples:
             return f"output 'choice' has values that aren't indices of {samples} samples"
     return ""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.errors import UserError
-from singleshot.export.network import Network
 from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.export.to_onnx import Network
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import SMALL, Agent, AgentSpec, load_agent

@@ -1,22 +1,56 @@
-"""Latency of several runtimes that take turns, so that a machine's drift affects all of them equally."""
+"""Latency of several runtimes that take turns, so that a machine's drift affects all of them equally.
+
+Imports only NumPy: a runtime's environment may lack everything else.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from singleshot.export.isolation import Samples, WorkerFailed
+from singleshot.io.own_process import ProcessFailed
 
 TURN_S = 0.01
 """Approximate duration of a turn in seconds; a turn with a single, longer call lasts as long as the call."""
-MIN_TURNS = 2
-"""Fewest turns of each runtime, however long they last."""
+LONG_S = 1.0
+"""A first call of this many seconds or more is no hiccup, and is not repeated to fill a shorter time."""
 USUAL_QUANTILE = 0.75
 """Quantile of the turns' cores at work that counts as usual: at least every fourth turn is undisturbed."""
 DISTURBED_BELOW = 0.8
 """Fraction of that quantile: a turn with fewer cores at work had to wait for something else."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Times and memory of one turn of calls."""
+
+    wall_s: Sequence[float]
+    cpu_s: Sequence[float]
+    """Processor time of each call, of all threads of the process."""
+    peak_memory_bytes: int | None = None
+    """Peak of the process since the network was prepared; None if it is unknown."""
+
+    @property
+    def cpu_per_wall(self) -> float:
+        """Average number of cores at work."""
+        return sum(self.cpu_s) / sum(self.wall_s)
+
+
+def time_calls(calls: Sequence[Callable[[], object]]) -> Samples:
+    """Elapsed time and processor time of each call."""
+    wall, cpu = [], []
+    for call in calls:
+        # Reading processor time is a system call, so it stays outside the wall-clock time.
+        cpu_start = time.process_time()
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        cpu.append(time.process_time() - cpu_start)
+        wall.append(end - start)
+    return Samples(wall, cpu)
 
 
 class Contender(Protocol):
@@ -29,18 +63,21 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one network on one runtime, in steady state."""
+    """Times of one network on one runtime, in steady state; unknown before it is timed."""
 
-    p50_ms: float
-    p90_ms: float
-    p99_ms: float
-    cpu_p50_ms: float
-    """Median processor time of a call, of all threads. If it is less than `p50_ms` on one thread, something
-    else ran on that core."""
-    calls: int
-    """Number of timed calls, without those of disturbed turns."""
-    disturbed_turns: int
-    peak_memory_mb: float | None
+    p50_ms: float | None = None
+    """Median wall-clock time of a call in milliseconds, from arrays to arrays."""
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    cpu_p50_ms: float | None = None
+    """Median processor time of a call, of all threads, in milliseconds. If it is less than `p50_ms` on one
+    thread, something else ran on that core."""
+    calls: int | None = None
+    """Number of calls that the percentiles are taken over, without those of disturbed turns."""
+    disturbed_turns: int | None = None
+    """Number of turns that don't count, because something else on the machine used the processor."""
+    peak_memory_mb: float | None = None
+    """Peak memory of the runtime's process in MB, without GPU memory."""
 
     @classmethod
     def of(cls, turns: Sequence[Samples]) -> "Timing":
@@ -79,14 +116,16 @@ class _Turns:
     @classmethod
     def warmed_up(cls, contender: Contender, seconds: float) -> "_Turns":
         """Warm up a contender, and plan as many turns of about `TURN_S` as fill `seconds`."""
-        tries = [contender.measure(1), contender.measure(1)]
+        tries = [contender.measure(1)]
+        if sum(tries[0].wall_s) < max(seconds, LONG_S):
+            tries.append(contender.measure(1))
         # The faster of two calls, so that a hiccup in the first doesn't make a fast network seem slow.
         call_s = min(sum(samples.wall_s) for samples in tries)
         if call_s >= TURN_S:
-            return cls(contender, 1, max(MIN_TURNS, round(seconds / call_s)), tries)
+            return cls(contender, 1, max(1, round(seconds / call_s)), tries)
         call_s = float(np.median(contender.measure(math.ceil(TURN_S / call_s)).wall_s))
         calls = math.ceil(TURN_S / call_s)
-        return cls(contender, calls, max(MIN_TURNS, round(seconds / (calls * call_s))))
+        return cls(contender, calls, max(1, round(seconds / (calls * call_s))))
 
     @property
     def due(self) -> bool:
@@ -94,26 +133,23 @@ class _Turns:
         done = len(undisturbed(self.taken)) if self.taken else 0
         return done < self.wanted and len(self.taken) < 2 * self.wanted
 
-    def take(self) -> None:
-        self.taken.append(self.contender.measure(self.calls))
 
-
-def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing | WorkerFailed]:
-    """Time all contenders in turn, A B C A B C …, each for about `seconds`, `MIN_TURNS` turns at least.
+def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing | ProcessFailed]:
+    """Time all contenders in turn, A B C A B C …, each for about `seconds`, one call at least.
 
     A contender that fails takes no further turns.
     """
-    outcomes: dict[str, Timing | WorkerFailed] = {}
+    outcomes: dict[str, Timing | ProcessFailed] = {}
     turns: dict[str, _Turns] = {}
     for name, contender in contenders.items():
         try:
             turns[name] = _Turns.warmed_up(contender, seconds)
-        except WorkerFailed as failure:
+        except ProcessFailed as failure:
             outcomes[name] = failure
     while due := [name for name in turns if name not in outcomes and turns[name].due]:
         for name in due:
             try:
-                turns[name].take()
-            except WorkerFailed as failure:
+                turns[name].taken.append(contenders[name].measure(turns[name].calls))
+            except ProcessFailed as failure:
                 outcomes[name] = failure
     return {name: outcomes.get(name) or Timing.of(turns[name].taken) for name in contenders}

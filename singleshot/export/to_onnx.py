@@ -3,22 +3,44 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
+from torch import nn
 
-from singleshot.export.network import Network
-from singleshot.export.onnx_model import AgentScore, GraphCard
+from singleshot.export.onnx_model import LICENCE, AgentScore, Form, GraphCard, GraphInput, Kind
 from singleshot.io.hashing import sha256_of
 
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
 """Input sizes at which networks are traced. They are not 0 or 1, which torch.export takes for constants, and
 styles need no padding for these sides, since torch.export would take the padding for a constant, too."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its inputs and outputs."""
+
+    kind: Kind
+    form: Form
+    module: nn.Module
+    """Module in float32 on the CPU, for inference. It takes tensors by position in the order of `inputs`, and
+    returns a tensor, or a tuple in the order of `outputs`."""
+    inputs: tuple[GraphInput, ...]
+    outputs: tuple[str, ...]
+    sparsity: float
+    """Fraction of weights that were pruned before training."""
+    details: Mapping[str, Any]
+    """Details as in :class:`~singleshot.export.onnx_model.GraphCard`."""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """What each input and output is, as in the card."""
+    licence: str = LICENCE
 
 
 def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:

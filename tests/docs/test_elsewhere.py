@@ -20,10 +20,9 @@ from waiting import PATIENCE_S
 
 from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
-from singleshot.export.network import Network
 from singleshot.export.onnx_model import GraphInput
+from singleshot.export.to_onnx import Network, card_of, to_onnx
 from singleshot.style.transformer_net import TransformerNet
-from tasks.export_graph import card_of, to_onnx
 
 PAGE = (ROOT / "docs/elsewhere.md").read_text(encoding="utf-8")
 

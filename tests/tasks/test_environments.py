@@ -15,8 +15,7 @@ from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.transitions import D4RLFile, DataConfig
 from singleshot.rl.environments import make_environment, spaces_of
 from singleshot.rl.evaluation.play import EvaluationConfig
-from tasks.export_graph import ExportParams
-from tasks.export_policy import export_policy
+from tasks.export import ExportParams, export_policy
 from tasks.job import Job
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
 from tasks.prune_agent import PruneParams, prune_agent

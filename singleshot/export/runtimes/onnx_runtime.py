@@ -1,10 +1,12 @@
 """onnxruntime, on the CPU or on a GPU with one of its other providers."""
 
+import functools
 import os
+import shutil
+import subprocess
 
 import onnxruntime
 
-from singleshot.export.runtimes.nvidia import gpu_name
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
 
 PROVIDERS = {
@@ -67,6 +69,16 @@ class OnnxRuntime(Runtime):
     @property
     def _on_cpu(self) -> bool:
         return self.provider == "CPUExecutionProvider"
+
+
+@functools.cache
+def gpu_name() -> str | None:
+    """Name of the first NVIDIA GPU, according to its driver; None without a GPU."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return answer.stdout.splitlines()[0].strip() if answer.returncode == 0 and answer.stdout else None
 
 
 ADAPTER = OnnxRuntime

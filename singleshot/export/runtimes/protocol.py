@@ -62,14 +62,3 @@ class Runtime(ABC):
     @abstractmethod
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:
         """Compile for inputs of `shapes`, or of any shape, on `threads` threads, in the runtime's process."""
-
-
-def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Write an .npz file."""
-    np.savez(path, **arrays)  # type: ignore[arg-type]
-
-
-def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """Read the arrays that :func:`save_arrays` wrote."""
-    with np.load(path) as file:
-        return {name: file[name] for name in file.files}

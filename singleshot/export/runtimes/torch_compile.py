@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import torch
-from torch._inductor import config
 
 from singleshot.export.runtimes.protocol import ModelFiles, Prepared, Runtime, Shapes
 from singleshot.export.runtimes.torch_eager import read_network, runner, set_threads
@@ -20,7 +19,7 @@ class TorchCompile(Runtime):
         super().__init__(name, streams)
         # By default, Inductor compiles a program for each instruction set to see whether it runs, which takes
         # 10 s of CPU time in each process. The processor itself tells which sets it has.
-        config.cpp.vec_isa_ok = True
+        os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
         # C++ kernels are compiled by threads of this process, one for each core. The processes that Inductor
         # starts for Triton's kernels are not needed, and would start while another runtime is timed.
         os.environ["TORCH_WARM_POOL"] = "0"

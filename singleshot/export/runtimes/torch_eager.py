@@ -5,9 +5,10 @@ from typing import Any, cast
 
 import torch
 
-from singleshot.export.model_files import Network, open_network
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
+from singleshot.export.to_onnx import Network
 
 RUNTIMES = {"torch": {"packages": ("torch",)}, "torch-cuda": {"packages": ("torch",)}}
 

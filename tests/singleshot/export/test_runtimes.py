@@ -10,9 +10,10 @@ import small_graphs
 from onnx import TensorProto, helper, numpy_helper
 from waiting import PATIENCE_S
 
-from singleshot.export.isolation import ROOT, Worker, WorkerFailed
+from singleshot.export.isolation import Worker
 from singleshot.export.runtimes import installed_version, interpreter, open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles
+from singleshot.io.own_process import ROOT, ProcessFailed
 
 W = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
 
@@ -37,8 +38,8 @@ def test_a_runtime_has_the_version_of_its_package():
 def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: None)
     assert installed_version("tensorflow") is None
-    with pytest.raises(WorkerFailed, match="make compilers"):
-        Worker("tensorflow", time_limit_s=PATIENCE_S)
+    with pytest.raises(ProcessFailed, match="make compilers"):
+        Worker("tensorflow", 1, PATIENCE_S)
     python = tmp_path / "bin" / "python"
     monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: python)
     assert interpreter("tensorflow") == python
@@ -52,20 +53,19 @@ def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino-f32"])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_a_graph_is_what_numpy_says(matrix, name, batch):
+def test_a_graph_is_what_numpy_says(matrix, name, batch, tmp_path):
     x = np.random.default_rng(1).standard_normal((2, batch, 64), np.float32)
-    with Worker(name, time_limit_s=PATIENCE_S) as worker:
-        report = worker.prepare(matrix, {"x": x}, threads=2)
+    report = Worker(name, 2, PATIENCE_S).prepare(matrix, {"x": x}, tmp_path)
     np.testing.assert_allclose(report.outputs["y"], np.tanh(x.astype(np.float64) @ W), atol=1e-6)
     assert report.precision == "float32"
 
 
-def test_bfloat16_is_what_it_is_called(matrix):
+def test_bfloat16_is_what_it_is_called(matrix, tmp_path):
     x = np.random.default_rng(1).standard_normal((1, 64, 64), np.float32)
-    with Worker("openvino-bf16", time_limit_s=PATIENCE_S) as worker:
-        if reason := worker.describe().unavailable:
-            pytest.skip(reason)
-        report = worker.prepare(matrix, {"x": x}, threads=1)
+    worker = Worker("openvino-bf16", 1, PATIENCE_S)
+    if reason := worker.describe().unavailable:
+        pytest.skip(reason)
+    report = worker.prepare(matrix, {"x": x}, tmp_path)
     assert report.precision == "bfloat16"
     error = np.abs(report.outputs["y"] - np.tanh(x.astype(np.float64) @ W)).max()
     # bfloat16 rounds by up to 2^-9, float32 by 2^-24.
@@ -81,6 +81,7 @@ import sys
 from pathlib import Path
 from singleshot.export.runtimes import open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles
+from singleshot.io.own_process import ROOT, ProcessFailed
 model = ModelFiles(Path(sys.argv[1]), Path("none"), "dense")
 open_runtime(sys.argv[2]).prepare(model, {"state": (1, 17)}, 1)
 assert "openvino_telemetry.main" not in sys.modules

@@ -16,11 +16,15 @@ import tasks
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import load_onnx, read_card
 from singleshot.io.hashing import sha256_of
-from tasks import export_graph as export
-from tasks.export_classifier import ClassifierParams, export_classifier
-from tasks.export_graph import ExportParams, graph_name
-from tasks.export_policy import export_policy
-from tasks.export_style import export_style
+from tasks import export
+from tasks.export import (
+    ClassifierParams,
+    ExportParams,
+    export_classifier,
+    export_policy,
+    export_style,
+    graph_name,
+)
 from tasks.job import Job, Metrics
 
 ROOT = Path(tasks.__file__).parents[1]
@@ -161,8 +165,7 @@ def test_graphs_have_named_axes_and_nothing_of_where_they_were_made(pruned):
 PROGRAM = """
 import sys
 from pathlib import Path
-from tasks.export_graph import ExportParams
-from tasks.export_policy import export_policy
+from tasks.export import ExportParams, export_policy
 from tasks.job import Job
 
 source, scores, output = map(Path, sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Writes networks as ONNX files, checked and compared with the original."""
+"""Tasks: export networks as ONNX files, checked and compared with the original."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import onnx
+import pandas
 from annotated_types import Ge
 
-from singleshot.export.network import Network
+from singleshot.export.classifier import ClassifierName, ClassifierSource, fetch_classifier, save_classifier
+from singleshot.export.model_files import open_classifier, open_style
 from singleshot.export.onnx_model import AgentScore, Form, Kind, load_onnx
 from singleshot.export.parity import Reference, compare, random_inputs, reference
+from singleshot.export.policies import forms_of, policy_network
 from singleshot.export.runtimes.protocol import Arrays
-from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
-from tasks.job import Event, Job, Metrics
+from singleshot.export.to_onnx import Network, card_of, to_onnx, with_sparse_initializers
+from singleshot.rl.agents import load_agent
+from tasks.job import Event, Job, Metrics, per_job
+from tasks.reporting.card_scores import score_of
 from tasks.tables import write_csv
 
 COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {
@@ -68,7 +73,69 @@ def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
     return f"{slug}{suffix}.onnx"
 
 
-def export(
+@dataclass(frozen=True)
+class ClassifierParams:
+    """The classifier to export, and how."""
+
+    cell: str
+    """Cell of the classifier, `classifiers/<architecture>`."""
+    architecture: ClassifierName
+    weights: ClassifierSource
+    opset: Annotated[int, Ge(18)]
+    """Version of ONNX's operators."""
+
+
+@per_job
+def export_policy(job: Job) -> Iterator[Event]:
+    """Export a job's agent (:class:`ExportParams`), in every form it has.
+
+    Inputs are `source`, an `agent.safetensors`, and `scores`, its evaluations (`scores.csv`), of which
+    the last ones make its score. The output gets a graph for each form, named by :func:`graph_name`, and
+    `exports.csv` (:class:`ExportRow`). Equal parameters and inputs give equal bytes. Metrics have the form at
+    the end of their names.
+
+    Raises:
+        UserError: the input holds no agent.
+        ArithmeticError: a graph computes something else than the network.
+    """
+    source, scores = job.inputs["source"], pandas.read_csv(job.inputs["scores"])
+    agent = load_agent(source)
+    networks = [policy_network(agent, form) for form in forms_of(agent.spec)]
+    scored = None if scores.empty else score_of(scores, agent.environment)
+    return _export(job, job.params, source, networks, scored)
+
+
+@per_job
+def export_style(job: Job) -> Iterator[Event]:
+    """Export a job's style (:class:`ExportParams`).
+
+    The input is `source`, a style's `model.safetensors`; outputs and errors are the same as in
+    :func:`export_policy`.
+    """
+    source = job.inputs["source"]
+    return _export(job, job.params, source, [open_style(source)])
+
+
+@per_job
+def export_classifier(job: Job) -> Iterator[Event]:
+    """Fetch a job's classifier (:class:`ClassifierParams`) and export it.
+
+    There are no inputs. The output gets `classifier.safetensors`
+    (see :func:`~singleshot.export.classifier.load_classifier`), its graph and `exports.csv`, as from
+    :func:`export_policy`.
+
+    Raises:
+        UserError: the weights can't be fetched.
+        ArithmeticError: the graph computes something else than the network.
+    """
+    params: ClassifierParams = job.params
+    source = job.output / "classifier.safetensors"
+    module, card = fetch_classifier(params.architecture, params.weights)
+    save_classifier(module, card, source)
+    return _export(job, ExportParams(params.cell, params.opset), source, [open_classifier(source)])
+
+
+def _export(
     job: Job,
     params: ExportParams,
     source: Path,
@@ -77,7 +144,7 @@ def export(
 ) -> Iterator[Event]:
     """Write `networks`, all forms of the network in `source`, and `exports.csv`, with a row for each file.
 
-    Each form is compared with the first. Metrics have the form at the end of their names.
+    Each form is compared with the first.
 
     Raises:
         ArithmeticError: onnxruntime's outputs for a file are off by more than rounding explains.
@@ -105,11 +172,11 @@ def _largest_error(path: Path, inputs: Sequence[Arrays], references: Sequence[Re
     """The largest error of onnxruntime in any of its outputs."""
     run, errors = load_onnx(path, threads=1), []
     for arrays, exact in zip(inputs, references, strict=True):
-        parity = compare(run(**arrays), exact, "float32")
-        if not parity.accepted:
+        parity, reason = compare(run(**arrays), exact, "float32")
+        if reason:
             sizes = {name: array.shape for name, array in arrays.items()}
-            raise ArithmeticError(f"{path.name}: with inputs {sizes}, onnxruntime: {parity.reason}")
-        errors.append(parity.max_abs_error)
+            raise ArithmeticError(f"{path.name}: with inputs {sizes}, onnxruntime: {reason}")
+        errors.append(parity.max_abs_error or 0.0)
     return max(errors)
 
 
