@@ -1,6 +1,7 @@
 """The stage `packages`: the installed packages that each stage's code imports, so that DVC sees upgrades."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import grimp
@@ -16,30 +17,20 @@ RUNTIMES_HERE = Path("build/runtimes.json")
 
 def list_packages() -> None:
     """Write the versions of each stage's packages, and of the runtimes, which are only imported by name."""
-    graph = _what_computes()
-    PACKAGES.mkdir(parents=True, exist_ok=True)
-    for name in WITH_CELLS:
-        imported = _imported(graph, f"pipelines.stages.{name}")
-        if runtimes.__name__ in imported:  # and through it adapters, by name
-            imported |= _imported(graph, *(own.module for own in RUNTIMES.values()))
-        _write(PACKAGES / f"{name}.json", versions_of(imported))
-    _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
-
-
-def _imported(graph: grimp.ImportGraph, *modules: str) -> frozenset[str]:
-    return frozenset().union(*map(graph.find_upstream_modules, modules))
-
-
-def _what_computes() -> grimp.ImportGraph:
-    """The import graph without the engine and the configuration, which compute nothing."""
     graph = grimp.build_graph(
         "pipelines", "tasks", "singleshot", include_external_packages=True, cache_dir=None
     )
     for name in graph.modules:
-        if name.startswith(("pipelines.engine", "pipelines.config")):
+        if name.startswith(("pipelines.engine", "pipelines.config")):  # which compute nothing
             graph.remove_module(name)
-    return graph
+    PACKAGES.mkdir(parents=True, exist_ok=True)
+    for name in WITH_CELLS:
+        imported = graph.find_upstream_modules(f"pipelines.stages.{name}")
+        if runtimes.__name__ in imported:  # and through it adapters, by name
+            imported = imported.union(*(graph.find_upstream_modules(own.module) for own in RUNTIMES.values()))
+        _write(PACKAGES / f"{name}.json", versions_of(frozenset(imported)))
+    _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
 
 
-def _write(path: Path, versions: dict[str, str] | dict[str, str | None]) -> None:
+def _write(path: Path, versions: Mapping[str, str | None]) -> None:
     path.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")

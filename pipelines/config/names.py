@@ -1,5 +1,6 @@
 """Names in the configuration that must be in a registry. They are checked when params.yaml is read."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import pydantic
@@ -15,32 +16,29 @@ TRAINED = (SMALL, *METHODS)
 """Agents that get their few weights otherwise than from a pruner before training."""
 
 
-def _pruner(name: str) -> str:
-    pruners.module_of(name)
-    return name
+def _checked(find: Callable[[str], object]) -> pydantic.AfterValidator:
+    """Accept the names for which `find` does not raise a ValueError."""
+
+    def check(name: str) -> str:
+        find(name)
+        return name
+
+    return pydantic.AfterValidator(check)
 
 
-def _agent_pruner(name: str) -> str:
+def _agent_pruner(name: str) -> None:
     if name not in TRAINED:
         try:
             pruners.module_of(name)
         except UserError as error:
             raise UserError(f"{error}, and {', '.join(TRAINED)}") from None
-    return name
 
 
-def _runtime(name: str) -> str:
+def _runtime(name: str) -> None:
     if name not in RUNTIMES:
         raise ValueError(f"no such runtime; known are {', '.join(RUNTIMES)}")
-    return name
 
 
-def _algorithm(name: str) -> str:
-    algorithms.module_of(name)
-    return name
-
-
-AlgorithmName = Annotated[str, pydantic.AfterValidator(_algorithm)]
-AgentPrunerName = Annotated[str, pydantic.AfterValidator(_agent_pruner)]
-PrunerName = Annotated[str, pydantic.AfterValidator(_pruner)]
-RuntimeName = Annotated[str, pydantic.AfterValidator(_runtime)]
+AlgorithmName = Annotated[str, _checked(algorithms.module_of)]
+AgentPrunerName = Annotated[str, _checked(_agent_pruner)]
+RuntimeName = Annotated[str, _checked(_runtime)]

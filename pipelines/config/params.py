@@ -16,7 +16,7 @@ from yaml import YAMLError
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml, readable
-from pipelines.config.schema import NAME, groups
+from pipelines.config.reference import NAME, groups
 from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig

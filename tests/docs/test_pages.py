@@ -16,7 +16,6 @@ from torch import nn
 import pipelines.cli.app as command_line
 from pipelines.config import reference
 from pipelines.config.params import Config, load_config
-from pipelines.config.schema import groups
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -88,7 +87,7 @@ def test_the_reference_of_the_configuration_is_up_to_date(monkeypatch):
 
 
 def test_the_reference_has_every_key_of_params_yaml():
-    told = {key.name for group in groups(Config) for key in group.keys}
+    told = {key.name for group in reference.groups(Config) for key in group.keys}
 
     def leaves(values, name=""):
         for key, value in values.items():
@@ -107,7 +106,7 @@ def test_the_reference_has_every_key_of_params_yaml():
 
 
 def test_what_the_reference_says_of_a_key():
-    keys = {key.name: key for group in groups(Config) for key in group.keys}
+    keys = {key.name: key for group in reference.groups(Config) for key in group.keys}
     assert keys["offline_rl.algorithms.bcq.tau"].type == "number > 0 and ≤ 1"
     assert keys["offline_rl.algorithms.bcq.tau"].meaning == (
         "Fraction τ by which target networks follow their networks in each update."
