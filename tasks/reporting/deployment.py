@@ -2,7 +2,6 @@
 
 import re
 from textwrap import shorten
-from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -98,40 +97,24 @@ def best_means(means: pandas.Series) -> list[str]:
     return written_as(means.max(), means.to_dict(), 2)
 
 
-class PolicyGain(NamedTuple):
-    """How many times as fast as PyTorch with zeros a runtime answers with pruned policies."""
+def fastest_policies(timed: pandas.DataFrame) -> tuple[str, int, pandas.Series] | None:
+    """The runtime on which pruned policies gain most over PyTorch with zeros, in full precision, if any.
 
-    runtime: str
-    states: int
-    """The batch."""
-    gains: pandas.Series
-    """Without dead units, if these were timed, by model and threads."""
-    with_zeros: pandas.Series
-    """The same with the zeros left in: the runtime's part of the gain."""
-
-
-def fastest_policies(timed: pandas.DataFrame) -> PolicyGain | None:
-    """The runtime on which pruned policies gain most, in full precision; None without pruned policies.
-
-    For the smallest batch: who acts has one state at a time.
+    With the smallest batch, as who acts has one state at a time, and the gains by model and threads.
     """
     own = policies(timed)
     pruned = own[(own["form"] != "dense") & (own["precision"] == FULL)]
     states = pruned["batch"].min()
     pruned = pruned[pruned["batch"] == states]
     keys = ["runtime", "model", "threads"]
-    masked = pruned[pruned["form"] == "masked"].set_index(keys)["p50_ms"]
-    if BASELINE not in masked.index.get_level_values("runtime"):
-        return None
-    zeros = masked.xs(BASELINE)
+    zeros = pruned[(pruned["form"] == "masked") & (pruned["runtime"] == BASELINE)].set_index(keys[1:])[
+        "p50_ms"
+    ]
     gains = (zeros / pruned.groupby(keys)["p50_ms"].min()).dropna()
+    if gains.empty:
+        return None
     runtime = str(gains.groupby("runtime").agg(geometric_mean).idxmax())
-    with_zeros = (zeros / masked).dropna()
-    return PolicyGain(runtime, int(states), *(_on(each, runtime) for each in (gains, with_zeros)))
-
-
-def _on(values: pandas.Series, runtime: str) -> pandas.Series:
-    return values[values.index.get_level_values("runtime") == runtime].droplevel("runtime")
+    return runtime, int(states), gains[gains.index.get_level_values("runtime") == runtime]
 
 
 def winners_of(timed: pandas.DataFrame) -> pandas.Series:

@@ -115,6 +115,13 @@ def test_savings_and_memory_are_of_the_sizes(rows, found):
     assert coo["y"].tolist() == pytest.approx([5 * 0.529, 0.5 * 0.529, 0.25 * 0.529])
 
 
+def test_rounded_values_are_means_over_seeds(found):
+    """Of 370 and 372 kB, scores of 60 and 64, and so on."""
+    row, _ = pruning.rounded_values(found.table(results.QUANTIZED))
+    assert [row[f"kB {kind}"] for kind in ("float32", "float16", "int8")] == ["371", "201", "126"]
+    assert [row[f"score {kind}"] for kind in ("float32", "float16", "int8")] == ["62.0", "61.0", "52.0"]
+
+
 def test_dense_agents_are_a_line_across_sparsities(rows, found):
     drawn = where(pruning.score_by_sparsity(found.table(results.STATISTICS)), environment="Hopper")
     assert where(drawn, series="dense")[["x", "y"]].to_numpy().tolist() == [[90, 50], [95, 50]]

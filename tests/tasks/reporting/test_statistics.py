@@ -60,22 +60,12 @@ def test_interquartile_mean_by_hand(scores, expected):
     assert interquartile_mean(np.array(scores)) == pytest.approx(expected)
 
 
-def test_retention_is_the_mean_of_the_tasks_ratios():
+def test_retention_is_the_mean_of_the_environments_ratios():
+    """Were runs pooled, their ratio might lie outside the range of the environments' ratios."""
     dense = np.array([[40.0, 40.0], [90.0, 110.0]])
     pruned = np.array([[20.0, 20.0], [100.0, 120.0]])
     assert retention(pruned, dense) == pytest.approx((0.5 + 1.1) / 2)
     assert retention(dense, dense) == pytest.approx(1)
-
-
-def test_retention_over_tasks_is_within_those_of_the_tasks():
-    """The ratio of interquartile means over both environments is 0.63 here."""
-    dense = np.array([[39.5, 39.7], [87.7, 94.4]])
-    pruned = np.array([[33.3, 34.5], [45.1, 88.5]])
-    of_environments = [
-        float(retention(pruned[[environment]], dense[[environment]])) for environment in (0, 1)
-    ]
-    assert interquartile_mean(pruned) / interquartile_mean(dense) < 0.65 < 0.7 < min(of_environments)
-    assert min(of_environments) < retention(pruned, dense) < max(of_environments)
 
 
 def test_a_performance_profile_by_hand():
@@ -127,27 +117,6 @@ def test_of_several_arrays_the_same_seeds_are_drawn():
     dense = np.random.default_rng(0).normal(50, 20, (3, 5))
     low, high = bootstrap_interval(retention, 2 * dense, dense, config=MANY)
     assert (low, high) == (pytest.approx(2), pytest.approx(2))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_an_interval_contains_the_estimate_of_symmetric_scores(seed):
-    half = np.abs(np.random.default_rng(seed).normal(0, 10, (3, 4)))
-    scores = 50 + np.concatenate([half, -half], axis=1)
-    low, high = bootstrap_interval(interquartile_mean, scores, config=BootstrapConfig())
-    assert low < 50 < high
-    assert high - 50 == pytest.approx(50 - low, rel=0.15)
-
-
-def test_more_confidence_is_wider():
-    scores = np.random.default_rng(0).normal(50, 20, (2, 5))
-    widths = []
-    for confidence in (0.5, 0.9, 0.99):
-        low, high = bootstrap_interval(
-            interquartile_mean, scores, config=BootstrapConfig(confidence=confidence)
-        )
-        widths.append(high - low)
-    assert widths == sorted(widths)
-    assert widths[0] < widths[-1] / 2
 
 
 def test_equal_seeds_give_equal_intervals_and_others_nearly():
