@@ -531,16 +531,6 @@ def _values(output):
     return output.values() if isinstance(output, dict) else output
 
 
-def test_only_synflow_copies_the_model(mlp, loss, monkeypatch):
-    def fail(self, memo):
-        raise RuntimeError("not to be copied")
-
-    monkeypatch.setattr(nn.Sequential, "__deepcopy__", fail, raising=False)
-    assert kept(singleshot.prune(mlp, loss, sparsity=0.5)) == 90
-    with pytest.raises(RuntimeError, match="not to be copied"):
-        singleshot.prune(mlp, loss, sparsity=0.5, method="synflow")
-
-
 @pytest.mark.parametrize("grad", [torch.func.grad, grad])
 def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss, grad):
     def taylor(objective, weights):

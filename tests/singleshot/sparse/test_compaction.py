@@ -42,34 +42,6 @@ def test_a_unit_without_incoming_weights_becomes_a_bias():
     assert compacted[1].bias.tolist() == [50.5, 100.25]
 
 
-def test_dead_ends_cascade_to_the_first_layer():
-    # Unit 1 of the last hidden layer leads nowhere; all that leads to it does so neither.
-    chain = [
-        layer([[1], [2]], [0, 0]),
-        layer([[1, 0], [0, 2]], [0, 0]),
-        layer([[1, 0], [0, 2]], [0, 0]),
-        layer([[3, 0]], [1]),
-    ]
-    compacted = compact(chain)
-
-    assert sizes(compacted) == [(1, 1), (1, 1), (1, 1), (1, 1)]
-    assert run(compacted, torch.tensor([[4.0]])).tolist() == [[13]]
-
-
-def test_constants_cascade_to_the_last_layer():
-    # Unit 1 is 2, then 2 * 2 - 1 = 3, then 3 * 3 = 9, then 9 * 5 = 45 of the output's bias.
-    chain = [
-        layer([[1], [0]], [0, 2]),
-        layer([[1, 0], [0, 2]], [0, -1]),
-        layer([[1, 0], [0, 3]], [0, 0]),
-        layer([[3, 5]], [1]),
-    ]
-    compacted = compact(chain)
-
-    assert sizes(compacted) == [(1, 1), (1, 1), (1, 1), (1, 1)]
-    assert compacted[-1].bias.tolist() == [46]
-
-
 def test_a_folded_unit_makes_those_before_and_after_it_go():
     # Layer 2's unit 1 reads nothing but layer 1's unit 1, which is constant, so it is constant too. Layer 1's
     # unit 2 leads nowhere.
@@ -92,31 +64,11 @@ def test_a_network_without_weights_is_its_constant():
     assert run(compacted, torch.randn(2, 3)).tolist() == [[7, -8], [7, -8]]
 
 
-def test_a_network_cut_in_two_is_a_constant():
-    # Weights on both sides of a layer without any: after it are constants, before it is what leads nowhere.
-    cut = [
-        Layer(torch.randn(5, 3), torch.randn(5)),
-        Layer(torch.zeros(4, 5), torch.tensor([1.0, -1.0, 2.0, 0.0])),
-        Layer(torch.ones(2, 4), torch.zeros(2)),
-    ]
-    compacted = compact(cut)
-
-    assert sizes(compacted) == [(1, 3), (1, 1), (2, 1)]
-    assert run(compacted, torch.randn(1, 3)).tolist() == [[3, 3]]
-
-
 def test_a_network_without_pruned_weights_stays_as_it_is():
     layers = [Layer(torch.randn(5, 3), torch.randn(5)), Layer(torch.randn(2, 5), torch.randn(2))]
     for before, after in zip(layers, compact(layers), strict=True):
         assert torch.equal(before.weight, after.weight)
         assert torch.equal(before.bias, after.bias)
-
-
-def test_a_single_layer_stays_as_it_is():
-    only = layer([[0, 0], [1, 0]], [1, 2])
-    (after,) = compact([only])
-    assert torch.equal(after.weight, only.weight)
-    assert torch.equal(after.bias, only.bias)
 
 
 @st.composite

@@ -116,6 +116,7 @@ LIMITS = {
 """What the libraries may use of the processor: all of it, and little of it, with another order of sums."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", ["HalfCheetah", "Walker2d"])
 def test_the_processor_and_the_number_of_cores_change_nothing(tmp_path: Path, environment: str) -> None:
     """Whole episodes: a difference in a last bit grows until everything differs."""
