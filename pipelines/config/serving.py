@@ -23,9 +23,6 @@ class ServingConfig:
     IP addresses. Requests to other names, and WebSockets of other sites' pages, are answered 403."""
     workers: Annotated[int, Ge(1)]
     """Number of processes. Each has all models, and is replaced if it dies."""
-    max_workers: Annotated[int, Ge(1)]
-    """Largest number of processes on a cluster. Those beyond `workers` are started while requests queue, and
-    ended when they are idle."""
     num_cpus: Annotated[float, Gt(0)]
     """Number of cores of each process, which computes pictures on as many threads, but at least on one."""
     timeout_s: Annotated[float, Gt(0), Le(86_400)]
@@ -44,9 +41,5 @@ class ServingConfig:
     """Largest number of pixels of a picture to classify. Decoding takes 15 bytes per pixel."""
 
     def __post_init__(self) -> None:
-        if self.workers > self.max_workers:
-            raise UserError(
-                f"workers {self.workers} is more than max_workers {self.max_workers}; raise max_workers"
-            )
         if self.root_path and (self.root_path[0] != "/" or self.root_path[-1] == "/"):
             raise UserError(f"root_path {self.root_path!r} has to begin with a slash, and end without one")

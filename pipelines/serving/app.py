@@ -30,9 +30,10 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from uvicorn.config import STARTUP_FAILURE
 
 from pipelines.config.serving import ServingConfig
+from pipelines.serving import pictures
 from pipelines.serving.guard import DUE, Guard
 from pipelines.serving.models import Model, Policy, find_models, of_kind
-from pipelines.serving.pictures import READ, PictureProcess, classify, stylize, thumbnail
+from pipelines.serving.pictures import READ, PictureProcess
 from pipelines.serving.watching import MAX_AGENTS, Watching
 from singleshot.errors import UserError
 
@@ -106,6 +107,9 @@ PICTURE = {"type": "string", "format": "binary"}
 PICTURE_BODY = {
     "requestBody": {"required": True, "content": {media_type: {"schema": PICTURE} for media_type in READ}}
 }
+PICTURE_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/png": {"schema": PICTURE}, "image/jpeg": {"schema": PICTURE}}}
+}
 ACT = {
     "parameters": [{"name": "environment", "in": "path", "required": True, "schema": {"type": "string"}}],
     "requestBody": {
@@ -138,16 +142,16 @@ def _end_with_the_parent() -> None:
 
 def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: bool = False) -> FastAPI:
     """The application that serves `models`, ready to answer."""
-    pictures, watching = PictureProcess(config), Watching()
+    process, watching = PictureProcess(config), Watching()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            pictures.begin()
-            stack.callback(pictures.close)
-            if ends_if_stuck:
-                await stack.enter_async_context(_ends_if_stuck())
-            yield
+        process.begin()
+        beating = asyncio.create_task(_beat()) if ends_if_stuck else None
+        yield
+        process.close()
+        if beating:
+            beating.cancel()  # its timer stays: what is left to do has to end in time, too
 
     app = FastAPIOffline(
         title="Singleshot",
@@ -156,6 +160,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         telemetry={"tracing": False, "metrics": False, "logs": False},  # 30 µs a request, for nobody
         generate_unique_id_function=lambda route: route.name,
         responses=REFUSALS,
+        max_body_size=STATE_BYTES,
         lifespan=lifespan,
     )
     app.add_middleware(Guard, config=config)
@@ -178,14 +183,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
     async def policies_of(environment: str) -> dict[str, Policy]:
         return policies[_known("environment", environment, policies)]
 
-    @app.post(
-        "/act/{environment}",
-        tags=["agents"],
-        summary="Act",
-        response_model=ActAnswer,
-        openapi_extra=ACT,
-        max_body_size=STATE_BYTES,
-    )
+    @app.post("/act/{environment}", response_model=ActAnswer, openapi_extra=ACT)
     async def act(request: Request) -> Response:  # what FastAPI does for arguments takes a fifth of the time
         """The action of a trained agent in a state."""
         there = await policies_of(request.path_params["environment"])
@@ -205,14 +203,12 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
 
     @app.post(
         "/stylize/{style:path}",
-        tags=["pictures"],
-        summary="Stylise a picture",
         response_class=Response,
         openapi_extra=PICTURE_BODY,
         max_body_size=picture_bytes,
-        responses={200: {"content": {"image/png": {"schema": PICTURE}, "image/jpeg": {"schema": PICTURE}}}},
+        responses=PICTURE_ANSWER,
     )
-    async def stylized(
+    async def stylize(
         request: Request,
         style: Annotated[Model, Depends(style_of)],
         query: Annotated[StylizeQuery, Query()],
@@ -226,17 +222,17 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         body, jpeg = await _picture(request), request.headers.get("accept") == "image/jpeg"
         settings = query.strength, query.stroke, query.keep_faces
         graph, most = style.path, config.stylize_pixels
-        answer = await pictures(request.scope[DUE], stylize, graph, body, most, threads, settings, jpeg)
+        answer = await process(
+            request.scope[DUE], pictures.stylize, graph, body, most, threads, settings, jpeg
+        )
         return Response(answer, media_type="image/jpeg" if jpeg else "image/png")
 
     @app.post(
         "/classify",
-        tags=["pictures"],
-        summary="Classify a picture",
         openapi_extra=PICTURE_BODY,
         max_body_size=picture_bytes,
     )
-    async def classified(request: Request, query: Annotated[ClassifyQuery, Query()]) -> ClassifyAnswer:
+    async def classify(request: Request, query: Annotated[ClassifyQuery, Query()]) -> ClassifyAnswer:
         """The most probable classes of a picture, among ImageNet's.
 
         `preparation` is how it is scaled and normalised: `right`, or with the report's mistakes.
@@ -244,9 +240,8 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         asked = next(iter(classifiers), "") if query.classifier is None else query.classifier
         graph = classifiers[_known("classifier", asked, classifiers)].path
         body = await _picture(request)
-        found = await pictures(
-            request.scope[DUE], classify, graph, body, config.classify_pixels, threads, query.preparation
-        )
+        most, preparation = config.classify_pixels, query.preparation
+        found = await process(request.scope[DUE], pictures.classify, graph, body, most, threads, preparation)
         answers = [ClassAnswer(label=label, probability=probability) for label, probability in found]
         return ClassifyAnswer(answers=answers, classifier=asked)
 
@@ -261,23 +256,21 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
             raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
         await watching(socket, [there[_known("policy", name, there)] for name in policies])
 
-    @app.get("/watch/{environment}", tags=["agents"], summary="The agent's body at the start")
+    @app.get("/watch/{environment}")
     async def start(there: Annotated[dict[str, Policy], Depends(policies_of)]) -> dict[str, Any]:
         """The body of an environment's agent as it is before the first step."""
         return await watching.start(next(iter(there.values())))
 
     @app.get(
         "/paintings/{style:path}",
-        tags=["pictures"],
-        summary="The painting of a style",
         response_class=Response,
-        responses={200: {"content": {"image/jpeg": {"schema": PICTURE}}}},
+        responses=PICTURE_ANSWER,
     )
     async def painting(request: Request, style: Annotated[Model, Depends(style_of)]) -> Response:
         """The painting from which a style was learned, in a small size."""
         if style.painting is None:
             raise HTTPException(404, f"the painting of {style.name} is not known")
-        content = await pictures(request.scope[DUE], thumbnail, style.painting)
+        content = await process(request.scope[DUE], pictures.thumbnail, style.painting)
         return Response(content, media_type="image/jpeg")
 
     @app.get("/", include_in_schema=False)
@@ -286,15 +279,13 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         return FileResponse(PAGE / "index.html")
 
     @app.get("/readyz", include_in_schema=False)
-    @app.get("/healthz", tags=["server"], summary="Alive")
+    @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Whether this process answers, which it does once its models are loaded."""
         return {"status": "alive"}
 
     @app.get(
         "/metrics",
-        tags=["server"],
-        summary="Metrics for Prometheus",
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}},
     )
@@ -302,8 +293,8 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         """Numbers and times of the requests to the process that answers."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/models", tags=["server"], summary="The networks and their cards")
-    async def described() -> dict[str, list[dict[str, Any]]]:
+    @app.get("/models")
+    async def networks() -> dict[str, list[dict[str, Any]]]:
         """The models that are served, by kind, each with its card: origin, inputs and outputs."""
         return {
             kind: [_described(model) for model in of_kind(models, kind).values()]
@@ -314,23 +305,14 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
     return app
 
 
-@contextlib.asynccontextmanager
-async def _ends_if_stuck() -> AsyncIterator[None]:
+async def _beat() -> None:
     """End the process, with its traceback, if the event loop stands still for :data:`STUCK_S`.
 
     The timer is a thread in C, which needs nothing of Python; uvicorn then starts another process.
     """
-
-    async def beat() -> None:
-        while True:
-            faulthandler.dump_traceback_later(STUCK_S, exit=True)
-            await asyncio.sleep(1)
-
-    beating = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        beating.cancel()  # the timer stays: what is left has to end in time, too
+    while True:
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
+        await asyncio.sleep(1)
 
 
 def _known(kind: str, name: str, there: Sequence[str] | dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from pipelines.config.serving import ServingConfig
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import OnnxModel, load_onnx
-from singleshot.io.own_process import OwnProcess, ProcessFailed, TookTooLong
+from singleshot.io.own_process import OwnProcess, TookTooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,11 +87,7 @@ class PictureProcess:
         try:
             result: Result | HTTPException = self._process.call(due - time.monotonic(), _answer, function)
         except TookTooLong:
-            self.begin()
             return HTTPException(504, f"no answer in {self._config.timeout_s:g} seconds")
-        except ProcessFailed:
-            self.begin()
-            raise
         return result
 
 

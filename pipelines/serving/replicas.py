@@ -8,7 +8,6 @@ from pathlib import Path
 import ray
 from fastapi import FastAPI
 from ray import serve
-from ray.serve.config import AutoscalingConfig
 
 from pipelines.config.serving import ServingConfig
 from pipelines.serving.app import build_app
@@ -21,8 +20,6 @@ CPU_UNIT = 1e-4
 """Smallest fraction of a core that Ray counts."""
 NAME = "singleshot"
 """Name of the application."""
-TARGET_REQUESTS = 64
-"""Number of requests in progress at a replica, beyond which another is started."""
 DRAIN_CHECK_S = 0.1
 """Interval of the checks whether a replica that is to end has answered all requests; by default 2 seconds."""
 
@@ -46,11 +43,7 @@ def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
         ray_actor_options={"num_cpus": config.num_cpus},
         # Ray's own limit answers in plain text and holds back health checks, so ours is lower.
         max_ongoing_requests=2 * config.max_connections,
-        autoscaling_config=AutoscalingConfig(
-            min_replicas=config.workers,
-            max_replicas=config.max_workers,
-            target_ongoing_requests=TARGET_REQUESTS,
-        ),
+        num_replicas=config.workers,
         graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
         graceful_shutdown_timeout_s=LAST_ANSWERS_S,
     )(_Replica)

@@ -20,6 +20,7 @@ from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.serving.app import SETTINGS
 from pipelines.serving.models import Model, find_models, of_kind, try_models
 from singleshot.errors import UserError
+from singleshot.export.onnx_model import Kind
 
 LAST_ANSWERS_S = 5
 """Time for requests in progress when the server is to end. `docker stop` waits for ten seconds."""
@@ -112,26 +113,10 @@ def _url(host: str, port: int) -> str:
 
 
 def _usage(models: Sequence[Model], addresses: Sequence[str]) -> str:
-    styles, policies, classifiers = (of_kind(models, kind) for kind in ("style", "policy", "classifier"))
-    counted = (
-        (len(styles), "style", "styles"),
-        (len(policies), "policy", "policies"),
-        (len(classifiers), "classifier", "classifiers"),
+    kinds: dict[Kind, str] = {"style": "styles", "policy": "policies", "classifier": "classifiers"}
+    numbers = {kind: len(of_kind(models, kind)) for kind in kinds}
+    counts = ", ".join(f"{n} {kind if n == 1 else kinds[kind]}" for kind, n in numbers.items())
+    return (
+        f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it\n"
+        f"  {addresses[0]} is a page to try the networks, {addresses[0]}/docs describes the API"
     )
-    counts = ", ".join(f"{number} {one if number == 1 else more}" for number, one, more in counted)
-    address = addresses[0]
-    lines = [
-        f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it",
-        f"  {address} is a page to try the networks, {address}/docs describes the API",
-    ]
-    photo = "curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg'"
-    for style in list(styles)[:1]:
-        lines.append(f"  {photo} {address}/stylize/{style} -o {style}.png")
-    for policy in list(policies.values())[:1]:
-        size = next(each.shape[1] for each in policy.card.inputs if each.name == "state")
-        state = json.dumps({"state": [0] * int(size)})
-        environment = policy.card.details["environment"]
-        lines.append(f"  curl --json '{state}' {address}/act/{environment}")
-    if classifiers:
-        lines.append(f"  {photo} {address}/classify")
-    return "\n".join(lines)

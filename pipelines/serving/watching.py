@@ -1,7 +1,10 @@
 """Agents that play live: a WebSocket sends the positions of their bodies, and receives pushes."""
 
 import asyncio
+import contextlib
+import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +18,8 @@ from singleshot.errors import UserError
 
 if TYPE_CHECKING:
     from singleshot.rl.evaluation.live import LiveEpisode
+
+    Playing = tuple[Policy, LiveEpisode, np.random.Generator]
 
 FRAMES_PER_SECOND = 30
 MAX_AGENTS = 4
@@ -68,7 +73,7 @@ class Watching:
             await socket.close(TRY_AGAIN, f"{MAX_WATCHERS} others are watching; try again")
             return
         self._watchers += 1
-        pushes: asyncio.Queue[float] = asyncio.Queue(maxsize=10)
+        pushes: deque[float] = deque(maxlen=10)
         try:
             await self.start(policies[0])
             await socket.accept()
@@ -85,43 +90,32 @@ class Watching:
         if reason:
             await socket.close(POLICY_VIOLATION, reason)
 
-    async def _show(
-        self, socket: WebSocket, policies: Sequence[Policy], pushes: asyncio.Queue[float]
-    ) -> None:
-        seed = 0
-        while True:
-            episodes = [await self._simulated(_episode, policy, seed) for policy in policies]
-            try:
-                await self._play(socket, policies, episodes, seed, pushes)
-            except (WebSocketDisconnect, RuntimeError):  # RuntimeError: `_hear` has closed the socket
-                return
-            finally:
-                for episode in episodes:
-                    episode.close()
-            await asyncio.sleep(PAUSE_SECONDS)
-            seed += 1
+    async def _show(self, socket: WebSocket, policies: Sequence[Policy], pushes: deque[float]) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # `_hear` may have closed the socket
+            for seed in itertools.count():
+                playing = [
+                    (policy, await self._simulated(_episode, policy, seed), np.random.default_rng(seed))
+                    for policy in policies
+                ]
+                try:
+                    await self._play(socket, playing, pushes)
+                finally:
+                    for _, episode, _ in playing:
+                        episode.close()
+                await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _play(
-        self,
-        socket: WebSocket,
-        policies: Sequence[Policy],
-        episodes: Sequence["LiveEpisode"],
-        seed: int,
-        pushes: asyncio.Queue[float],
-    ) -> None:
-        generators = [np.random.default_rng(seed) for _ in policies]
-        playing = list(zip(policies, episodes, generators, strict=True))
+    async def _play(self, socket: WebSocket, playing: "Sequence[Playing]", pushes: deque[float]) -> None:
+        episodes = [episode for _, episode, _ in playing]
         steps = max(1, round(1 / FRAMES_PER_SECOND / episodes[0].step_seconds))
         due = time.monotonic()
         while not all(episode.ended for episode in episodes):
-            while not pushes.empty():
-                newton = pushes.get_nowait()
+            while pushes:
+                newton = pushes.popleft()
                 for episode in episodes:
                     episode.push(newton)
             await self._simulated(_step, playing, steps)
-            await socket.send_json(
-                {"agents": [_told(policy.name, episode) for policy, episode, _ in playing]}
-            )
+            told = [_told(policy.name, episode) for policy, episode, _ in playing]
+            await socket.send_json({"agents": told})
             due = max(due + steps * episodes[0].step_seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
 
@@ -129,17 +123,15 @@ class Watching:
         return await asyncio.get_running_loop().run_in_executor(self._simulator, function, *arguments)
 
 
-async def _hear(socket: WebSocket, pushes: asyncio.Queue[float]) -> str:
+async def _hear(socket: WebSocket, pushes: deque[float]) -> str:
     """Receive pushes until the watcher leaves or sends something else; returns what was wrong, or ""."""
     while True:
         try:
-            push = Push.model_validate_json(await socket.receive_text())
+            pushes.append(Push.model_validate_json(await socket.receive_text()).push)
         except WebSocketDisconnect:
             return ""
         except (ValidationError, KeyError):  # KeyError: the message is bytes
             return 'send {"push": NEWTON}, from -2000 to 2000'
-        if not pushes.full():
-            pushes.put_nowait(push.push)
 
 
 def _episode(policy: Policy, seed: int) -> "LiveEpisode":
@@ -163,7 +155,7 @@ def _start(policy: Policy) -> dict[str, Any]:
         episode.close()
 
 
-def _step(playing: Sequence[tuple[Policy, "LiveEpisode", np.random.Generator]], steps: int) -> None:
+def _step(playing: "Sequence[Playing]", steps: int) -> None:
     for policy, episode, generator in playing:
         for _ in range(steps):
             episode.step(policy(episode.state, generator))

@@ -123,7 +123,7 @@ WRONG = [
     ("style.clip.fps", "a", r"style\.clip: .*fps is 'a'"),
     ("deployment.classifier.architecture", "resnet50", r"classifier: .*package has no weights of res"),
     ("deployment.benchmark.runtimes", ["tvn"], r"runtimes\.0: .*known are .*tvm.*'tvn'"),
-    ("serving.workers", 9, r"serving: .*workers 9 is more than"),
+    ("serving.root_path", "a/", r"serving: .*root_path 'a/'"),
     ("style.photos.source", "???", r"style\.photos\.source has no value"),
 ]
 

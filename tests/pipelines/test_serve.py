@@ -210,8 +210,8 @@ def test_each_process_has_to_fit_on_one_node_of_a_cluster(monkeypatch):
     monkeypatch.setattr("ray.nodes", lambda: [*nodes, {"Alive": False, "Resources": {"CPU": 64.0}}])
     monkeypatch.setattr("ray.serve.status", lambda: SimpleNamespace(applications={}))
     for num_cpus, room in ((4.0, 0), (3.0, 1), (1.5, 3), (1.0, 5), (0.1, 50)):
-        _preflight(serving_config(num_cpus=num_cpus, workers=room, max_workers=room))
-        too_many = serving_config(num_cpus=num_cpus, workers=room + 1, max_workers=room + 1)
+        _preflight(serving_config(num_cpus=num_cpus, workers=room))
+        too_many = serving_config(num_cpus=num_cpus, workers=room + 1)
         with pytest.raises(UserError, match=rf"{room + 1} times {num_cpus:g} cores, .* room for {room} of"):
             _preflight(too_many)
 

@@ -148,11 +148,11 @@ def test_a_mask_is_read_from_a_file(page):
     mask[:, 64:] = 255
     file = io.BytesIO()
     Image.fromarray(mask).save(file, "PNG")
+    canvas = "document.querySelectorAll('#styles canvas')[1]"
+    before = page.evaluate(f"({PIXELS})({canvas})")
     page.set_input_files(
         "#mask-file", {"name": "mask.png", "mimeType": "image/png", "buffer": file.getvalue()}
     )
-    canvas = "document.querySelectorAll('#styles canvas')[1]"
-    before = page.evaluate(f"({PIXELS})({canvas})")
     page.wait_for_function(f"before => ({PIXELS})({canvas}) != before", arg=before)
     assert np.array_equal(shown(page, 1), np.where(mask[..., None], 255 - pixels, pixels))
     damaged = {"name": "mask.png", "mimeType": "image/png", "buffer": b"no picture"}

@@ -37,7 +37,6 @@ def serving_config(**changes):
         "root_path": "",
         "names": (),
         "workers": 1,
-        "max_workers": 2,
         "num_cpus": 0.5,
         "timeout_s": PATIENCE_S,
         "max_connections": 500,
