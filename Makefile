@@ -107,6 +107,7 @@ lint: $(INSTALLED) ## Check style, types, layers, and the files of images and cl
 	python -m mypy
 	python -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 	yamllint --strict --config-data '{extends: relaxed, rules: {line-length: {max: 120, allow-non-breakable-words: false}}}' compose.yaml conf/cluster
+	check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
 	hadolint --no-color Dockerfile
 
 format: $(INSTALLED) ## Format the code

@@ -82,11 +82,12 @@ def execute(
     device = device_of(config, gpu)
     started = time.monotonic()
     with temporary_directory() as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
-        jobs = []
-        for index, cell in enumerate(batch.cells):
-            output = scratch / str(index)
-            output.mkdir()
-            jobs.append(Job(cell.params, inputs[index], output, device, checkpoints[index], batch.commit))
+        jobs = [
+            Job(cell.params, inputs[index], scratch / str(index), device, checkpoints[index], batch.commit)
+            for index, cell in enumerate(batch.cells)
+        ]
+        for job in jobs:
+            job.output.mkdir()
         yield from _run(batch.cells[0].task, jobs)
         made = Made.now((time.monotonic() - started) / len(jobs), batch.commit, device)
         for index, job in enumerate(jobs):

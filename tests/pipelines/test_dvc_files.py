@@ -77,6 +77,7 @@ def test_a_record_of_used_paths_that_was_cut_off_is_removed(repository, content)
     assert dvc("repro").returncode == 0
 
 
+@pytest.mark.slow
 def test_paths_of_a_dvc_that_has_ended_are_free_though_another_process_has_its_id(repository):
     """After a restart of the machine, processes have the ids that others had before."""
     entry = {"pid": os.getpid(), "cmd": "/somewhere/dvc repro"}
@@ -121,6 +122,7 @@ def test_a_damaged_file_of_the_cache_is_not_restored(repository, left, since):
     assert ran() == ["one", "two", "two"]
 
 
+@pytest.mark.slow
 def test_what_is_whole_stays_in_the_cache(repository):
     Path("dvc.yaml").write_text(
         "stages: {made: {cmd: touch nothing && mkdir d && echo 1 > d/e, outs: [nothing, d]}}",
@@ -160,6 +162,7 @@ def test_make_repro_mends_first(repository):
     assert ran() == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_only_the_user_may_write_to_the_index_of_dvc(repository):
     """It has pickles, and DVC makes its folder so that everybody may replace them."""
     Path(".dvc/config").write_text((ROOT / ".dvc/config").read_text(), encoding="utf-8")
