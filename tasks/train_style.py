@@ -83,7 +83,7 @@ def train_style(job: Job) -> Iterator[Event]:
     """Train a job's style (:class:`TrainStyleParams`).
 
     Inputs: `photos` (a directory, :class:`PhotoSet`), `painting` (a picture) and `backbone` (VGG16's
-    weights); with `start` (:func:`singleshot.style.start.save_start`), training begins with that network.
+    weights); with `start` (:mod:`singleshot.style.start`), training begins with that network.
     With `samples` (a :class:`PhotoSet` that has `params.unseen`) and `alexnet` (its weights), the network is
     judged (:func:`singleshot.style.evaluation.verdict.judged`). The output gets
     `model.safetensors` (:func:`singleshot.style.model_file.load_model`), `losses.csv` (:class:`Losses`) and

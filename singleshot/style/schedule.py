@@ -12,7 +12,7 @@ import torch
 
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import JohnsonConfig, open_loss
-from singleshot.style.perceptual_loss import PerceptualLoss, style_loss
+from singleshot.style.perceptual_loss import style_loss
 
 ENOUGH_BATCHES = 1000
 """Number of batches that a size must have time for in order to be chosen. With fewer batches, a smaller size
@@ -138,12 +138,7 @@ def style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> f
         UserError: one of the inputs is missing or damaged.
     """
     loss = open_loss(inputs, JohnsonConfig(style_weight=STYLE_WEIGHT), device, torch.float32)
-    return round(STYLE_WEIGHT * style_factor(loss, photos, device), 2)
-
-
-@torch.no_grad()
-def style_factor(loss: PerceptualLoss, photos: PhotoSet, device: str) -> float:
-    """Factor (at most 1) of the style weight with which the photos' own loss is at most `STRONGEST_STYLE`."""
-    x = photos.batch(0, 0, PHOTOS, SIZES[-1].image_px, augment=True).to(device)
-    begins = loss.style_weight * float(style_loss(loss.network.represent(x).grams, loss.painting))
-    return min(1, STRONGEST_STYLE / begins)
+    with torch.no_grad():
+        x = photos.batch(0, 0, PHOTOS, SIZES[-1].image_px, augment=True).to(device)
+        begins = loss.style_weight * float(style_loss(loss.network.represent(x).grams, loss.painting))
+    return round(STYLE_WEIGHT * min(1, STRONGEST_STYLE / begins), 2)

@@ -5,7 +5,6 @@
 
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -15,17 +14,11 @@ from singleshot.style.precision import channels_last
 from singleshot.style.transformer_net import TransformerNet
 
 START = Path(__file__).with_name("start.safetensors")
-"""Weights in float16, by their names in the network."""
+"""Weights in float16, by their names in the network, as safetensors."""
 START_WIDTH = 16
 """Its number of channels."""
 UNEVEN = 0.2
 """How unequally copies of a channel share its weights, so that they learn different things."""
-
-
-def save_start(network: TransformerNet, path: Path) -> None:
-    """Write a network as a file for :func:`started_network`."""
-    tensors = {name: tensor.half().contiguous() for name, tensor in network.state_dict().items()}
-    path.write_bytes(safetensors.torch.save(tensors))
 
 
 def started_network(path: Path, width: int, seed: int) -> TransformerNet | None:

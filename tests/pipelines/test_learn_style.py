@@ -87,6 +87,7 @@ def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
     assert read_rgb(Path("out/0.png")).shape == (3, 40, 50)
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
     artifact = module._Preview.artifact
 

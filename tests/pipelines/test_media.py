@@ -64,12 +64,6 @@ def test_damaged_files_count_as_what_their_suffix_says() -> None:
     assert found("in") == kinds
 
 
-def test_a_video_by_the_name_of_a_picture() -> None:
-    """Messengers name the videos that they show as GIFs so."""
-    shutil.copy("film.mp4", "in/joke.gif")
-    assert found("in") == {"joke.mp4": "video"}
-
-
 def test_a_picture_within_another_file_is_no_video() -> None:
     """FFmpeg finds the JPEG in a PDF, and makes videos of pictures."""
     with Image.open("photo.png") as photo:

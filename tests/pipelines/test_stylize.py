@@ -166,6 +166,7 @@ def test_an_interrupted_run_with_force_lets_only_others_with_force_overwrite(mon
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
+@pytest.mark.slow
 def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatch):
     command = [sys.executable, "-m", "pipelines", "stylize", "-s", "ink", "-i", "film.mp4", "-o", "out"]
     started = []

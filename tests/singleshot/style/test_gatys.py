@@ -128,16 +128,6 @@ def test_losses_are_equations_1_to_4_written_out(alexnet, content, style):
     assert first.losses.total == pytest.approx(total, rel=1e-4)
 
 
-def test_a_larger_picture_of_the_same_keeps_the_balance_of_the_losses(alexnet, content, style):
-    """Tiled twice, a photo has twice the features and the same statistics, up to what the seam changes."""
-    settings = config(initialization="style", tv_weight=0.0, style_weight=0.0)
-    photo, painting = content[:, :, :SIZE], style[:, :, :SIZE]
-    once = next(optimize(photo, painting, alexnet, settings)).losses
-    twice = next(optimize(photo.repeat(1, 4, 4), painting.repeat(1, 4, 4), alexnet, settings)).losses
-    assert twice.content > 10 * once.content
-    assert twice.total == pytest.approx(once.total, rel=0.5)
-
-
 def test_initial_pictures(content, style):
     assert torch.equal(initial_picture(content, style, config()), content)
     resized = initial_picture(content, style, config(initialization="style"))
@@ -151,17 +141,7 @@ def test_initial_pictures(content, style):
     assert noise.std().item() == pytest.approx(12**-0.5, abs=0.02)  # uniform on [0, 1]
 
 
-def test_noise_depends_on_the_seed_alone(alexnet, content, style):
-    def run(seed):
-        settings = config(initialization="noise", seed=seed)
-        return [iterate.picture for iterate in optimize(content, style, alexnet, settings)]
-
-    first, again, other = run(3), run(3), run(4)
-    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
-    assert not torch.equal(first[0], other[0])
-
-
-@pytest.mark.parametrize("optimizer", ["lbfgs", "adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
 def test_resumed_from_a_file_it_is_the_same_bit_for_bit(alexnet, content, style, optimizer):
     # More iterations than L-BFGS remembers.
     rate = 1e-8 if optimizer == "sgd" else None

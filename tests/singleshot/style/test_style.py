@@ -49,6 +49,7 @@ def test_a_style_is_loaded_by_its_folder(tmp_path) -> None:
     assert "dvc" not in str(told.value)
 
 
+@pytest.mark.slow
 def test_packages_that_styles_need_are_named() -> None:
     assert "Style" in dir(singleshot.style)
     code = "import sys; sys.modules['cv2'] = None; from singleshot.style import Style"

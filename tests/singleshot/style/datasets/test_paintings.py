@@ -30,6 +30,7 @@ for name in {NAMES}:
 """
 
 
+@pytest.mark.slow
 def test_another_process_draws_the_same(paintings: dict[str, Tensor]) -> None:
     ours = [hashlib.sha256(painting.numpy().tobytes()).hexdigest() for painting in paintings.values()]
     theirs = subprocess.run([sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True)

@@ -6,11 +6,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.packages import Package
 from singleshot.style.datasets.weights import read_backbone, read_lpips_heads
 from singleshot.style.evaluation.metrics import LPIPS, load_lpips, ssim
-
-AUTHORS_LPIPS = Package("lpips", "0.1.4", "fd537af5828b69d2e6ffc0a397bd506dbc28ca183543617690844c08e102ec5e")
 
 
 @pytest.fixture(scope="module", params=["alexnet", "vgg16"])
@@ -32,10 +29,6 @@ def _noise(seed: int) -> Tensor:
 
 
 class TestSsim:
-    def test_of_equal_pictures_is_one(self) -> None:
-        x, _ = _gradients()
-        assert ssim(x, x) == pytest.approx(1)
-
     def test_of_flat_pictures_is_their_luminance_term(self) -> None:
         # Without variance, (2 μ_x μ_y + C1) / (μ_x² + μ_y² + C1) with C1 = 0.01² is left (Wang et al. 2004).
         x, y = torch.full((3, 16, 16), 0.5), torch.full((3, 16, 16), 0.75)
@@ -44,9 +37,6 @@ class TestSsim:
 
 
 class TestLpips:
-    def test_of_equal_pictures_is_zero(self, lpips: LPIPS) -> None:
-        assert lpips(_noise(0), _noise(0)) == 0
-
     def test_agrees_with_the_authors_package(self, lpips: LPIPS) -> None:
         """What `lpips` 0.1.4 gave for these pictures, `normalize=True`, on torchvision's weights."""
         expected = {"alexnet": 0.57998126745224, "vgg16": 0.6998125314712524}

@@ -126,16 +126,6 @@ def test_a_segment_too_few_or_too_many_leaves_the_output_as_it_was(tmp_path):
         assert list(tmp_path.glob(".*")) == []
 
 
-def test_segments_of_other_videos_are_refused(tmp_path):
-    source, other = make_video(tmp_path / "video.mp4"), make_video(tmp_path / "other.mp4", size=(96, 64))
-    (tmp_path / "of_other").mkdir()
-    info = probe(source)
-    mine = copied(source, info, 15)
-    theirs = copied(other.rename(tmp_path / "of_other/other.mp4"), probe(tmp_path / "of_other/other.mp4"), 15)
-    with pytest.raises(UserError, match="encoded in another way"):
-        join_segments([mine[0], theirs[1]], source, info, tmp_path / "joined.mp4")
-
-
 def test_what_a_file_cannot_hold_is_said(tmp_path):
     source = make_video(tmp_path / "video.avi", sound=["pcm_mulaw"])
     info = probe(source)
