@@ -460,7 +460,7 @@ def parts(study: Study) -> dict[str, str]:
         return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
 
     plan = progress(study)
-    missing = [name for name, n, done in plan if done < n]
+    (every, trained), missing = plan.pop("all"), [f"`{name}`" for name, (n, done) in plan.items() if done < n]
     spread, runs = study.agents["spread"], study.runs
     experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
     by_length = {"25,000 updates": ("",)} | {
@@ -496,10 +496,10 @@ def parts(study: Study) -> dict[str, str]:
         "processors": ", ".join(sorted(runs["processor"].unique())),
         "commits": ", ".join(sorted({commit[:7] for commit in runs["commit"]})),
         "spread": f"{spread.median():.1f} points in the median and {spread.max():.0f} at most",
-        "planned": f"{sum(n for _, n, _ in plan):,}",
-        "missing": f"{sum(n - done for _, n, done in plan):,} ({', '.join(f'`{name}`' for name in missing)})",
+        "planned": f"{every:,}",
+        "missing": f"{every - trained:,} ({', '.join(missing)})",
         "plan": markdown(
-            ["experiment", "agents", "trained"], [(f"`{a}`", f"{b}", f"{c}") for a, b, c in plan]
+            ["experiment", "agents", "trained"], [(f"`{name}`", *map(str, own)) for name, own in plan.items()]
         ),
         "scores": table(
             five, MASK, pruned("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
@@ -558,14 +558,13 @@ def blind_table(study: Study) -> str:
     return markdown(["MLP", "coordinates", *(NAMES.get(each, each) for each in shown)], rows)
 
 
-def progress(study: Study) -> list[tuple[str, int, int]]:
-    """Each experiment of the plan, with the numbers of its agents and of those that are trained."""
+def progress(study: Study) -> dict[str, tuple[int, int]]:
+    """The numbers of agents of each planned experiment, and of `all` together, planned and trained."""
     key = [*CASE, *MASK, "seed"]
-    trained = pandas.MultiIndex.from_frame(study.agents[key])
-    return [
-        (name, len(own), int(pandas.MultiIndex.from_frame(own[key]).isin(trained).sum()))
-        for name, own in planned()
-    ]
+    trained = set(study.agents[key].itertuples(index=False, name=None))
+    plan = {name: set(own[key].itertuples(index=False, name=None)) for name, own in planned()}
+    plan["all"] = set.union(*plan.values())
+    return {name: (len(own), len(own & trained)) for name, own in plan.items()}
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
