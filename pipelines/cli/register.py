@@ -1,5 +1,7 @@
 """The model registry in MLflow follows the networks in `models/onnx`: their smallest exact forms."""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,17 +88,18 @@ def _log(client: "MlflowClient", path: Path, name: str, digest: str, run_id: str
     import mlflow.onnx
 
     mlflow.set_experiment(experiment_id=client.get_run(run_id).info.experiment_id)
-    info = mlflow.onnx.log_model(
-        onnx.load(path),
-        name=path.stem.replace(".", "_"),  # MLflow allows no dots
-        registered_model_name=name,
-        await_registration_for=0,
-        # By default MLflow infers them by running the model in a separate process, which takes seconds.
-        pip_requirements=mlflow.onnx.get_default_pip_requirements(),
-        onnx_execution_providers=["CPUExecutionProvider"],
-        save_as_external_data=False,
-        run_id=run_id,
-    )
+    with contextlib.redirect_stderr(io.StringIO()):  # MLflow's two lines for each network
+        info = mlflow.onnx.log_model(
+            onnx.load(path),
+            name=path.stem.replace(".", "_"),  # MLflow allows no dots
+            registered_model_name=name,
+            await_registration_for=0,
+            # By default MLflow infers them by running the model in a separate process, which takes seconds.
+            pip_requirements=mlflow.onnx.get_default_pip_requirements(),
+            onnx_execution_providers=["CPUExecutionProvider"],
+            save_as_external_data=False,
+            run_id=run_id,
+        )
     version = str(info.registered_model_version)
     client.set_model_version_tag(name, version, "sha256", digest)
     return version

@@ -7,6 +7,7 @@ wait.
 import contextlib
 import dataclasses
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from glob import has_magic
 from pathlib import Path
@@ -87,24 +88,14 @@ def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
     """
     if path.exists():
         return
-    if others is None:
-        raise UserError(f"{path}: no such file or directory; {_correction(path)}")
-    there = sorted(map(str, others))
-    advice = did_you_mean(str(path), there, f"there are {len(there)}, such as {there[0]}") if there else ""
-    raise UserError(f"{path}: no such file or directory; {advice or 'run `make repro` first'}")
-
-
-def _check_inputs(inputs: Iterable[str]) -> None:
-    """The same for inputs of which one may be - or a pattern."""
-    for text in inputs:
-        if text != "-" and not has_magic(text):
-            check_exists(Path(text))
-
-
-def _correction(path: Path) -> str:
-    """What was probably meant: a similar name beside the first part of the path that is missing."""
-    missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
-    return did_you_mean(str(missing), map(str, missing.parent.iterdir()), "correct the path")
+    if others is None:  # a similar name beside the first part of the path that is missing
+        missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
+        advice = did_you_mean(str(missing), map(str, missing.parent.iterdir()), "correct the path")
+    elif there := sorted(map(str, others)):
+        advice = did_you_mean(str(path), there, f"there are {len(there)}, such as {there[0]}")
+    else:
+        advice = "run `make repro` first"
+    raise UserError(f"{path}: no such file or directory; {advice}")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -154,11 +145,14 @@ def evaluate_agent(
     returns, episode = evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
     _print_training(path.with_name("scores.csv"), trained.environment)
-    if video and renderer == "mujoco":
-        write_rendering(video, episode)
-    elif video:
-        write_drawing(video, episode, str(trained.spec))
     if video:
+        with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
+            partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
+            if renderer == "mujoco":
+                write_rendering(partial, episode)
+            else:
+                write_drawing(partial, episode, str(trained.spec))
+            partial.replace(video)
         print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
 
 
@@ -279,9 +273,10 @@ def stylize(
     for style in styles:  # before PyTorch is imported: a wrong name should not take seconds
         if not Path(style).is_file():
             style_model(share_of(style)[0])
-    _check_inputs([*inputs, *(more or [])])
-    if mask:
-        check_exists(mask)
+    inputs = [*inputs, *(more or [])]
+    for path in (*inputs, *([str(mask)] if mask else [])):
+        if path != "-" and not has_magic(path):
+            check_exists(Path(path))
     from pipelines.cli.pack import refuse_packed
     from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
     from singleshot.style.apply.regions import read_mask
@@ -296,7 +291,7 @@ def stylize(
     options = StylizeOptions(settings, batch_size, force, runtime)
     kept = "run the same command again: finished segments of a video are kept"
     with resumable(kept), blended(styles) as style:
-        stylize_inputs(style, [*inputs, *(more or [])], output, options)
+        stylize_inputs(style, inputs, output, options)
 
 
 @app.command(

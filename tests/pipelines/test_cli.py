@@ -162,6 +162,18 @@ def test_an_agent_is_drawn_playing(run, agent, tmp_path):
     assert (tmp_path / "hopper.mp4").read_bytes()[4:8] == b"ftyp"
 
 
+def test_an_interrupted_video_leaves_nothing_under_its_name(run, agent, tmp_path, monkeypatch):
+    def interrupted(path, *_):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("singleshot.rl.evaluation.video.write_drawing", interrupted)
+    before = sorted(tmp_path.iterdir())
+    status, _, _ = run("evaluate-agent", agent, "--episodes", 1, "--video", tmp_path / "hopper.mp4")
+    assert status != 0
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize(
     ("given", "played"), [([], "Hopper-v5"), (["--environment", "Hopper-v4"], "Hopper-v4")]
 )
