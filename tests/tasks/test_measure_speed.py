@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from singleshot.errors import UserError
+from singleshot.export import timing
 from singleshot.io.images import encode_jpeg, encode_png
 from singleshot.style.apply.stylize import stylize
 from singleshot.style.backbones import save_backbone
@@ -86,7 +87,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now, self.log = 0.0, []
-        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(module, "optimize", self.optimize)
         monkeypatch.setattr(module, "stylize", self.stylize)
 
