@@ -43,8 +43,8 @@ STUDIES = ResultTable("results/style/studies.csv", "tasks.transfer_style:History
 SPEED = ResultTable("results/style/speed.csv", "tasks.measure_styles:SpeedRow")
 QUALITY = ResultTable("results/style/quality.csv", "tasks.measure_styles:QualityRow")
 TIMINGS = ResultTable("results/deployment/timings.csv", "tasks.benchmark:TimingRow")
-EXPORTS = ResultTable("results/deployment/exports.csv", "tasks.export_graph:ExportRow")
-CLASSIFICATION = ResultTable("results/deployment/classification.csv", "tasks.benchmark_classifier:AnswerRow")
+EXPORTS = ResultTable("results/deployment/exports.csv", "tasks.export:ExportRow")
+CLASSIFICATION = ResultTable("results/deployment/classification.csv", "tasks.benchmark:AnswerRow")
 STUDY = ResultTable("docs/study/claims.csv", "tasks.reporting.results:ClaimRow")
 """The claims of the study, which the page shows beside the run's results."""
 TABLES = (
