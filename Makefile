@@ -127,5 +127,5 @@ lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml a
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
+	rm -rf $(VENV) .dvc-site .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
 	    $(wildcard data/* models/* results/*/*)

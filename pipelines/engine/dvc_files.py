@@ -77,11 +77,12 @@ def mend() -> Iterator[str]:
 def _mend_lock() -> Iterator[str]:
     if not LOCK.exists() or _is_whole(LOCK):
         return
-    LOCK.unlink()
     if KEPT_LOCK.exists() and _is_whole(KEPT_LOCK):
-        shutil.copyfile(KEPT_LOCK, LOCK)
+        with whole_file(LOCK) as copy:
+            shutil.copyfile(KEPT_LOCK, copy)
         yield f"{LOCK} was cut off: restored from the copy that its last stage began with"
     else:
+        LOCK.unlink()
         yield f"{LOCK} was cut off: removed; DVC writes it again from its cache, and from the cells in .cells"
 
 

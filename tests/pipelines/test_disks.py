@@ -101,5 +101,5 @@ def fill(disk):
 
 
 def test_a_disk_has_space_unless_it_is_full(small_disk, tmp_path):
-    assert has_space(tmp_path)
+    assert has_space(tmp_path / "is-not-there-yet")
     assert not has_space(small_disk)
