@@ -80,42 +80,6 @@ def test_a_pruner_of_ones_own_chooses_by_its_scores(follow):
     assert python(follow("pruner"), PRUNE) == "gradient [1, 0, 1, 0]\nsnip [0, 1, 1, 0]\n"
 
 
-TRAIN = """
-from pathlib import Path
-import numpy as np
-import torch
-from singleshot.export.policies import open_policy
-from tasks.job import Job, Metrics
-from singleshot.rl.agents import AgentSpec
-from singleshot.rl.algorithms.clone import CloneConfig
-from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import LOCOMOTION
-from singleshot.rl.evaluation.play import EvaluationConfig
-from tasks.train_agents import TrainingConfig, TrainParams, train
-
-random = np.random.default_rng(0)
-states = random.normal(size=(2000, 11))
-actions = np.tanh(states @ random.normal(size=(11, 3)) / 4)
-data, out = Path("transitions.safetensors"), Path("out")
-out.mkdir()
-Transitions.cast(states, actions, np.zeros(2000), states, np.zeros(2000, bool)).save(data)
-spec = AgentSpec("Hopper", "clone", "dense", 0.0, 0)
-hopper, training = LOCOMOTION["Hopper"], TrainingConfig(200, 100, 100)
-params = TrainParams(spec, hopper, CloneConfig(), training, EvaluationConfig(1))
-events = list(train([Job(params, {"dataset": data}, out)]))
-print(*(event.values["cloning_loss"] for event in events if isinstance(event, Metrics)))
-policy = open_policy(out / "agent.safetensors", "dense").module
-print((policy(torch.tensor(states[:100]).float()) - torch.tensor(actions[:100])).square().mean().item())
-"""
-
-
-def test_an_algorithm_of_ones_own_learns_and_becomes_a_policy(follow):
-    losses, error = (map(float, line.split()) for line in python(follow("algorithm"), TRAIN).splitlines())
-    early, late = losses
-    assert late < early / 3
-    assert next(error) < early / 3  # the expert's actions have a variance of about 0.2
-
-
 OWN_DATA = """
 import numpy as np
 from singleshot.rl import Dataset
@@ -188,22 +152,6 @@ def test_an_environment_of_ones_own_fits_its_data(follow):
     assert spaces == f"Spaces(name='cart:Cart', observation_size=2, bounds={bounds}, time_limit=100)"
     assert drag == "0.1"
     assert data == f"1980 {bounds} True"  # 20 episodes, whose last step has no recorded s'
-
-
-STYLE = """
-from pipelines.config.params import check
-from pipelines.stages.pictures import image_cells
-
-for cell in image_cells(check().style):
-    if cell.name == "paintings/mine":
-        print(cell.params.source, *cell.inputs.values())
-"""
-
-
-def test_a_style_of_ones_own_is_a_painting_to_fetch(follow):
-    checkout = follow("style")
-    checkout.run("bash", "-c", commands("extending/style")[0])
-    assert python(checkout, STYLE) == "painting.jpg painting.jpg\n"
 
 
 RUN = """

@@ -59,7 +59,13 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
         next_observations = arrays["next_observations"]
         continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
         terminals, timeouts = _ends(arrays, continues, limit, doubts)
-        kept = ~_other_episodes(continues, terminals, timeouts, doubts)
+        # Environments that reset themselves return the next episode's first state as s' of a time-out.
+        others = np.append(continues, False)[:steps] & timeouts & ~terminals
+        if others.any():
+            doubts.add(
+                f"s' of {others.sum():,} time-outs is the next episode's first state; these are left out"
+            )
+        kept = ~others
     else:
         terminals, timeouts = _ends(arrays, None, limit, doubts)
         doubts.check_order(observations, ~(terminals | timeouts)[:-1])
@@ -165,17 +171,6 @@ def _steps(ends: NDArray[np.bool_]) -> NDArray[np.int_]:
     rows = np.arange(len(ends))
     starts = np.concatenate([[0], (rows[:-1] + 1) * ends[:-1]])[: len(ends)]
     return rows - np.maximum.accumulate(starts)
-
-
-def _other_episodes(
-    continues: NDArray[np.bool_], terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_], doubts: Doubts
-) -> NDArray[np.bool_]:
-    """The time-outs whose recorded s' is the next episode's first state, as environments with automatic
-    resets return it."""
-    wrong = np.append(continues, False)[: len(terminals)] & timeouts & ~terminals
-    if wrong.any():
-        doubts.add(f"s' of {wrong.sum():,} time-outs is the next episode's first state; these are left out")
-    return wrong
 
 
 def _next_observations(

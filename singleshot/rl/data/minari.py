@@ -82,7 +82,8 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
         raise
     except Exception as error:  # Minari checks little, so damaged files may raise any exception
         raise UserError(
-            f"{directory}: Minari can't read it ({in_a_line(error)}); give another copy of it"
+            f"{directory}: Minari can't read it ({in_a_line(error)}); give a copy that Minari "
+            f"{minari.__version__} reads"
         ) from error
     if not episodes:
         raise UserError(f"{directory}: holds no episode; give a dataset that has some")
