@@ -9,8 +9,16 @@ import torch
 from tqdm import tqdm
 
 from singleshot.errors import UserError
-from singleshot.io.animations import Animation, read_animation
-from singleshot.io.images import NamedBytes, Picture, Source, StoredAs, name_of, read_picture
+from singleshot.io.images import (
+    Animation,
+    NamedBytes,
+    Picture,
+    Source,
+    StoredAs,
+    name_of,
+    read_animation,
+    read_picture,
+)
 from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, check_size, stylize

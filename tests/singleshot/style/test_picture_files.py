@@ -20,8 +20,8 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.io import images
-from singleshot.io.animations import read_animation
 from singleshot.io.colour_profiles import ADOBE_PRIMARIES, P3_PRIMARIES, from_srgb, rgb_profile, to_srgb
+from singleshot.io.images import read_animation
 from singleshot.style import picture_files as module
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings, stylize

@@ -1,4 +1,5 @@
 import csv
+import math
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
@@ -10,19 +11,31 @@ import torch
 from safetensors.torch import save_file
 
 from singleshot.errors import UserError
+from singleshot.export import timing
 from singleshot.io.h264 import VideoFormat, add_h264, encode, mux
 from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.style.apply.stylize import stylize
 from singleshot.style.backbones import load_backbone, save_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.datasets.weights import read_backbone, read_lpips_heads
+from singleshot.style.gatys import GatysConfig, optimize
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.losses import total_variation
+from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.perceptual_loss import LossNetwork, style_ratio
+from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.reader import read_frames
 from tasks import measure_styles as module
 from tasks.job import Job, Metrics, Progress
 from tasks.make_clip import make_clip
-from tasks.measure_styles import QualityConfig, QualityParams, measure_quality
+from tasks.measure_styles import (
+    QualityConfig,
+    QualityParams,
+    SpeedConfig,
+    SpeedParams,
+    measure_quality,
+    measure_speed,
+)
 from tasks.train_style import train_style
 
 SIZE = 64
@@ -215,3 +228,111 @@ class TestErrors:
         (tmp_path / "other.png").write_bytes(encode_png(torch.zeros(3, SIZE, SIZE)))
         with pytest.raises(UserError, match=r"model\.safetensors: trained on another painting than .*other"):
             measure(PARAMS, painting=tmp_path / "other.png")
+
+
+SPEED = SpeedConfig(
+    images=2, sizes_px=(32, 64), backbones=("alexnet",), iterations=30, measured_iterations=2, repeats=2
+)
+SPEED_PARAMS = SpeedParams(SPEED, GatysConfig())
+
+
+@pytest.fixture(scope="module")
+def speed_inputs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("inputs")
+    generator = torch.Generator().manual_seed(0)
+    with zipfile.ZipFile(directory / "photos.zip", "w") as file:
+        for name in ("a", "b"):
+            file.writestr(f"{name}.jpg", encode_jpeg(torch.rand(3, 40, 50, generator=generator)))
+    (directory / "painting.png").write_bytes(encode_png(torch.rand(3, 50, 70, generator=generator)))
+    save_backbone(read_backbone("alexnet", "packages")[0], directory / "alexnet.safetensors")
+    card = ModelCard("noise", "", "", 0, {}, {}, "")
+    save_model(TransformerNet(4), card, directory / "model.safetensors")
+    return {
+        "photos": directory,
+        "painting": directory / "painting.png",
+        "model": directory / "model.safetensors",
+        "alexnet": directory / "alexnet.safetensors",
+    }
+
+
+@pytest.fixture
+def time_them(speed_inputs, tmp_path):
+    def run(params):
+        events = list(measure_speed([Job(params, speed_inputs, tmp_path)]))
+        with (tmp_path / "speed.csv").open() as file:
+            return list(csv.DictReader(file)), events
+
+    return run
+
+
+def test_a_row_for_each_version_and_size(time_them):
+    rows, events = time_them(SPEED_PARAMS)
+    contract = ["version", "backbone", "size_px", "device", "seconds_per_image"]
+    assert list(rows[0])[:5] == contract
+    assert [(row["version"], row["backbone"], row["size_px"]) for row in rows] == [
+        ("2", "", "32"),
+        ("1", "alexnet", "32"),
+        ("2", "", "64"),
+        ("1", "alexnet", "64"),
+    ]
+    for row in rows:
+        for name in ("seconds_per_image", "seconds_p50", "cpu_seconds_per_image"):
+            assert 0 < float(row[name]) < math.inf
+        assert (row["device"], row["images"]) == ("cpu", "2")
+        assert (row["iterations"], row["extrapolated"]) == (
+            ("30", "True") if row["version"] == "1" else ("", "False")
+        )
+    assert [event.fraction for event in events if isinstance(event, Progress)] == [
+        n / 16 for n in range(1, 17)
+    ]
+    metrics = {event.step: event.values for event in events if isinstance(event, Metrics)}
+    for version_2, version_1 in (rows[:2], rows[2:]):
+        values = metrics[int(version_1["size_px"])]
+        speedup = float(version_1["seconds_per_image"]) / float(version_2["seconds_per_image"])
+        assert values["speedup_alexnet"] == pytest.approx(speedup)
+
+
+class Clock:
+    """Ten seconds pass before Version 1's first picture, one with each evaluation from there on, and half a
+    one with each use of Version 2. Both are noted, with their picture's size."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.log = 0.0, []
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(module, "optimize", self.optimize)
+        monkeypatch.setattr(module, "stylize", self.stylize)
+
+    def optimize(self, content, style, backbone, config):
+        self.log.append((1, config.size_px, tuple(content.shape), config.iterations))
+        self.now += 10
+        evaluated = 0
+        for iterate in optimize(content, style, backbone, config):
+            self.now += iterate.iteration - evaluated
+            evaluated = iterate.iteration
+            yield iterate
+
+    def stylize(self, network, pictures, settings):
+        self.log.append((2, pictures.shape[-1], tuple(pictures.shape[1:]), None))
+        self.now += 0.5
+        return stylize(network, pictures, settings)
+
+
+def test_version_1_is_extrapolated_from_measured_iterations(time_them, monkeypatch):
+    Clock(monkeypatch)
+    rows, _ = time_them(SPEED_PARAMS)
+    # 10 s, and 2 measured iterations of 1 s standing for 30.
+    assert [float(row["seconds_per_image"]) for row in rows] == [0.5, 40, 0.5, 40]
+
+
+def test_turns_alternate_and_the_first_do_not_count(time_them, monkeypatch):
+    clock = Clock(monkeypatch)
+    time_them(SPEED_PARAMS)
+    round_ = [(2, 32), (1, 32), (2, 64), (1, 64)]
+    assert [entry[:2] for entry in clock.log] == round_[:3] + round_ * 4  # two photos, twice
+    assert {entry[2] for entry in clock.log} == {(3, 32, 32), (3, 64, 64)}
+
+
+def test_nothing_to_time_is_an_error(time_them):
+    # The photo itself is the optimum where content alone has weight.
+    with pytest.raises(UserError, match="alexnet at 32 px finds no lower loss"):
+        time_them(replace(SPEED_PARAMS, gatys=GatysConfig(style_weight=0.0, tv_weight=0.0)))
