@@ -160,7 +160,6 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         telemetry={"tracing": False, "metrics": False, "logs": False},  # 30 µs a request, for nobody
         generate_unique_id_function=lambda route: route.name,
         responses=REFUSALS,
-        max_body_size=STATE_BYTES,
         lifespan=lifespan,
     )
     app.add_middleware(Guard, config=config)
@@ -183,7 +182,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
     async def policies_of(environment: str) -> dict[str, Policy]:
         return policies[_known("environment", environment, policies)]
 
-    @app.post("/act/{environment}", response_model=ActAnswer, openapi_extra=ACT)
+    @app.post("/act/{environment}", response_model=ActAnswer, openapi_extra=ACT, max_body_size=STATE_BYTES)
     async def act(request: Request) -> Response:  # what FastAPI does for arguments takes a fifth of the time
         """The action of a trained agent in a state."""
         there = await policies_of(request.path_params["environment"])

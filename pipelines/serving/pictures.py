@@ -127,7 +127,7 @@ def stylize(
     except UserError as error:
         raise HTTPException(422, str(error)) from None
     network = _network(graph, threads)
-    picture = decode(body, max_pixels, MIN_SIDE_PX)[None].mul(255).round().byte()
+    picture = _decode(body, max_pixels, MIN_SIDE_PX)[None].mul(255).round().byte()
 
     def draw(small: "Tensor") -> "Tensor":
         return torch.from_numpy(network(pictures=to_float(small).numpy())["stylised"])
@@ -151,7 +151,7 @@ def classify(
 
     network = _network(graph, threads)
     card = ClassifierCard.of(network.card.details)
-    prepared = PREPARATIONS[preparation](decode(body, max_pixels), card.preprocessing)
+    prepared = PREPARATIONS[preparation](_decode(body, max_pixels), card.preprocessing)
     (logits,) = network(pictures=prepared[None].numpy())["logits"]
     return [(each.label, each.probability) for each in top(torch.from_numpy(logits), card.labels, ANSWERS)]
 
@@ -175,35 +175,23 @@ def thumbnail(painting: Path) -> bytes:
     return content.getvalue()
 
 
-def decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
-    """Decode a file to a picture (3, H, W) in [0, 1].
-
-    Raises:
-        HTTPException: the file is no picture, or the picture is too large or too small.
-    """
-    from PIL import Image
-
+def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
+    """Decode a file to a picture (3, H, W) in [0, 1]."""
     from singleshot.io.images import read_rgb, read_size
 
     formats = tuple(READ.values())
     try:
         # The header is enough, so a decompression bomb (a small file of a huge picture) does no harm.
         width, height = read_size(io.BytesIO(body), formats)
-    except UserError as error:
-        if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise HTTPException(413, str(error)) from None
-        raise HTTPException(422, f"the body is not a whole picture in one of {', '.join(READ)}") from None
-    if width * height > max_pixels:
-        side = math.isqrt(max_pixels)
-        raise HTTPException(
-            413, f"{width}x{height} pixels; at most {max_pixels} (as {side}x{side}) are accepted"
-        )
-    if min(width, height) < min_side:
-        raise HTTPException(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
-    try:
+        if width * height > max_pixels:
+            side = math.isqrt(max_pixels)
+            most = f"at most {max_pixels} (as {side}x{side}) are accepted"
+            raise HTTPException(413, f"{width}x{height} pixels; {most}")
+        if min(width, height) < min_side:
+            raise HTTPException(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
         return read_rgb(io.BytesIO(body), formats=formats)
     except UserError as error:
-        raise HTTPException(422, str(error)) from None
+        raise HTTPException(422, f"{error}; known are {', '.join(READ)}") from None
 
 
 @functools.cache
