@@ -1,6 +1,5 @@
 """Compilers give what onnxruntime gives, for each kind of network. They are skipped where not installed."""
 
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,14 +9,14 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from waiting import PATIENCE_S
 
-from singleshot.export.environment import tensorflow_python
-from singleshot.export.runtimes import open_runtime
+from singleshot.export.isolation import Worker
+from singleshot.export.runtimes import installed_version, open_runtime
 from singleshot.export.runtimes.iree import _reason
 from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.export.runtimes.static_shapes import with_static_shapes
 
-ROOT = Path(__file__).parents[3]
 Inputs = Mapping[str, NDArray[np.float32]]
 SEED = 0
 
@@ -147,19 +146,28 @@ def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.F
         np.testing.assert_allclose(session.run([name], dict(inputs))[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["tvm", "xla", "iree"])
+@pytest.mark.parametrize("name", ["tvm", "xla", "iree", pytest.param("tensorflow", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
 def test_a_compiled_network_gives_what_onnxruntime_gives(
-    name: str, kind: str, batch: int, request: pytest.FixtureRequest
+    name: str, kind: str, batch: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    runtime = open_runtime(name)
-    if reason := runtime.unavailable():
-        pytest.skip(reason)
+    if installed_version(name) is None:
+        pytest.skip("not installed; run `make compilers`")
     path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
-    shapes = {name: value.shape for name, value in inputs.items()}
-    prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)
-    _compare(prepared.run(inputs), _reference(path, inputs))
+    given = path.read_bytes()
+    worker = Worker(name, 1, PATIENCE_S)
+    if reason := worker.describe().unavailable:
+        pytest.skip(reason)
+    batches = {name: value[None] for name, value in inputs.items()}
+    outputs = worker.prepare(ModelFiles(path, path, "dense"), batches, tmp_path).outputs
+    expected = _reference(path, inputs)
+    assert outputs.keys() == expected.keys()
+    for name, value in expected.items():
+        assert outputs[name].dtype == value.dtype
+        assert outputs[name].shape == (1, *value.shape)
+        np.testing.assert_allclose(outputs[name][0], value, atol=1e-5)
+    assert path.read_bytes() == given  # onnx2tf would write to it
 
 
 def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
@@ -168,46 +176,6 @@ def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
     _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
     with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
         open_runtime("xla").prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
-
-
-RUN = """
-import sys
-from pathlib import Path
-import numpy as np
-from singleshot.export.runtimes.protocol import ModelFiles, Runtime
-from singleshot.export.runtimes.tensorflow import TensorFlow
-directory, runtime = Path(sys.argv[1]), TensorFlow("tensorflow")
-path, inputs = directory / "graph.onnx", dict(np.load(directory / "inputs.npz"))
-shapes = {name: value.shape for name, value in inputs.items()}
-prepared = runtime.prepare(ModelFiles(path, path, "dense"), shapes, threads=1)
-np.savez(directory / "outputs.npz", **prepared.run(inputs))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("kind", ["policy", "style"])
-def test_tensorflow_gives_what_onnxruntime_gives(
-    kind: str, batch: int, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    python = tensorflow_python()
-    if python is None:
-        pytest.skip("its environment isn't built; run `make compilers`")
-    path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
-    given = path.read_bytes()
-    (tmp_path / "graph.onnx").write_bytes(given)
-    np.savez(tmp_path / "inputs.npz", **inputs)
-    subprocess.run([python, "-c", RUN, tmp_path], cwd=ROOT, check=True)
-    _compare(dict(np.load(tmp_path / "outputs.npz")), _reference(path, inputs))
-    assert (tmp_path / "graph.onnx").read_bytes() == given  # onnx2tf would write to it
-
-
-def _compare(outputs: Mapping[str, NDArray], expected: Mapping[str, NDArray]) -> None:
-    assert outputs.keys() == expected.keys()
-    for name, value in expected.items():
-        assert outputs[name].dtype == value.dtype
-        assert outputs[name].shape == value.shape
-        np.testing.assert_allclose(outputs[name], value, atol=1e-5)
 
 
 def test_of_a_compilers_output_the_first_error_is_told() -> None:
