@@ -16,7 +16,7 @@ from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.engine.tracking import database_file, mlflow_client, tracking_uri
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.own_process import OwnProcess
+from singleshot.io.own_process import OwnProcess, ProcessFailed
 from singleshot.secrets import without_secrets
 
 AGENT_BYTES = 3 * 10e6 + 25e6
@@ -96,7 +96,13 @@ def check_ray() -> str:
         return f"one will be started here, with {joblib.cpu_count()} cores"
     # Ray asks a cluster that refuses it 20 times by default, a second apart; some refusals end the process.
     with OwnProcess(environment=os.environ | {"RAY_NUM_REDIS_GET_RETRIES": "2"}) as process:
-        nodes = Counter(process.call(JOIN_SECONDS, nodes_of, executor))
+        try:
+            nodes = Counter(process.call(JOIN_SECONDS, nodes_of, executor))
+        except (UserError, ProcessFailed) as error:
+            raise UserError(
+                f"{str(error).partition('; `python -m')[0]}; its versions have to be those of "
+                "requirements.lock, and RAY_AUTH_TOKEN, or ~/.ray/auth_token, its token"
+            ) from error
     return f"{address}: " + "; ".join(f"{number} x {node}" for node, number in nodes.items())
 
 
