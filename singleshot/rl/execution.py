@@ -50,18 +50,18 @@ def sparse_perceptrons(
 
     densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
     own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
+    density = {
+        name: sum(int(mask.sum()) for mask in layers.values()) / sum(mask.numel() for mask in layers.values())
+        for name, layers in own.items()
+    }
     return {
         name: {
             (*hidden, *heads)[0]: SparsePerceptron.of(hidden, heads, own[name])
             for hidden, heads in architecture.perceptrons
         }
         for name, architecture in architectures.items()
-        if _density(own[name]) <= densest
+        if density[name] <= densest
     }
-
-
-def _density(masks: LayerTensors) -> float:
-    return sum(int(m.sum()) for m in masks.values()) / sum(m.numel() for m in masks.values())
 
 
 def or_sparsely(differentiated: LossTerms) -> Callable[[LossTerms], LossTerms]:

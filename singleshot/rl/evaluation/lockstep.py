@@ -95,7 +95,8 @@ class Environments:
         recorded = [i for i in range(agents * episodes) if i % episodes < RECORDED]  # by agent, then episode
         played = [kept[i % len(kept)][i // len(kept)] for i in recorded]
         each = min(episodes, RECORDED)
-        return [_median(played[first : first + each]) for first in range(0, len(played), each)]
+        groups = (played[first : first + each] for first in range(0, len(played), each))
+        return [sorted(own, key=lambda e: e.rewards.sum())[(each - 1) // 2] for own in groups]
 
     def _each(self, method: str, *arguments: tuple[object, ...]) -> list[Any]:
         """What a method of each share returns for the share's own arguments; all compute at once."""
@@ -158,11 +159,6 @@ class _Share:
             )
             for i in self.kept
         }
-
-
-def _median(episodes: Sequence[PlayedEpisode]) -> PlayedEpisode:
-    """The episode of median return, the lower one of two."""
-    return sorted(episodes, key=lambda episode: episode.rewards.sum())[(len(episodes) - 1) // 2]
 
 
 def _position(environment: Env) -> NDArray[np.float64]:

@@ -49,10 +49,12 @@ class Learner:
     ) -> None:
         self.algorithm, self.device, self.execution = algorithm, device, execution
         self.perceptrons = sparse_perceptrons(algorithm.architectures, masks, device, execution)
-        pruned = {
-            name: network if masks is None else _prune(network, masks[name])
-            for name, network in networks.items()
-        }
+        pruned = dict(networks)
+        for name, layers in (masks or {}).items():
+            weights = networks[name].weights
+            pruned[name] = networks[name].with_weights(
+                {layer: weights[layer] * mask.to(weights[layer].device) for layer, mask in layers.items()}
+            )
         self.networks = {name: self._hold(name, network) for name, network in pruned.items()}
         # Sparse networks in full: parameters that take no part in training keep these values.
         self.whole_at_first = {name: pruned[name].copy() for name in self.perceptrons}
@@ -251,9 +253,3 @@ class Learner:
             return network
         idle = self.whole_at_first[name]
         return network.within(idle.map(torch.zeros_like) if moments else idle)
-
-
-def _prune(network: DenseNetwork, masks: LayerTensors) -> DenseNetwork:
-    return network.with_weights(
-        {layer: θ * masks[layer].to(θ.device) for layer, θ in network.weights.items()}
-    )
