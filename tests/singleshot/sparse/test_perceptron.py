@@ -61,7 +61,7 @@ def compare(masks, weights, biases, batch):
 
 
 @pytest.mark.parametrize("batch", [1, FEW, 2 * FEW + 1, 100, LANES, LANES + 1, 3 * LANES - 5])
-@pytest.mark.parametrize("density", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("density", [0.05, 1.0])
 def test_outputs_and_gradients_are_autograds_of_the_masked_perceptron(batch, density):
     compare(*network(density), batch)
 
@@ -73,23 +73,10 @@ def test_any_mask_will_do(density, seed, batch):
 
 
 @pytest.mark.parametrize("layer", SIZES)
-@pytest.mark.parametrize("part", ["all", "first input", "last output"])
-def test_empty_layers_rows_and_columns(layer, part):
+def test_a_layer_may_be_empty(layer):
     masks, weights, biases = network(0.5)
-    match part:
-        case "all":
-            masks[layer][:] = False
-        case "first input":
-            masks[layer][0] = False
-        case "last output":
-            masks[layer][:, -1] = False
+    masks[layer][:] = False
     compare(masks, weights, biases, 10)
-
-
-def test_nothing_kept_at_all():
-    masks, weights, biases = network(0)
-    compare(masks, weights, biases, 10)
-    assert SparsePerceptron.of(HIDDEN, HEADS, masks).gather(weights, biases).numel() == 3 + 2  # heads' biases
 
 
 def test_units_that_lead_nowhere_are_left_out_in_a_cascade():
@@ -127,9 +114,8 @@ def test_nan_and_infinity_come_through_a_relu():
         assert not found.isfinite().any()
 
 
-@pytest.mark.parametrize("n", [1, 2, 10, 100])
-@pytest.mark.parametrize("rows", [1, 3, 10, LANES, LANES + 5])
-@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("rows", "n"), [(1, 1), (3, 2), (10, 100), (LANES, 10), (LANES + 5, 2)])
+@pytest.mark.parametrize("density", [0.0, 0.3])
 def test_rows_of_a_first_input_may_be_for_several_of_a_second(density, rows, n):
     masks, weights, biases = network(density)
     graph = SparsePerceptron.of(HIDDEN, HEADS, masks)

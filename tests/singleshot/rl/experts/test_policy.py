@@ -95,11 +95,6 @@ def test_comes_back_from_its_file_as_it_went(expert, tmp_path):
     assert json.loads((tmp_path / "expert.json").read_text())["deterministic"]["mean"] == 1000.5
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.safetensors: no such file.*experts.train"):
-        load_expert(tmp_path / "none.safetensors")
-
-
 def damage(expert: Expert, kind: str, path: Path) -> None:
     weights = [weight.copy() for weight in expert.weights]
     if kind == "NaN":
@@ -111,15 +106,12 @@ def damage(expert: Expert, kind: str, path: Path) -> None:
     save_expert(dataclasses.replace(expert, weights=tuple(weights), card=card), path)
     if kind == "truncated":
         path.write_bytes(path.read_bytes()[:-50])
-    if kind == "no safetensors":
-        path.write_bytes(b"<html>not found</html>")
 
 
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
         ("truncated", "not a whole safetensors file"),
-        ("no safetensors", "not a whole safetensors file"),
         ("NaN", "NaN or infinity"),
         ("shapes", "tensors of shapes"),
         ("environment", "'Ant'"),
@@ -137,9 +129,7 @@ def test_a_damaged_file_is_one_clear_error(expert, tmp_path, kind, message):
 @pytest.mark.parametrize(
     ("functions", "changed", "message"),
     [
-        ({"activation": "tanh"}, {}, "has {'activation': 'tanh', 'output': 'tanh'} and raw"),
         ({"output": "linear"}, {}, "has {'activation': 'relu', 'output': 'linear'} and raw"),
-        ({}, {"observation_mean": np.eye(11, dtype=np.float32)[3]}, "normalised observations"),
         ({}, {"observation_std": np.full(11, 2, np.float32)}, "normalised observations"),
     ],
 )
@@ -175,8 +165,5 @@ def test_a_shipped_expert_is_worth_what_its_card_says(path):
 
 def test_the_card_for_people_is_the_one_in_the_weights():
     for path in shipped():
-        with_weights, beside = (
-            dataclasses.asdict(load_expert(path).card),
-            json.loads(path.with_suffix(".json").read_text()),
-        )
-        assert with_weights.items() <= beside.items()
+        beside = json.loads(path.with_suffix(".json").read_text())
+        assert dataclasses.asdict(load_expert(path).card).items() <= beside.items()
