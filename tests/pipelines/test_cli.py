@@ -1,6 +1,7 @@
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 import safetensors.torch
 import torch
 import typer
-from checkouts import Checkout, cleaned
+from checkouts import ROOT
 
 import pipelines.cli.app as command_line
 from pipelines.cli import tools
-from pipelines.config.params import configuration
+from pipelines.config.params import compose, configuration
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import AgentScore
 from singleshot.export.policies import open_policy
@@ -28,20 +29,14 @@ from singleshot.rl.environments import LOCOMOTION, Environment, FileEnvironment
 COMMANDS = typer.main.get_command(command_line.app).commands
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    copy = Checkout.of_working_tree(tmp_path_factory.mktemp("checkout") / "clone")
-    with cleaned(copy):
-        copy.compose("profile=smoke", "executor=local")
-        yield copy
-
-
 @pytest.fixture
-def repository(checkout, monkeypatch, tmp_path):
-    """The working directory: a checkout that a test may break."""
-    path = checkout.copy(tmp_path / "clone").path
-    monkeypatch.chdir(path)
-    return path
+def repository(tmp_path, monkeypatch):
+    """The working directory: what a stage needs of a checkout."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "experts").symlink_to(ROOT / "experts")
+    monkeypatch.chdir(tmp_path)
+    compose(["profile=smoke", "executor=local"])
+    return tmp_path
 
 
 @pytest.fixture
@@ -115,13 +110,7 @@ def test_a_mistake_of_the_configuration_is_one_line(run, repository):
     assert_one_line(run("agents"), "params.yaml", "make params")
 
 
-def test_params_composes_what_it_is_told(checkout, tmp_path):
-    copy = checkout.copy(tmp_path / "clone")
-    command = ("python", "-m", "pipelines", "params", "profile=smoke", "offline_rl.sweep.seeds=[3,4]")
-    assert copy.run(*command) == "params.yaml: profile smoke; next: dvc repro\n"
-    assert "    - 3\n    - 4\n" in (copy.path / "params.yaml").read_text()
-
-
+@pytest.mark.slow
 def test_a_damaged_dataset(run, repository):
     dataset = repository / "data/offline_rl/Hopper/draw-0/transitions.safetensors"
     dataset.parent.mkdir(parents=True)
@@ -334,7 +323,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 )
 def test_tab_completes_commands_options_and_choices(typed, offered):
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    root = Path(command_line.__file__).parents[2]
+    root = ROOT
     told = subprocess.run(
         ["bash", "-c", BASH, "bash", *typed], cwd=root, env=environment, capture_output=True, text=True
     )

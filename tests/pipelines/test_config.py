@@ -235,15 +235,12 @@ def test_the_paper_profile_is_the_paper(composed):
 
 
 VALUES = [
-    "https://example.org/a.hdf5?part=1&of=2,3",
-    "https://example.org/~me/a b.hdf5",
+    "https://example.org/~me/a b.hdf5?part=1&of=2,3",
     "it's",
-    'a "b" c',
-    "$HOME and $5",
+    'a "b" $5',
     "a\\b\\",
-    "-1=2; rm x | y #z",
-    "[a,b",
-    "ü→",
+    "-1=2; x | y #z",
+    "[a,b→",
 ]
 """Texts with what shells, make and Hydra read as something else."""
 URL = "offline_rl.data.d4rl.Hopper.url"
