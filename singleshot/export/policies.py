@@ -95,11 +95,15 @@ def make_policy(agent: Agent, compacted: bool = False) -> Policy:
     """A trained agent's policy, for inference; if `compacted`, without the hidden units it doesn't need."""
 
     def perceptron(network: str, layers: Sequence[str]) -> nn.Module:
-        masked = masked_layers(agent, network, layers)
-        return sequential(compact(masked) if compacted else masked)
+        weights, biases = agent.networks[network].weights, agent.networks[network].biases
+        masked = [
+            Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten())
+            for layer in layers
+        ]
+        return _sequential(compact(masked) if compacted else masked)
 
     policy = agent.algorithm.policy(perceptron)
-    return in_bounds(policy, agent.bounds).eval()
+    return (_BoundedPolicy(policy, agent.bounds) if agent.bounds else policy).eval()
 
 
 class _BoundedPolicy(Policy):
@@ -122,20 +126,7 @@ class _BoundedPolicy(Policy):
         return scaled
 
 
-def in_bounds(policy: Policy, bounds: ActionBounds | None) -> Policy:
-    """The policy with actions within `bounds`."""
-    return _BoundedPolicy(policy, bounds) if bounds else policy
-
-
-def masked_layers(agent: Agent, network: str, layers: Sequence[str]) -> list[Layer]:
-    """Layers of one of an agent's networks, with pruned weights as zeros."""
-    weights, biases = agent.networks[network].weights, agent.networks[network].biases
-    return [
-        Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten()) for layer in layers
-    ]
-
-
-def sequential(layers: Sequence[Layer]) -> nn.Sequential:
+def _sequential(layers: Sequence[Layer]) -> nn.Sequential:
     """A perceptron, with ReLU between its layers."""
     modules: list[nn.Module] = []
     for layer in layers:
