@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from annotated_types import Ge
 
-from singleshot.pruning.masks import Scope
+from singleshot.pruning.selection import Scope
 from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from singleshot.pruning.masks import Scope, select
 from singleshot.pruning.pruner import Masks, Parts, Scores, Weights
+from singleshot.pruning.selection import Scope, select
 
 INTERVAL = 100
 """ΔT: number of updates between changes of masks (Evci et al. 2020, section 4)."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.dynamic import METHODS, Change, changes
-from singleshot.pruning.masks import Scope
+from singleshot.pruning.selection import Scope
 from singleshot.pruning.variant import DENSE
 from singleshot.random_streams import stream
 from singleshot.rl.agents import (
