@@ -70,15 +70,8 @@ def test_a_picture_within_another_file_is_no_video() -> None:
         photo.convert("RGB").save("in/scan.pdf")
         photo.convert("1").save("in/drawn.msp")
         photo.save("in/texture.tga")
-    assert found("in") == {"texture.png": "picture"}
-
-
-def test_formats_that_are_only_read_become_pngs() -> None:
-    with Image.open("photo.png") as photo:
-        photo.save("in/old.ppm")
-        photo.save("in/icon.ico")
         photo.save("in/new.avif")
-    assert found("in") == {"icon.png": "picture", "new.avif": "picture", "old.png": "picture"}
+    assert found("in") == {"texture.png": "picture", "new.avif": "picture"}
 
 
 def test_directories_are_read_to_the_bottom_and_their_tree_is_kept() -> None:
@@ -96,33 +89,37 @@ def test_globs() -> None:
     assert list(found("in/a*")) == ["a1.png", "a2.png"]
     assert list(found("in/**/*1.png")) == ["a1.png", "b1.png", "x/a1.png"]
     assert list(found("in/[1].png")) == ["[1].png"]
-    with pytest.raises(UserError, match=r"in/\*\*\.jpg: \*\* can only be an entire path component"):
-        found("in/**.jpg")
 
 
-@pytest.mark.parametrize("name", ["none.jpg", "in", "*.none"])
-def test_an_input_without_pictures_and_videos_is_an_error(name: str) -> None:
-    with pytest.raises(
-        UserError, match="no such file" if name == "none.jpg" else "no picture or video there"
-    ):
-        found(name)
-
-
-def test_an_input_is_never_overwritten() -> None:
+@pytest.mark.parametrize(
+    ("inputs", "output", "named"),
+    [
+        (["none.jpg"], "out", "none.jpg"),
+        (["in"], "out", "in"),
+        (["*.none"], "out", "*.none"),
+        (["in/**.jpg"], "out", "in/**.jpg"),
+        (["photo.png"], "link", "photo.png"),
+        (["film.mp4"], ".", "film.mp4"),
+        (["photo.png", "more/photo.png"], "out", "more/photo.png"),
+        (["photo.png"], "film.mp4", "film.mp4"),
+        (["photo.png"], "film.mp4/sub", "film.mp4"),
+        (["photo.png"], "new.jpg", "new.jpg"),
+    ],
+)
+def test_inputs_and_outputs_of_no_use_are_named(inputs: list[str], output: str, named: str) -> None:
+    """An input is never overwritten, and two of one name have no place."""
     Path("link").symlink_to(Path.cwd())
-    for inputs, output in (("photo.png", "."), (".", "."), ("photo.png", "link"), ("film.mp4", ".")):
-        with pytest.raises(UserError, match=r"(photo\.png|film\.mp4): is an input"):
-            plan_targets(find_media([inputs], Path(output))[0], Path(output))
+    Path("more").mkdir()
+    shutil.copy("photo.png", "more")
+    with pytest.raises(UserError) as told:
+        plan_targets(find_media(inputs, Path(output))[0], Path(output))
+    assert named in str(told.value)
 
 
-def test_two_inputs_of_one_name_are_an_error() -> None:
-    shutil.copy("photo.png", "in")
-    media, _ = find_media(["photo.png", "in/photo.png"], Path("out"))
-    with pytest.raises(
-        UserError, match=r"photo\.png and in/photo\.png would both be written to out/photo\.png"
-    ):
-        plan_targets(media, Path("out"))
-    assert len(find_media(["photo.png", "./photo.png", "*.png"], Path("out"))[0]) == 1
+def test_an_input_that_is_named_twice_is_one_and_a_folder_may_have_a_suffix() -> None:
+    (medium,), _ = find_media(["photo.png", "./photo.png", "*.png"], Path("out"))
+    Path("folder.jpg").mkdir()
+    assert list(plan_targets([medium], Path("folder.jpg"))) == [Path("folder.jpg/photo.png")]
 
 
 def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> None:
@@ -143,15 +140,3 @@ def test_pictures_and_films_of_one_name_in_several_formats_are_all_written() -> 
         "same.mp4": "same.mp4",
         "same.avi.mp4": "same.avi",
     }
-
-
-def test_a_file_as_output_directory_is_an_error() -> None:
-    (medium,), _ = find_media(["photo.png"], Path("out"))
-    for output in ("film.mp4", "film.mp4/sub"):
-        with pytest.raises(UserError, match=r"film\.mp4: is a file; give a directory"):
-            plan_targets([medium], Path(output))
-    for name in ("new.jpg", "new.MP4"):
-        with pytest.raises(UserError, match=rf"{name}: is a file's name; give a directory"):
-            plan_targets([medium], Path(name))
-    Path("folder.jpg").mkdir()
-    assert list(plan_targets([medium], Path("folder.jpg"))) == [Path("folder.jpg/photo.png")]

@@ -44,22 +44,19 @@ def run(*arguments):
     return result.output
 
 
-@pytest.mark.parametrize("values", ["raw", "exponents"])
-def test_what_is_packed_is_unpacked_to_the_same_file(agent, here, values):
-    """And by default nothing is written beside the model, where DVC would delete it."""
-    run("pack", agent, "--values", values)
+def test_what_is_packed_is_unpacked_to_the_same_file(agent, here):
+    """And by default nothing is written beside the model, where DVC would delete it.
+
+    220 floats take 880 bytes without the mask's 200.
+    """
+    said = run("pack", agent, "--values", "exponents")
+    size, packed = agent.stat().st_size, (here / "agent.packed").stat().st_size
+    assert f"{size / packed:.1f} times fewer than {agent} ({size:,})" in said
+    assert f"{880 / packed:.1f} than its tensors without masks (880)" in said
     assert "rounded" not in run("unpack", "agent.packed")
     assert (here / "agent.safetensors").read_bytes() == agent.read_bytes()
     assert [path.name for path in sorted(here.iterdir())] == ["agent.packed", "agent.safetensors"]
     assert list(agent.parent.iterdir()) == [agent]
-
-
-def test_pack_says_what_it_compares_with(agent, here):
-    """220 floats take 880 bytes without the mask's 200."""
-    said = run("pack", agent)
-    size, packed = agent.stat().st_size, (here / "agent.packed").stat().st_size
-    assert f"{size / packed:.1f} times fewer than {agent} ({size:,})" in said
-    assert f"{880 / packed:.1f} than its tensors without masks (880)" in said
 
 
 def test_rounded_values_unpack_to_a_model_file(agent, tmp_path):
@@ -93,33 +90,30 @@ def test_mistakes_are_one_line(agent, here):
         ("unpack", agent, "", "not a packed file"),
         ("pack", agent, here / "nowhere" / "small", "folder does not exist"),
         ("unpack", packed, "-", "standard output"),
-        ("pack", here / "none", "", "no such file"),
         ("inspect", agent.parent, "", "a folder"),
         ("inspect", text, "", "not a whole safetensors file"),
-        ("pack", text, "small", "not a whole safetensors file"),
         ("inspect", here / "damaged.packed", "", "checksum"),
         # Nobody is told to remove what is there: it may be the model itself.
         ("pack", agent, agent, "exists already; name another"),
         ("unpack", packed, packed, "exists already; name another"),
-        ("pack", agent, "x" * 300, "too long"),
     ]
     for command, source, output, words in refused:
         with pytest.raises(UserError, match=words) as error:
             run(command, source, *(["-o", output] if output else []))
-        assert str(error.value).startswith(f"{output}: " if output and output != "small" else f"{source}: ")
+        assert str(error.value).startswith(f"{output or source}: ")
     assert not Path("-").exists()
     assert agent.read_bytes() == content
 
 
-@pytest.mark.parametrize("command", ["pack", "inspect"])
-def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypatch, command):
+def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypatch):
     """It has 200 weights, their mask and 20 biases."""
     monkeypatch.setattr(packed_files, "MOST_ENTRIES", 420)
     run("pack", agent, "-o", "whole")
     run("unpack", "whole")
     monkeypatch.setattr(packed_files, "MOST_ENTRIES", 419)
-    with pytest.raises(UserError, match=rf"^{agent}: .* 419 entries"):
-        run(command, agent)
+    for command in ("pack", "inspect"):
+        with pytest.raises(UserError, match=rf"^{agent}: .*419"):
+            run(command, agent)
     assert not (here / "agent.packed").exists()
 
 
@@ -134,11 +128,6 @@ def test_a_failed_write_is_one_line_and_leaves_nothing(agent, here):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in here.iterdir()] == ["agent.packed"]
-
-
-def test_an_empty_model_is_inspected(here):
-    safetensors.torch.save_file({}, "empty.safetensors")
-    assert "empty.safetensors: safetensors" in run("inspect", "empty.safetensors")
 
 
 def test_tools_that_want_a_model_tell_how_to_unpack_one(agent, here):
